@@ -1,6 +1,6 @@
 // User mistakes and our bugs never look alike:
-//   LT_USER_CHECK(kind, condition, pieces…) throws Error of that kind: the message says what was expected, found, and where.
-//   LT_CHECK(condition, pieces…)            throws InternalError: a bug of lowtide.
+//   LT_USER_CHECK(kind, condition, pieces…) throws Error of that kind: the message says what was expected, found, and
+//   where. LT_CHECK(condition, pieces…)            throws InternalError: a bug of lowtide.
 #pragma once
 
 #include <stdexcept>
@@ -38,17 +38,18 @@ class InternalError : public std::logic_error {
 
 }  // namespace lowtide
 
-#define LT_CHECK(condition, ...)                                                                               \
-  do {                                                                                                         \
-    if (!(condition)) [[unlikely]]                                                                             \
-      ::lowtide::throw_internal_error(__FILE__, __LINE__, #condition, ::lowtide::concat(__VA_ARGS__));         \
+#define LT_CHECK(condition, ...)                                                                       \
+  do {                                                                                                 \
+    if (!(condition)) [[unlikely]]                                                                     \
+      ::lowtide::throw_internal_error(__FILE__, __LINE__, #condition, ::lowtide::concat(__VA_ARGS__)); \
   } while (false)
 
 #define LT_FAIL(...) ::lowtide::throw_internal_error(__FILE__, __LINE__, "", ::lowtide::concat(__VA_ARGS__))
 
-#define LT_USER_CHECK(kind, condition, ...)                                                        \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]] throw ::lowtide::Error((kind), ::lowtide::concat(__VA_ARGS__)); \
+#define LT_USER_CHECK(kind, condition, ...)                           \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      throw ::lowtide::Error((kind), ::lowtide::concat(__VA_ARGS__)); \
   } while (false)
 
 #define LT_USER_FAIL(kind, ...) throw ::lowtide::Error((kind), ::lowtide::concat(__VA_ARGS__))

@@ -8,7 +8,7 @@
 namespace lowtide {
 
 enum class DType : uint8_t {
-  kBool,     // one byte, 0 or 1
+  kBool,  // one byte, 0 or 1
   kU8,
   kI8,
   kI16,

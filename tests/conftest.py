@@ -1,0 +1,14 @@
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="also run the tests marked long")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--all"):
+        return
+    long = pytest.mark.skip(reason="long: runs with ./dev test --all")
+    for item in items:
+        if "long" in item.keywords:
+            item.add_marker(long)

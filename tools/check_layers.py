@@ -1,0 +1,157 @@
+"""Fails on any #include, CMake dependency or Python import that goes against the arrows between folders.
+
+The arrows are those of docs/architecture.md. An arrow carries on: who may include `ir` may include what `ir` may.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+# folder of src/ -> the folders it is built on, besides itself and what those are built on
+ARROWS = {
+    "base": (),
+    "opset": ("base",),
+    "pack": ("base",),
+    "symbolic": ("base",),
+    "ir": ("opset", "symbolic"),
+    "ops": ("ir",),
+    "lower": ("ops",),
+    "grad": ("ops",),
+    "passes": ("ops",),
+    "kernels": ("opset",),
+    "torch_symbols": ("base",),
+    "program": ("opset", "pack"),
+    "plan": ("ops", "passes", "pack", "program"),
+    "memory": ("ops", "passes", "plan"),
+    "runtime": ("program", "kernels", "torch_symbols"),
+    "session": ("lower", "grad", "memory", "plan", "runtime"),
+}
+# The planner reads which kernels there are, never calls one.
+KERNEL_LISTS = re.compile(r"kernels/(\w+/)?(\w+_)?list\.(h|inc)$")
+LIST_READERS = ("plan", "memory")
+
+# module or subpackage of python/lowtide -> the others it may import
+PYTHON_ARROWS = {
+    "_lowtide": (),
+    "errors": ("_lowtide",),
+    "utils": ("_lowtide",),
+    "capture": ("_lowtide", "errors"),
+    "onnx_io": ("_lowtide", "errors"),
+    "ortmodule": ("_lowtide", "errors", "capture", "onnx_io", "utils"),
+    "cli": ("_lowtide", "errors", "capture", "onnx_io", "ortmodule", "utils"),
+    "__init__": ("_lowtide", "errors", "capture", "ortmodule", "utils"),
+}
+ONLY_IN = {"onnx": ("onnx_io",)}  # a third-party package -> the modules that may import it
+NEVER_IN_PACKAGE = ("transformers",)
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+CMAKE_CALL = re.compile(r"\blowtide_(?:library|tests)\(\s*(\w+)([^)]*)\)")
+
+
+def reachable(folder):
+    """The folders that `folder` may include, itself among them."""
+    found, pending = set(), [folder]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(ARROWS[name])
+    return found
+
+
+def refused_include(folder, path):
+    """Why a file of src/`folder` may not include "path", or None."""
+    target = path.split("/")[0]
+    if "/" not in path:
+        return "includes are relative to src/"
+    if target == "lowtide":
+        return None if folder == "session" else "only session implements the public headers"
+    if target not in ARROWS:
+        return f"no folder of src/ is called {target}"
+    if target in reachable(folder):
+        return None
+    if folder in LIST_READERS and KERNEL_LISTS.match(path):
+        return None
+    return f"{folder} is not built on {target}"
+
+
+def check_cpp(root):
+    for path in sorted(p for suffix in ("h", "cpp", "inc", "def") for p in (root / "src").rglob(f"*.{suffix}")):
+        folder = path.relative_to(root / "src").parts[0]
+        text = path.read_text()
+        for match in INCLUDE.finditer(text):
+            line = text.count("\n", 0, match.start(2)) + 1
+            quote, included = match.groups()
+            if folder not in ARROWS:
+                yield f"{path.relative_to(root)}: src/{folder} has no arrows in tools/check_layers.py"
+                break
+            reason = None
+            if quote == '"':
+                reason = refused_include(folder, included)
+            elif re.match(r"Python\.h|nanobind/|torch/|ATen/|c10/", included):
+                reason = "only python/bindings knows Python, and nothing knows PyTorch's C++ headers"
+            if reason:
+                yield f"{path.relative_to(root)}:{line}: includes {included}: {reason}"
+    for path in sorted((root / "include").rglob("*.h")):
+        for quote, included in INCLUDE.findall(path.read_text()):
+            if quote == '"' and not included.startswith("lowtide/"):
+                yield f"{path.relative_to(root)}: a public header includes {included}, which users do not have"
+
+
+def check_cmake(root):
+    for path in sorted((root / "src").glob("*/CMakeLists.txt")):
+        folder = path.parent.name
+        if folder not in ARROWS:
+            continue
+        allowed = reachable(folder) | ({"kernels"} if folder in LIST_READERS else set())
+        for name, body in CMAKE_CALL.findall(path.read_text()):
+            depends = body.partition("DEPENDS")[2].split()
+            for dependency in depends:
+                if dependency in ARROWS and dependency not in allowed:
+                    yield f"{path.relative_to(root)}: {name} depends on {dependency}: {folder} is not built on it"
+
+
+def imported_modules(path, package_path):
+    """Yields (line, dotted name) for each import of a file of the package; relative ones made absolute."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            parts = ["lowtide", *package_path][: len(package_path) + 2 - node.level] if node.level else []
+            module = ".".join([*parts, *((node.module or "").split(".") if node.module else [])])
+            if module == "lowtide":
+                for alias in node.names:
+                    yield node.lineno, f"lowtide.{alias.name}"
+            else:
+                yield node.lineno, module
+
+
+def check_python(root):
+    package = root / "python" / "lowtide"
+    for path in sorted(package.rglob("*.py")):
+        relative = path.relative_to(package)
+        module = relative.parts[0].removesuffix(".py")
+        where = path.relative_to(root)
+        if module not in PYTHON_ARROWS:
+            yield f"{where}: lowtide.{module} has no arrows in tools/check_layers.py"
+            continue
+        for line, name in imported_modules(path, relative.parts[:-1]):
+            top, _, rest = name.partition(".")
+            target = rest.split(".")[0]
+            if top == "lowtide" and target in PYTHON_ARROWS and target not in (module, *PYTHON_ARROWS[module]):
+                yield f"{where}:{line}: imports {name}: lowtide.{module} is not built on it"
+            if top in NEVER_IN_PACKAGE or module not in ONLY_IN.get(top, (module,)):
+                yield f"{where}:{line}: imports {top}: not in lowtide.{module}"
+
+
+def check(root):
+    """All that goes against the arrows under `root`, as lines to print."""
+    return [*check_cpp(root), *check_cmake(root), *check_python(root)]
+
+
+if __name__ == "__main__":
+    found = check(Path(__file__).resolve().parent.parent)
+    print("\n".join(found), end="\n" if found else "")
+    sys.exit(bool(found))
