@@ -1,0 +1,71 @@
+#include "opset/op.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/check.h"
+
+namespace lowtide {
+
+namespace {
+
+struct FlatAttr {
+  Op op;
+  AttrSchema schema;
+};
+
+constexpr FlatAttr kAttrs[] = {
+#define LT_OP(...)
+#define LT_ATTR(op, attribute, type) {Op::k##op, {#attribute, AttrType::k##type, true}},
+#define LT_ATTR_OPT(op, attribute, type) {Op::k##op, {#attribute, AttrType::k##type, false}},
+#include "opset/ops.def"
+};
+
+constexpr size_t kAttrCount = std::size(kAttrs);
+
+// The schemas alone, so that each op's are one span: ops.def lists an op's attributes right after it.
+constexpr auto kSchemas = [] {
+  std::array<AttrSchema, kAttrCount> schemas{};
+  for (size_t i = 0; i < kAttrCount; ++i) schemas[i] = kAttrs[i].schema;
+  return schemas;
+}();
+
+constexpr std::span<const AttrSchema> attrs_of(Op op) {
+  size_t begin = 0;
+  while (begin < kAttrCount && kAttrs[begin].op != op) ++begin;
+  size_t end = begin;
+  while (end < kAttrCount && kAttrs[end].op == op) ++end;
+  return std::span<const AttrSchema>(kSchemas).subspan(begin, end - begin);
+}
+
+constexpr OpInfo kOps[] = {
+#define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad)             \
+  {Op::k##name, #name, OpCategory::k##category, RecomputePrice::k##recompute, min_in, max_in, min_out, max_out, \
+   attrs_of(Op::k##name)},
+#include "opset/ops.def"
+};
+
+}  // namespace
+
+const OpInfo& info(Op op) {
+  LT_CHECK(static_cast<size_t>(op) < std::size(kOps), "no such op: ", static_cast<int>(op));
+  return kOps[static_cast<size_t>(op)];
+}
+
+std::optional<Op> find_op(std::string_view name) {
+  static const std::vector<const OpInfo*> sorted = [] {
+    std::vector<const OpInfo*> ops;
+    for (const OpInfo& op : kOps) ops.push_back(&op);
+    std::sort(ops.begin(), ops.end(), [](const OpInfo* a, const OpInfo* b) { return a->name < b->name; });
+    return ops;
+  }();
+  auto at = std::lower_bound(sorted.begin(), sorted.end(), name,
+                             [](const OpInfo* op, std::string_view key) { return op->name < key; });
+  if (at == sorted.end() || (*at)->name != name) return std::nullopt;
+  return (*at)->op;
+}
+
+std::span<const OpInfo> all_ops() { return kOps; }
+
+}  // namespace lowtide
