@@ -1,0 +1,56 @@
+#include "base/size_code.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/check.h"
+
+namespace lowtide {
+
+static int64_t apply(int64_t code, int64_t a, int64_t b) {
+  auto floor_div = [](int64_t x, int64_t y) { return x / y - ((x % y != 0 && (x < 0) != (y < 0)) ? 1 : 0); };
+  // Sizes come from a file: overflow wraps instead of being undefined, later checks refuse the result.
+  auto wrapping = [](auto op, int64_t x, int64_t y) {
+    return static_cast<int64_t>(op(static_cast<uint64_t>(x), static_cast<uint64_t>(y)));
+  };
+  switch (code) {
+    case kSizeAdd: return wrapping(std::plus<uint64_t>(), a, b);
+    case kSizeSub: return wrapping(std::minus<uint64_t>(), a, b);
+    case kSizeMul: return wrapping(std::multiplies<uint64_t>(), a, b);
+    case kSizeMin: return std::min(a, b);
+    case kSizeMax: return std::max(a, b);
+    case kSizeFloorDiv:
+    case kSizeMod:
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, b > 0, "size code divides by ", b);
+      return code == kSizeFloorDiv ? floor_div(a, b) : a - b * floor_div(a, b);
+    default: LT_USER_FAIL(ErrorKind::kInvalidProgram, "size code has no instruction ", code);
+  }
+}
+
+int64_t run_size_code(std::span<const int64_t> code, std::span<const int64_t> symbols) {
+  constexpr size_t kDepth = 64;
+  int64_t stack[kDepth];
+  size_t depth = 0;
+  for (size_t at = 0; at < code.size(); ++at) {
+    const int64_t instruction = code[at];
+    if (instruction == kSizePush || instruction == kSizeSymbol) {
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, at + 1 < code.size() && depth < kDepth, "size code is cut or too deep");
+      const int64_t operand = code[++at];
+      if (instruction == kSizeSymbol) {
+        LT_USER_CHECK(ErrorKind::kInvalidProgram, operand >= 0 && operand < static_cast<int64_t>(symbols.size()),
+                      "size code reads symbol ", operand, " of ", symbols.size());
+        stack[depth++] = symbols[static_cast<size_t>(operand)];
+      } else {
+        stack[depth++] = operand;
+      }
+    } else {
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, depth >= 2, "size code has too few operands");
+      stack[depth - 2] = apply(instruction, stack[depth - 2], stack[depth - 1]);
+      --depth;
+    }
+  }
+  LT_USER_CHECK(ErrorKind::kInvalidProgram, depth == 1, "size code leaves ", depth, " values");
+  return stack[0];
+}
+
+}  // namespace lowtide
