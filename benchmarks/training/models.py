@@ -1,0 +1,119 @@
+"""The six models of `./dev bench training`, built from configs with random weights.
+
+    model, make_batch = build("gpt2")
+    loss = model(**make_batch()).loss
+
+Dropout is 0.1 where the architecture has it (vit: on hidden states only, so that PyTorch keeps its fused attention),
+every token is labelled, and batches have the size that `make_batch()` has by default.
+"""
+
+import torch
+import transformers as hf
+
+DROPOUT = 0.1
+
+
+def _tokens(vocab, batch, length, padded=False):
+    default_batch, default_length = batch, length
+
+    def make_batch(batch=default_batch, length=default_length):
+        ids = torch.randint(0, vocab, (batch, length))
+        inputs = {"input_ids": ids, "labels": ids.clone()}
+        if padded:  # the last eighth of every second row
+            inputs["attention_mask"] = torch.ones(batch, length, dtype=torch.long)
+            inputs["attention_mask"][::2, length - length // 8 :] = 0
+        return inputs
+
+    return make_batch
+
+
+def _images(batch=8):
+    return {"pixel_values": torch.randn(batch, 3, 224, 224), "labels": torch.randint(0, 1000, (batch,))}
+
+
+def _bloom3():
+    config = hf.BloomConfig(
+        vocab_size=30522,
+        hidden_size=768,
+        n_layer=3,
+        n_head=12,
+        use_cache=False,
+        hidden_dropout=DROPOUT,
+        attention_dropout=DROPOUT,
+    )
+    return hf.BloomForCausalLM(config), _tokens(30522, 2, 512)
+
+
+def _gpt2():
+    config = hf.GPT2Config(
+        vocab_size=50257,
+        n_embd=768,
+        n_layer=6,
+        n_head=12,
+        use_cache=False,
+        resid_pdrop=DROPOUT,
+        embd_pdrop=DROPOUT,
+        attn_pdrop=DROPOUT,
+    )
+    return hf.GPT2LMHeadModel(config), _tokens(50257, 2, 512)
+
+
+def _bert():
+    config = hf.BertConfig(
+        vocab_size=30522,
+        hidden_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        intermediate_size=2048,
+        hidden_dropout_prob=DROPOUT,
+        attention_probs_dropout_prob=DROPOUT,
+    )
+    return hf.BertForMaskedLM(config), _tokens(30522, 8, 128, padded=True)
+
+
+def _llama():
+    config = hf.LlamaConfig(
+        vocab_size=32000,
+        hidden_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        intermediate_size=1376,
+        use_cache=False,
+    )
+    return hf.LlamaForCausalLM(config), _tokens(32000, 2, 512)
+
+
+def _vit():
+    config = hf.ViTConfig(
+        hidden_size=384,
+        num_attention_heads=6,
+        num_hidden_layers=12,
+        intermediate_size=1536,
+        num_labels=1000,
+        hidden_dropout_prob=DROPOUT,
+        attention_probs_dropout_prob=0.0,
+    )
+    return hf.ViTForImageClassification(config), _images
+
+
+def _resnet50():
+    return hf.ResNetForImageClassification(hf.ResNetConfig(num_labels=1000)), _images
+
+
+BUILDERS = {
+    "bloom3": _bloom3,
+    "gpt2": _gpt2,
+    "bert": _bert,
+    "llama": _llama,
+    "vit": _vit,
+    "resnet50": _resnet50,
+}
+NAMES = tuple(BUILDERS)
+
+
+def build(name):
+    """The model `name` in training mode, and make_batch() -> keyword arguments that yield a loss."""
+    torch.manual_seed(0)
+    model, make_batch = BUILDERS[name]()
+    return model.train(), make_batch
