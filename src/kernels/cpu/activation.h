@@ -1,0 +1,57 @@
+// Activations and their derivatives on vectors. For files *_isa.cpp only.
+#pragma once
+
+#include "kernels/cpu/vector_math.h"
+
+namespace lowtide::cpu::LT_ISA {
+
+constexpr float kGeluLinear = 2 * 0.7978845608028654f;  // 2 sqrt(2/pi): tanh(u) = 2 sigmoid(2u) - 1
+constexpr float kGeluCubic = 2 * 0.7978845608028654f * 0.044715f;
+
+LT_INLINE vf gelu(vf x) { return 0.5f * x * (1.0f + erf(x * 0.70710678f)); }
+
+// cdf(x) + x pdf(x)
+LT_INLINE vf gelu_slope(vf x) {
+  const vf cdf = 0.5f * (1.0f + erf(x * 0.70710678f));
+  return fma(x * 0.39894228f, exp_flushed(x * x * -0.5f), cdf);
+}
+
+LT_INLINE vf gelu_tanh(vf x) {
+  const vf u = x * fma(x * x, splat(kGeluCubic), splat(kGeluLinear));
+  return x * sigmoid(u);
+}
+
+LT_INLINE vf gelu_tanh_slope(vf x) {
+  const vf square = x * x;
+  const vf s = sigmoid(x * fma(square, splat(kGeluCubic), splat(kGeluLinear)));
+  const vf u_slope = fma(square, splat(3 * kGeluCubic), splat(kGeluLinear));
+  return fma(x * s * (1.0f - s), u_slope, s);
+}
+
+// x sigmoid(a x)
+LT_INLINE vf swish(vf x, vf a) { return x * sigmoid(a * x); }
+LT_INLINE vf swish_slope(vf x, vf a) {
+  const vf s = sigmoid(a * x);
+  return fma(a * x * s, 1.0f - s, s);
+}
+
+// log(1 + y) for y in [0, 1]: the rounding error of 1 + y is put back.
+LT_INLINE vf log1p_unit(vf y) {
+  const vf u = 1.0f + y;
+  return log(u) + (y - (u - 1.0f)) / u;
+}
+
+LT_INLINE vf softplus(vf x) {
+  const vf y = vmax(x, splat(0.0f)) + log1p_unit(exp_flushed(-abs(x)));
+  return x == x ? y : x;
+}
+
+// exp(x) - 1 for x <= 0: by tanh, without cancellation.
+LT_INLINE vf expm1_negative(vf x) {
+  const vf t = tanh(0.5f * x);
+  return 2.0f * t / (1.0f - t);
+}
+
+LT_INLINE vf hard_sigmoid(vf x) { return vmin(splat(1.0f), vmax(splat(0.0f), fma(x, splat(1.0f / 6), splat(0.5f)))); }
+
+}  // namespace lowtide::cpu::LT_ISA

@@ -1,0 +1,47 @@
+// Which instruction set the fast CPU kernels use. Files named *_isa.cpp are compiled once per set, in a namespace of
+// that name, and hand out one table of functions each; code outside picks a table by isa() at run time.
+//
+// A file *_isa.cpp must not use inline functions of other headers that the compiler may leave un-inlined (the linker
+// would keep one copy for all sets, perhaps the AVX-512 one): pointers, sizes, simd.h and builtins only.
+#pragma once
+
+#include <vector>
+
+namespace lowtide::cpu {
+
+enum class Isa { kBaseline, kAvx2, kAvx512 };
+
+// The best set of this CPU, at most the limit.
+Isa isa();
+// Lowers (or lifts) the limit of this process; results of different sets may differ in the last bits.
+void limit_isa(Isa highest);
+// All sets that this CPU can run, baseline first.
+std::vector<Isa> runnable_isas();
+
+#if defined(__x86_64__)
+#define LT_ISA_TABLES(Table, table)            \
+  namespace baseline {                         \
+  extern const Table table;                    \
+  }                                            \
+  namespace avx2 {                             \
+  extern const Table table;                    \
+  }                                            \
+  namespace avx512 {                           \
+  extern const Table table;                    \
+  }                                            \
+  inline const Table& table() {                \
+    switch (isa()) {                           \
+      case Isa::kAvx512: return avx512::table; \
+      case Isa::kAvx2: return avx2::table;     \
+      default: return baseline::table;         \
+    }                                          \
+  }
+#else
+#define LT_ISA_TABLES(Table, table) \
+  namespace baseline {              \
+  extern const Table table;         \
+  }                                 \
+  inline const Table& table() { return baseline::table; }
+#endif
+
+}  // namespace lowtide::cpu
