@@ -1,0 +1,29 @@
+// Named packing problems made from a seed, the same on every machine: for tests and benchmarks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pack/problem.h"
+
+namespace lowtide {
+
+// One training step: N forward steps, the loss, N backward steps. Step i makes an activation that backward step 2N-1-i
+// reads last, or a value that dies after the next step; backward makes gradients of activations (short-lived, some
+// waiting at a residual) and of weights (live until the end); logits are huge; kernels take scratch.
+// Seeds alternate between transformers, convolution networks and irregular mixtures.
+Problem generate_training(int32_t buffers, uint64_t seed);
+
+// Independent lifetimes, log-uniform sizes, mixed alignments: nothing to hold on to.
+Problem generate_random(int32_t buffers, uint64_t seed);
+
+struct NamedProblem {
+  std::string name;  // "training/1000/7": family, buffers, seed
+  Problem problem;
+};
+
+// The 20 problems of 1,000 buffers with forward-backward lifetimes that packing is judged by (seeds 1-20).
+std::vector<NamedProblem> training_problems();
+
+}  // namespace lowtide

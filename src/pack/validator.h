@@ -1,0 +1,14 @@
+// The independent check of a packing: stupid, O(n²), and sharing no code with the packers. Always on.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "pack/problem.h"
+
+namespace lowtide {
+
+// nullopt if the solution is valid; otherwise what is wrong, naming the buffers by index.
+std::optional<std::string> validate(const Problem& problem, const Solution& solution);
+
+}  // namespace lowtide
