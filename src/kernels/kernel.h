@@ -1,0 +1,109 @@
+// A kernel: a function on strided tensors. Planning chooses one per node from the static lists (best first, reference last); the executor
+// calls it. Kernels never throw and never allocate but from `scratch`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "opset/attrs.h"
+#include "opset/op.h"
+
+namespace lowtide {
+
+constexpr int kMaxRank = 8;
+
+// Sizes and strides in elements; stride 0 repeats. data may be null only if numel is 0 or the operand is absent (dtype kContext never appears).
+struct TensorRef {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int32_t rank = 0;
+  bool present = false;
+  int64_t sizes[kMaxRank] = {};
+  int64_t strides[kMaxRank] = {};
+
+  int64_t numel() const {
+    int64_t product = 1;
+    for (int i = 0; i < rank; ++i) product *= sizes[i];
+    return product;
+  }
+  bool is_row_major() const {
+    int64_t expected = 1;
+    for (int i = rank - 1; i >= 0; --i) {
+      if (sizes[i] != 1 && strides[i] != expected) return false;
+      expected *= sizes[i];
+    }
+    return true;
+  }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+// What a call of a kernel gets. Output buffers may be any bytes before; outputs that nobody wants are not `present`.
+struct KernelCall {
+  std::span<const TensorRef> inputs;
+  std::span<const TensorRef> outputs;
+  const BoundAttrs* attrs = nullptr;
+  void* scratch = nullptr;    // 64-byte aligned, `scratch_bytes` as the kernel's scratch function asked
+  int64_t scratch_bytes = 0;
+  uint64_t random_key = 0;  // of this forward; a random op combines it with its `stream`
+};
+
+// nullptr: done. Else a message of static storage or of the thread: the user's data is wrong (an index out of range); nothing of the caller's was written.
+using KernelStatus = const char*;
+using KernelFunction = KernelStatus (*)(const KernelCall&);
+
+// What the planner tells a kernel before choosing it. Sizes may be symbolic there, so only ranks, dtypes, attributes and layout classes.
+enum class Layout : uint8_t {
+  kRowMajor,      // dense, last dim fastest
+  kChannelsLast,  // dense, dim 1 fastest (rank 4: N H W C in memory)
+  kInnerDense,    // last dim has stride 1 (or size 1); the others any
+  kStrided,       // anything, stride 0 included
+};
+struct OperandInfo {
+  DType dtype = DType::kF32;
+  int rank = 0;
+  bool present = false;
+  Layout layout = Layout::kRowMajor;
+};
+struct KernelQuery {
+  Op op;
+  std::span<const OperandInfo> inputs;
+  std::span<const OperandInfo> outputs;
+  // Attribute lookup without Dims: names that are symbolic in the graph are missing here.
+  const BoundAttrs* attrs;
+};
+
+// What a kernel accepts of an operand's layout; the plan inserts a Copy step where an operand does not comply.
+enum class Accept : uint8_t { kRowMajor, kDense /* row-major or channels-last, the same for all operands and outputs of that rank */, kInnerDense, kAny };
+
+struct Kernel {
+  Op op;
+  const char* name;       // "cpu.attention", unique; a Program names its kernels by it
+  const char* provider;   // cpu, blas, aten, reference
+  KernelFunction run;
+  // nullptr: takes it; else the reason for refusing. Called at planning.
+  const char* (*supports)(const KernelQuery&);
+  // Bytes of scratch for one call with these (bound) operands; nullptr: none.
+  int64_t (*scratch_bytes)(const KernelCall&) = nullptr;
+  Accept accepts = Accept::kRowMajor;          // for every input that has no entry in accepts_input
+  Accept accepts_input[8] = {};                 // used if has_accepts_input
+  bool has_accepts_input = false;
+  // in_place[o] = index of the input whose buffer output o may share (same dtype, numel and strides), or -1.
+  int8_t in_place[4] = {-1, -1, -1, -1};
+  // Output layout: row-major; or, for kDense kernels, that of the first dense input of the same rank.
+  bool output_follows_input = false;
+  bool output_channels_last = false;  // rank-4 outputs are channels-last (convolution)
+  // External memory: the result is allocated by a library and adopted (its bytes are still in the plan). External outputs bit mask.
+  uint8_t external_outputs = 0;
+};
+
+// Best first, reference last. Every op but views, calls and control has at least a reference kernel.
+std::span<const Kernel> kernels_of(Op op);
+const Kernel* find_kernel(std::string_view name);
+std::span<const Kernel> all_kernels();
+
+}  // namespace lowtide
