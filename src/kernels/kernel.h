@@ -97,8 +97,8 @@ struct Kernel {
   // Output layout: row-major; or, for kDense kernels, that of the first dense input of the same rank.
   bool output_follows_input = false;
   bool output_channels_last = false;  // rank-4 outputs are channels-last (convolution)
-  // External memory: the result is allocated by a library and adopted (its bytes are still in the plan). External outputs bit mask.
-  uint8_t external_outputs = 0;
+  // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak. nullptr: none.
+  int64_t (*library_bytes)(const KernelCall&) = nullptr;
 };
 
 // Best first, reference last. Every op but views, calls and control has at least a reference kernel.
