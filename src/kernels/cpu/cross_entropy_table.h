@@ -1,0 +1,18 @@
+// What cross_entropy_isa.cpp hands to cross_entropy.cpp: one row.
+#pragma once
+
+#include "kernels/cpu/cross_entropy.h"
+#include "kernels/cpu/isa.h"
+
+namespace lowtide::cpu {
+
+struct CrossEntropyTable {
+  // Returns log(sum(exp(x))); *mean = mean(x) unless null.
+  float (*log_sum_exp)(const float* x, int64_t n, float* mean);
+  // dx = factor exp(x - lse) - shift
+  void (*grad)(const float* x, float* dx, int64_t n, float lse, float factor, float shift);
+};
+
+LT_ISA_TABLES(CrossEntropyTable, cross_entropy_table)
+
+}  // namespace lowtide::cpu
