@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
 
 #include "base/parallel.h"
 #include "kernels/cpu/softmax_table.h"
@@ -19,21 +18,26 @@ void for_row_chunks(int64_t rows, int64_t cols, double cost, Body body) {
 
 constexpr int64_t row_blocks(int64_t rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
 
-// For gradients of per-column parameters: block_body(first_row, rows, partial) leaves the sums of one block of rows in
-// partial[0, width); afterwards out[0, width) is the sum of the partials in block order, whatever the threads.
+// For sums over rows: block_body(first_row, rows, partial) leaves the sums of one block of rows in partial[0, width).
+// partials has row_blocks(rows) * width floats.
 template <class Body>
-void sum_over_row_blocks(int64_t rows, int64_t width, double block_ns, float* out, Body block_body) {
-  const int64_t blocks = row_blocks(rows);
-  const auto partials = std::make_unique_for_overwrite<float[]>(blocks * width);
-  parallel_for(blocks, std::max<int64_t>(1, static_cast<int64_t>(30000 / block_ns)), [&](int64_t begin, int64_t end) {
+void for_row_blocks(int64_t rows, int64_t width, double cost, float* partials, Body block_body) {
+  const double block_ns = std::max(1.0, kRowsPerBlock * static_cast<double>(width) * cost);
+  const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(30000 / block_ns));
+  parallel_for(row_blocks(rows), grain, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * kRowsPerBlock;
-      block_body(first, std::min(kRowsPerBlock, rows - first), partials.get() + b * width);
+      block_body(first, std::min(kRowsPerBlock, rows - first), partials + b * width);
     }
   });
+}
+
+// out[c] = the sum of partials[b * width + c] in block order, whatever the threads.
+inline void add_row_blocks(const float* partials, int64_t rows, int64_t width, float* out, int64_t cols) {
+  const int64_t blocks = row_blocks(rows);
   const int64_t grain = std::max<int64_t>(64, (int64_t{1} << 17) / std::max<int64_t>(blocks, 1));
-  parallel_for(width, grain, [&](int64_t begin, int64_t end) {
-    softmax_table().sum_rows(partials.get() + begin, width, out + begin, blocks, end - begin, false);
+  parallel_for(cols, grain, [&](int64_t begin, int64_t end) {
+    softmax_table().sum_rows(partials + begin, width, out + begin, blocks, end - begin, false);
   });
 }
 

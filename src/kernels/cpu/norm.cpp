@@ -10,7 +10,7 @@ float* shifted(float* p, int64_t by) { return p == nullptr ? nullptr : p + by; }
 const float* shifted(const float* p, int64_t by) { return p == nullptr ? nullptr : p + by; }
 
 void norm_grad(const float* dy, const float* x, const float* gamma, const float* mean, const float* rstd, float* dx,
-               float* dgamma, float* dbeta, int64_t rows, int64_t cols) {
+               float* dgamma, float* dbeta, int64_t rows, int64_t cols, void* scratch) {
   const auto rows_at = [&](int64_t r, int64_t n, float* dgamma_part, float* dbeta_part) {
     norm_table().norm_grad(dy + r * cols, x + r * cols, gamma, shifted(mean, r), rstd + r, shifted(dx, r * cols),
                            dgamma_part, dbeta_part, n, cols);
@@ -21,14 +21,12 @@ void norm_grad(const float* dy, const float* x, const float* gamma, const float*
   }
   // One partial holds dgamma's columns, then dbeta's, of those that are asked for.
   const int64_t gammas = dgamma == nullptr ? 0 : cols, width = gammas + (dbeta == nullptr ? 0 : cols);
-  const auto sums = std::make_unique_for_overwrite<float[]>(width);
-  sum_over_row_blocks(rows, width, kRowsPerBlock * static_cast<double>(cols) * 0.7, sums.get(),
-                      [&](int64_t r, int64_t n, float* partial) {
-                        rows_at(r, n, dgamma == nullptr ? nullptr : partial,
-                                dbeta == nullptr ? nullptr : partial + gammas);
-                      });
-  if (dgamma != nullptr) std::copy_n(sums.get(), cols, dgamma);
-  if (dbeta != nullptr) std::copy_n(sums.get() + gammas, cols, dbeta);
+  float* partials = static_cast<float*>(scratch);
+  for_row_blocks(rows, width, 0.4, partials, [&](int64_t r, int64_t n, float* partial) {
+    rows_at(r, n, dgamma == nullptr ? nullptr : partial, dbeta == nullptr ? nullptr : partial + gammas);
+  });
+  if (dgamma != nullptr) add_row_blocks(partials, rows, width, dgamma, cols);
+  if (dbeta != nullptr) add_row_blocks(partials + gammas, rows, width, dbeta, cols);
 }
 
 }  // namespace
@@ -41,8 +39,8 @@ void layer_norm(const float* x, const float* gamma, const float* beta, float* y,
 }
 
 void layer_norm_grad(const float* dy, const float* x, const float* gamma, const float* mean, const float* rstd,
-                     float* dx, float* dgamma, float* dbeta, int64_t rows, int64_t cols) {
-  norm_grad(dy, x, gamma, mean, rstd, dx, dgamma, dbeta, rows, cols);
+                     float* dx, float* dgamma, float* dbeta, int64_t rows, int64_t cols, void* scratch) {
+  norm_grad(dy, x, gamma, mean, rstd, dx, dgamma, dbeta, rows, cols, scratch);
 }
 
 void rms_norm(const float* x, const float* gamma, float* y, float* rstd, int64_t rows, int64_t cols, float eps) {
@@ -52,8 +50,12 @@ void rms_norm(const float* x, const float* gamma, float* y, float* rstd, int64_t
 }
 
 void rms_norm_grad(const float* dy, const float* x, const float* gamma, const float* rstd, float* dx, float* dgamma,
-                   int64_t rows, int64_t cols) {
-  norm_grad(dy, x, gamma, nullptr, rstd, dx, dgamma, nullptr, rows, cols);
+                   int64_t rows, int64_t cols, void* scratch) {
+  norm_grad(dy, x, gamma, nullptr, rstd, dx, dgamma, nullptr, rows, cols, scratch);
+}
+
+int64_t norm_grad_scratch_bytes(int64_t rows, int64_t cols) {
+  return row_blocks(rows) * 2 * cols * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace lowtide::cpu

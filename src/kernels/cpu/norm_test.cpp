@@ -58,10 +58,12 @@ TEST(LayerNorm, ForwardAndGradient) {
     const Oracle oracle(shape, true, x.data(), gamma.data(), beta.data(), dy.data());
     for_every_run(
         [&] {
+          std::vector<char> scratch(norm_grad_scratch_bytes(rows, cols));
           std::vector<float> out(2 * n + 2 * rows + 2 * cols);
           float *y = out.data(), *dx = y + n, *mean = dx + n, *rstd = mean + rows, *dgamma = rstd + rows;
           layer_norm(x.data(), gamma.data(), beta.data(), y, mean, rstd, rows, cols, kEps);
-          layer_norm_grad(dy.data(), x.data(), gamma.data(), mean, rstd, dx, dgamma, dgamma + cols, rows, cols);
+          layer_norm_grad(dy.data(), x.data(), gamma.data(), mean, rstd, dx, dgamma, dgamma + cols, rows, cols,
+                          scratch.data());
           return out;
         },
         [&](const std::vector<float>& out) {
@@ -85,10 +87,11 @@ TEST(RmsNorm, ForwardAndGradient) {
     const Oracle oracle(shape, false, x.data(), gamma.data(), nullptr, dy.data());
     for_every_run(
         [&] {
+          std::vector<char> scratch(norm_grad_scratch_bytes(rows, cols));
           std::vector<float> out(2 * n + rows + cols);
           float *y = out.data(), *dx = y + n, *rstd = dx + n, *dgamma = rstd + rows;
           rms_norm(x.data(), gamma.data(), y, rstd, rows, cols, kEps);
-          rms_norm_grad(dy.data(), x.data(), gamma.data(), rstd, dx, dgamma, rows, cols);
+          rms_norm_grad(dy.data(), x.data(), gamma.data(), rstd, dx, dgamma, rows, cols, scratch.data());
           return out;
         },
         [&](const std::vector<float>& out) {
@@ -109,11 +112,12 @@ TEST(LayerNorm, AbsentParametersAreOnesAndZeros) {
   layer_norm(x.data(), ones.data(), zeros.data(), with.data(), mean.data(), rstd.data(), rows, cols, kEps);
   layer_norm(x.data(), nullptr, nullptr, without.data(), nullptr, nullptr, rows, cols, kEps);
   EXPECT_EQ(with, without);
-  layer_norm_grad(dy.data(), x.data(), ones.data(), mean.data(), rstd.data(), with.data(), nullptr, nullptr, rows,
-                  cols);
+  layer_norm_grad(dy.data(), x.data(), ones.data(), mean.data(), rstd.data(), with.data(), nullptr, nullptr, rows, cols,
+                  scratch.data());
   std::vector<float> dgamma(cols);
+  std::vector<char> scratch(norm_grad_scratch_bytes(rows, cols));
   layer_norm_grad(dy.data(), x.data(), nullptr, mean.data(), rstd.data(), without.data(), dgamma.data(), nullptr, rows,
-                  cols);
+                  cols, scratch.data());
   EXPECT_EQ(with, without);
 }
 

@@ -32,13 +32,24 @@ void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t
   });
 }
 
-void sum_columns(const float* x, float* out, int64_t rows, int64_t cols) {
+namespace {
+constexpr int64_t kPanel = 256;  // columns whose block sums stay in L1
+// Too few columns to share: threads share row blocks.
+bool is_narrow(int64_t cols) { return cols < 4 * kPanel; }
+}  // namespace
+
+int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols) {
+  return is_narrow(cols) ? row_blocks(rows) * cols * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* scratch) {
   const auto sum_rows = softmax_table().sum_rows;
-  constexpr int64_t kPanel = 256;  // columns whose block sums stay in L1
-  if (cols < 4 * kPanel) {
-    sum_over_row_blocks(
-        rows, cols, kRowsPerBlock * static_cast<double>(cols) * 0.2, out,
-        [&](int64_t r, int64_t n, float* partial) { sum_rows(x + r * cols, cols, partial, n, cols, false); });
+  if (is_narrow(cols)) {
+    float* partials = static_cast<float*>(scratch);
+    for_row_blocks(rows, cols, 0.2, partials, [&](int64_t r, int64_t n, float* partial) {
+      sum_rows(x + r * cols, cols, partial, n, cols, false);
+    });
+    add_row_blocks(partials, rows, cols, out, cols);
     return;
   }
   const int64_t panels = (cols + kPanel - 1) / kPanel;

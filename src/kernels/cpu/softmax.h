@@ -22,6 +22,7 @@ void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t
 
 // out[c] = sum over rows: blocks of kRowsPerBlock rows, each summed in order, then the blocks in order.
 constexpr int64_t kRowsPerBlock = 32;
-void sum_columns(const float* x, float* out, int64_t rows, int64_t cols);
+void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* scratch);
+int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols);
 
 }  // namespace lowtide::cpu

@@ -118,7 +118,8 @@ TEST(SumColumns, AgreesWithDoubles) {
     for_every_run(
         [&] {
           std::vector<float> out(shape.cols);
-          sum_columns(x.data(), out.data(), shape.rows, shape.cols);
+          std::vector<char> scratch(sum_columns_scratch_bytes(shape.rows, shape.cols));
+          sum_columns(x.data(), out.data(), shape.rows, shape.cols, scratch.data());
           return out;
         },
         [&](const std::vector<float>& out) {
