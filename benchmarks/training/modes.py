@@ -1,0 +1,52 @@
+"""The ways to run a training step that are compared: how a model is wrapped, and in which environment."""
+
+from dataclasses import dataclass, field
+
+
+class NotApplicable(Exception):
+    """This mode does not exist for this model; the text says why."""
+
+
+def _plain(model):
+    return model
+
+
+def _lowtide(model):
+    from lowtide.ortmodule import DebugOptions, ORTModule
+
+    return ORTModule(model, DebugOptions())
+
+
+def _compile(model):
+    import torch
+
+    return torch.compile(model)
+
+
+def _checkpoint(model):
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        raise NotApplicable("the model class has no gradient checkpointing")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+@dataclass(frozen=True)
+class Mode:
+    wrap: callable
+    environment: dict = field(default_factory=dict)
+
+
+# malloc that never gives memory back: the part of a kept arena's gain that has nothing to do with planning.
+KEPT_HEAP = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}
+
+MODES = {
+    "lowtide": Mode(_lowtide),
+    "eager": Mode(_plain),
+    "eager_kept_heap": Mode(_plain, KEPT_HEAP),
+    "compile": Mode(_compile),
+    "checkpoint": Mode(_checkpoint),
+}
