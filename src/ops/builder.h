@@ -35,7 +35,7 @@ class Builder {
   int64_t rank(ValueId value) const { return static_cast<int64_t>(shape(value).size()); }
 
   // ---- constants
-  ValueId scalar(double value, DType dtype);         // 0-d
+  ValueId scalar(double value, DType dtype);          // 0-d
   ValueId scalar_dim(const Dim& value, DType dtype);  // 0-d integer, or cast to a float dtype
   ValueId full(const Shape& shape, double value, DType dtype);
   ValueId scalar_like(double value, ValueId like) { return scalar(value, dtype(like)); }

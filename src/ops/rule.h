@@ -8,8 +8,8 @@
 
 namespace lowtide {
 
-// ---- inference: operand types and attributes → output types. A mistake of the user's is Error(kInvalidGraph) whose message starts
-// with the op's name; the caller adds the node's origin.
+// ---- inference: operand types and attributes → output types. A mistake of the user's is Error(kInvalidGraph) whose
+// message starts with the op's name; the caller adds the node's origin.
 struct InferArgs {
   Op op;
   std::span<const TensorType* const> inputs;  // nullptr: absent
@@ -30,7 +30,11 @@ class GradContext {
  public:
   GradContext(Builder& builder, const Graph& graph, NodeId node, std::vector<ValueId> output_grads,
               std::vector<bool> wanted, std::vector<ValueId> results)
-      : builder_(builder), graph_(graph), node_(node), output_grads_(std::move(output_grads)), wanted_(std::move(wanted)),
+      : builder_(builder),
+        graph_(graph),
+        node_(node),
+        output_grads_(std::move(output_grads)),
+        wanted_(std::move(wanted)),
         results_(std::move(results)) {}
 
   Builder& b() { return builder_; }
@@ -65,7 +69,8 @@ GradFunction grad_function(Op op);
 inline bool is_differentiable(Op op) { return grad_function(op) != nullptr; }
 
 // Infers the output types of an op; throws for ops without inference.
-std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs, const DimRanges& ranges);
+std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs,
+                              const DimRanges& ranges);
 // Checks that every node's output types are those that inference gives.
 void verify_types(const Graph& graph);
 
@@ -75,6 +80,9 @@ struct Cost {
   Dim bytes;
 };
 Cost cost(const Graph& graph, NodeId node);
+
+// The message with "(module, line)" of the origin behind it.
+std::string with_origin(const std::string& message, const Origin& origin);
 
 // numpy broadcasting of two shapes; Error(kInvalidGraph) if they do not fit.
 Shape broadcast(const Shape& a, const Shape& b);

@@ -1,0 +1,55 @@
+// Scaled dot-product attention with grouped heads, masks, causality and dropout.
+#include "ops/builder.h"
+#include "ops/inference.h"
+
+namespace lowtide {
+
+// Checks q, k, v from operand `first` on, and the mask; returns [B, H, S, Ev].
+static TensorType attended(const InferArgs& args, size_t first, size_t mask) {
+  const TensorType &q = args.in(first), &k = args.in(first + 1), &v = args.in(first + 2);
+  check_float(args, first);
+  for (size_t i = first; i < first + 3; ++i) {
+    LT_INFER_CHECK(args, rank(args.in(i)) == 4, "q, k and v must have 4 dims, operand ", i, " is ",
+                   to_string(args.in(i)));
+    check_same_dtype(args, first, i);
+  }
+  auto agree = [&](const Dim& a, const Dim& b) { return dims_agree(a, b, args.ranges); };
+  LT_INFER_CHECK(args, agree(q.shape[0], k.shape[0]) && agree(k.shape[0], v.shape[0]), "batch sizes differ: q is ",
+                 to_string(q), ", k is ", to_string(k), ", v is ", to_string(v));
+  LT_INFER_CHECK(args, agree(k.shape[1], v.shape[1]) && agree(k.shape[2], v.shape[2]),
+                 "k and v differ in heads or length: ", to_string(k), " and ", to_string(v));
+  LT_INFER_CHECK(args, agree(q.shape[3], k.shape[3]), "q and k differ in head size: ", to_string(q), " and ",
+                 to_string(k));
+  LT_INFER_CHECK(args,
+                 !k.shape[1].is(0) && (!mod(q.shape[1], k.shape[1]).is_constant() || mod(q.shape[1], k.shape[1]).is(0)),
+                 "the heads of k do not divide those of q: ", to_string(q), " and ", to_string(k));
+  if (args.has(mask)) {
+    const TensorType& m = args.in(mask);
+    LT_INFER_CHECK(args, m.dtype == DType::kBool || m.dtype == q.dtype, "the mask must be bool or ", name(q.dtype),
+                   ", is ", to_string(m));
+    const Shape scores{q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
+    LT_INFER_CHECK(args, broadcasts_to(m.shape, scores, args.ranges), "the mask is ", to_string(m),
+                   " and does not broadcast to ", to_string(scores));
+  }
+  return {q.dtype, {q.shape[0], q.shape[1], q.shape[2], v.shape[3]}};
+}
+
+static Shape score_rows(const TensorType& q) { return {q.shape.begin(), q.shape.end() - 1}; }
+
+// y = dropout(softmax(scale*q k^T + mask)) v
+std::vector<TensorType> infer_attention(const InferArgs& args) {
+  const TensorType y = attended(args, 0, 3);
+  return {y, {statistics_dtype(y.dtype), score_rows(y)}};
+}
+
+std::vector<TensorType> infer_attention_grad(const InferArgs& args) {
+  const TensorType y = attended(args, 1, 6);
+  check_same_dtype(args, 0, 1);
+  check_shape(args, 0, "dy", y.shape);
+  check_shape(args, 4, "y", y.shape);
+  check_shape(args, 5, "log_sum_exp", score_rows(y));
+  const bool float_mask = args.has(6) && is_float(args.in(6).dtype);
+  return {args.in(1), args.in(2), args.in(3), float_mask ? args.in(6) : no_output()};
+}
+
+}  // namespace lowtide

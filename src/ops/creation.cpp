@@ -1,0 +1,50 @@
+// Tensors out of nothing: constants, ranges, random numbers.
+#include "ops/builder.h"
+#include "ops/inference.h"
+
+namespace lowtide {
+
+static void check_constant_value(const InferArgs& args) {
+  const DType dtype = args.attrs.t("dtype");
+  LT_INFER_CHECK(args, dtype != DType::kContext, "no constant has dtype ctx");
+  const std::string_view expected = is_float(dtype) ? "value" : "int_value";
+  LT_INFER_CHECK(args, args.attrs.has(expected), "a constant of dtype ", name(dtype), " needs attribute ", expected);
+}
+
+static TensorType of_shape_attr(const InferArgs& args) {
+  const Shape& shape = args.attrs.ints("shape");
+  for (const Dim& size : shape)
+    LT_INFER_CHECK(args, !size.is_constant() || size.constant() >= 0, "shape ", to_string(shape),
+                   " has a negative size");
+  return {args.attrs.t("dtype"), shape};
+}
+
+std::vector<TensorType> infer_constant(const InferArgs& args) {
+  check_constant_value(args);
+  return {{args.attrs.t("dtype"), {}}};
+}
+
+std::vector<TensorType> infer_constant_of_shape(const InferArgs& args) {
+  check_constant_value(args);
+  return {of_shape_attr(args)};
+}
+
+// y[i] = start + i*step
+std::vector<TensorType> infer_range(const InferArgs& args) {
+  const DType dtype = args.attrs.t("dtype");
+  const Dim& count = args.attrs.dim("numel");
+  LT_INFER_CHECK(args, is_float(dtype) || is_integer(dtype), "no range has dtype ", name(dtype));
+  for (std::string_view attr : {"start", "step"}) {
+    const std::string needed = is_float(dtype) ? std::string(attr) : concat("int_", attr);
+    LT_INFER_CHECK(args, args.attrs.has(needed), "a range of dtype ", name(dtype), " needs attribute ", needed);
+  }
+  LT_INFER_CHECK(args, !count.is_constant() || count.constant() >= 0, "numel is ", to_string(count));
+  return {{dtype, {count}}};
+}
+
+std::vector<TensorType> infer_random(const InferArgs& args) {
+  LT_INFER_CHECK(args, is_float(args.attrs.t("dtype")), "draws floating numbers, not ", name(args.attrs.t("dtype")));
+  return {of_shape_attr(args)};
+}
+
+}  // namespace lowtide

@@ -1,0 +1,40 @@
+// Cross-entropy over logits that keeps the log-sum-exp and no probabilities.
+#include "ops/builder.h"
+#include "ops/inference.h"
+
+namespace lowtide {
+
+// Checks logits, labels and weight at these operand indices; returns the shape of the labels.
+static Shape check_logits(const InferArgs& args, size_t logits, size_t labels, size_t weight) {
+  const TensorType& scores = args.in(logits);
+  check_float(args, logits);
+  check_rank_at_least(args, logits, 1);
+  check_word(args, "reduction", "mean, sum, none");
+  const size_t class_axis = scores.shape.size() == 1 ? 0 : 1;
+  Shape expected = scores.shape;
+  expected.erase(expected.begin() + static_cast<int64_t>(class_axis));
+  check_shape(args, labels, "labels", expected);
+  LT_INFER_CHECK(args, args.in(labels).dtype == DType::kI64, "labels must be i64, are ", to_string(args.in(labels)));
+  if (args.has(weight)) {
+    check_same_dtype(args, logits, weight);
+    check_shape(args, weight, "weight", {scores.shape[class_axis]});
+  }
+  return args.in(labels).shape;
+}
+
+// loss = -weight[label]*log softmax(logits)[label], summed, averaged or neither
+std::vector<TensorType> infer_cross_entropy(const InferArgs& args) {
+  const Shape rows = check_logits(args, 0, 1, 2);
+  const DType dtype = args.in(0).dtype;
+  return {{dtype, args.attrs.s("reduction") == "none" ? rows : Shape{}}, {statistics_dtype(dtype), rows}};
+}
+
+std::vector<TensorType> infer_cross_entropy_grad(const InferArgs& args) {
+  const Shape rows = check_logits(args, 1, 2, 4);
+  check_same_dtype(args, 0, 1);
+  check_shape(args, 0, "dloss", args.attrs.s("reduction") == "none" ? rows : Shape{});
+  check_shape(args, 3, "log_sum_exp", rows);
+  return {args.in(1)};
+}
+
+}  // namespace lowtide

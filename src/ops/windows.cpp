@@ -1,0 +1,101 @@
+// Convolutions, pools and resizing over [N, C, d1 .. dk].
+#include "ops/builder.h"
+#include "ops/inference.h"
+
+namespace lowtide {
+
+// One number per window dim.
+static std::vector<int64_t> per_dim(const InferArgs& args, std::string_view name, size_t count, int64_t least) {
+  const std::vector<int64_t> values = constants_attr(args, name);
+  LT_INFER_CHECK(args, values.size() == count, name, " has ", values.size(), " entries, expected ", count);
+  for (int64_t value : values)
+    LT_INFER_CHECK(args, value >= least, name, "=[", join(values, ", "), "]: the least is ", least);
+  return values;
+}
+
+// Output sizes of windows that slide over `x`'s dims from 2 on.
+static Shape window_sizes(const InferArgs& args, const TensorType& x, const std::vector<Dim>& kernel, bool ceil_mode) {
+  const size_t count = kernel.size();
+  LT_INFER_CHECK(args, x.shape.size() == count + 2 && count >= 1, "x must be [N, C, and ", count, " more dims], is ",
+                 to_string(x));
+  const std::vector<int64_t> strides = per_dim(args, "strides", count, 1), pads = per_dim(args, "pads", 2 * count, 0);
+  const std::vector<int64_t> dilations =
+      args.attrs.has("dilations") ? per_dim(args, "dilations", count, 1) : std::vector<int64_t>(count, 1);
+  Shape sizes;
+  for (size_t i = 0; i < count; ++i) {
+    const Dim& size = x.shape[i + 2];
+    const Dim reach = size + (pads[i] + pads[i + count]) - Dim(dilations[i]) * (kernel[i] - 1) - 1;
+    LT_INFER_CHECK(args, !reach.is_constant() || reach.constant() >= 0, "the window is larger than dim ", i + 2, " of ",
+                   to_string(x));
+    Dim out = floordiv(reach + (ceil_mode ? strides[i] - 1 : 0), strides[i]) + 1;
+    // The last window must start inside of the input or its left padding.
+    if (ceil_mode) out = min(out, floordiv(size + (pads[i] - 1), strides[i]) + 1);
+    sizes.push_back(out);
+  }
+  return sizes;
+}
+
+static TensorType convolved(const InferArgs& args, const TensorType& x, const TensorType& w) {
+  LT_INFER_CHECK(args, x.shape.size() >= 3 && w.shape.size() == x.shape.size(),
+                 "x and w differ in rank: ", to_string(x), " and ", to_string(w));
+  const int64_t group = constant_attr(args, "group");
+  LT_INFER_CHECK(args, group >= 1 && dims_agree(x.shape[1], w.shape[1] * Dim(group), args.ranges), "w ", to_string(w),
+                 " in ", group, " groups does not fit the channels of ", to_string(x));
+  LT_INFER_CHECK(args, !w.shape[0].is_constant() || w.shape[0].constant() % group == 0, group,
+                 " groups do not divide the filters of ", to_string(w));
+  TensorType y{x.dtype, {x.shape[0], w.shape[0]}};
+  const Shape sizes = window_sizes(args, x, {w.shape.begin() + 2, w.shape.end()}, false);
+  y.shape.insert(y.shape.end(), sizes.begin(), sizes.end());
+  return y;
+}
+
+// y[n, m] = bias[m] + sum over channels c of the group of x[n, c] * w[m, c] (cross-correlation)
+std::vector<TensorType> infer_conv(const InferArgs& args) {
+  check_float(args, 0);
+  check_same_dtype(args, 0, 1);
+  const TensorType y = convolved(args, args.in(0), args.in(1));
+  check_like_first(args, 2, "bias", {args.in(1).shape[0]});
+  return {y};
+}
+
+std::vector<TensorType> infer_conv_grad(const InferArgs& args) {
+  check_float(args, 0);
+  check_same_dtype(args, 0, 1);
+  check_same_dtype(args, 0, 2);
+  check_shape(args, 0, "dy", convolved(args, args.in(1), args.in(2)).shape);
+  return {args.in(1), args.in(2), {args.in(2).dtype, {args.in(2).shape[0]}}};
+}
+
+static TensorType pooled(const InferArgs& args) {
+  const TensorType& x = args.in(0);
+  check_rank_at_least(args, 0, 3);
+  TensorType y{x.dtype, {x.shape[0], x.shape[1]}};
+  const std::vector<int64_t> kernel = per_dim(args, "kernel_shape", x.shape.size() - 2, 1);
+  const Shape sizes = window_sizes(args, x, dims(kernel), args.attrs.b("ceil_mode"));
+  y.shape.insert(y.shape.end(), sizes.begin(), sizes.end());
+  return y;
+}
+
+std::vector<TensorType> infer_max_pool(const InferArgs& args) {
+  const TensorType y = pooled(args);
+  return {y, {DType::kI64, y.shape}};
+}
+
+std::vector<TensorType> infer_average_pool(const InferArgs& args) {
+  check_float(args, 0);
+  return {pooled(args)};
+}
+
+std::vector<TensorType> infer_resize(const InferArgs& args) {
+  TensorType y = args.in(0);
+  check_float(args, 0);
+  check_rank_at_least(args, 0, 3);
+  check_word(args, "mode", "bilinear, nearest");
+  const std::vector<Dim>& sizes = args.attrs.ints("sizes");
+  LT_INFER_CHECK(args, sizes.size() == 2, "sizes has ", sizes.size(), " entries, expected those of the last two dims");
+  y.shape.end()[-2] = sizes[0];
+  y.shape.end()[-1] = sizes[1];
+  return {y};
+}
+
+}  // namespace lowtide
