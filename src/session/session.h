@@ -44,6 +44,8 @@ class Session {
   const std::vector<int>& saved_inputs() const;
   // Indices of module outputs whose bytes backward reads (in-place changes by the user must be caught).
   const std::vector<int>& saved_outputs() const;
+  // Indices into inputs() that forward writes (buffers, mutated inputs): the caller bumps their versions.
+  const std::vector<int>& updated_inputs() const;
   // Module outputs that take a gradient, in YieldOp's order.
   const std::vector<int>& grad_outputs() const;
   // inputs() index of each gradient that backward returns.
