@@ -1,0 +1,144 @@
+// Register tiles of matrix products. For files *_isa.cpp only.
+//   C (rows x cols) = or += A (rows x depth) B (depth x cols)
+// A is read in place, by broadcasts, with any strides; B is packed into panels of kTileCols columns, depth-major and
+// padded with zeros. Every element of C is one chain of fma over the depth in ascending order that starts from C itself
+// when adding, so neither tiles nor cuts of the depth change a bit.
+#pragma once
+
+#include <utility>
+
+#include "kernels/cpu/simd.h"
+
+namespace lowtide::cpu::LT_ISA {
+
+constexpr int kTileRows = LT_LANES == 16 ? 14 : 6;
+constexpr int kTileCols = 2 * kLanes;
+
+LT_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+template <int half, int... lane>
+LT_INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, lane...>) {
+  const vf low = __builtin_shufflevector(a, b, ((lane & half) ? kLanes + lane - half : lane)...);
+  b = __builtin_shufflevector(a, b, ((lane & half) ? kLanes + lane : lane + half)...);
+  a = low;
+}
+
+template <int half = 1>
+LT_INLINE void transpose(vf* rows) {
+  if constexpr (half < kLanes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if (!(i & half)) exchange<half>(rows[i], rows[i + half], std::make_integer_sequence<int, kLanes>());
+    }
+    transpose<half * 2>(rows);
+  }
+}
+
+// panel[k * kTileCols + j] = source[k * step + j] for j < cols, 0 beyond.
+static inline void pack_panel(const float* source, int64_t step, int64_t depth, int64_t cols, float* panel) {
+  if (cols == kTileCols) {
+    for (int64_t k = 0; k < depth; ++k, source += step, panel += kTileCols) {
+      store(panel, load(source));
+      store(panel + kLanes, load(source + kLanes));
+    }
+    return;
+  }
+  for (int64_t k = 0; k < depth; ++k, source += step, panel += kTileCols) {
+    for (int64_t j = 0; j < kTileCols; ++j) panel[j] = j < cols ? source[j] : 0.0f;
+  }
+}
+
+// panel[k * kTileCols + j] = source[j * step + k] for j < cols, 0 beyond.
+static inline void pack_panel_transposed(const float* source, int64_t step, int64_t depth, int64_t cols, float* panel) {
+  for (int64_t k = 0; k < depth; k += kLanes) {
+    const int64_t count = min_of(kLanes, depth - k);
+    for (int64_t j = 0; j < kTileCols; j += kLanes) {
+      vf rows[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        const float* from = source + (j + i) * step + k;
+        rows[i] = j + i >= cols ? vf{} : count == kLanes ? load(from) : load(from, static_cast<int>(count));
+      }
+      transpose(rows);
+      for (int i = 0; i < count; ++i) store(panel + (k + i) * kTileCols + j, rows[i]);
+    }
+  }
+}
+
+// A whole matrix B (depth x cols) as panels, panel_stride floats apart.
+LT_INLINE void pack(const float* source, int64_t step, int64_t depth, int64_t cols, float* panels,
+                    int64_t panel_stride) {
+  for (int64_t j = 0; j < cols; j += kTileCols, panels += panel_stride) {
+    pack_panel(source + j, step, depth, min_of(kTileCols, cols - j), panels);
+  }
+}
+
+// The same from B stored as (cols x depth).
+LT_INLINE void pack_transposed(const float* source, int64_t step, int64_t depth, int64_t cols, float* panels,
+                               int64_t panel_stride) {
+  for (int64_t j = 0; j < cols; j += kTileCols, panels += panel_stride) {
+    pack_panel_transposed(source + j * step, step, depth, min_of(kTileCols, cols - j), panels);
+  }
+}
+
+// Rows at or beyond `rows` compute row 0 again and are not stored.
+template <bool unit_step>
+static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_step, int rows,
+                                           const float* panel, float* c, int64_t c_row, int cols, bool add) {
+  vf sum[kTileRows][2];
+  const float* row[kTileRows];
+  for (int i = 0; i < kTileRows; ++i) row[i] = a + (i < rows ? i : 0) * a_row;
+  if (!add) {
+    for (int i = 0; i < kTileRows; ++i) sum[i][0] = sum[i][1] = vf{};
+  } else if (cols == kTileCols) {
+    for (int i = 0; i < kTileRows; ++i) {
+      const float* from = c + (i < rows ? i : 0) * c_row;
+      sum[i][0] = load(from);
+      sum[i][1] = load(from + kLanes);
+    }
+  } else {
+    float padded[kTileCols] = {};
+    for (int i = 0; i < kTileRows; ++i) {
+      __builtin_memcpy(padded, c + (i < rows ? i : 0) * c_row, sizeof(float) * cols);
+      sum[i][0] = load(padded);
+      sum[i][1] = load(padded + kLanes);
+    }
+  }
+  int64_t at = 0;
+  for (int64_t k = 0; k < depth; ++k) {
+    const vf b0 = load(panel), b1 = load(panel + kLanes);
+    panel += kTileCols;
+#pragma GCC unroll 14
+    for (int i = 0; i < kTileRows; ++i) {
+      const vf x = splat(row[i][at]);
+      sum[i][0] = fma(x, b0, sum[i][0]);
+      sum[i][1] = fma(x, b1, sum[i][1]);
+    }
+    at += unit_step ? 1 : a_step;
+  }
+  for (int i = 0; i < rows; ++i) {
+    if (cols == kTileCols) {
+      store(c + i * c_row, sum[i][0]);
+      store(c + i * c_row + kLanes, sum[i][1]);
+    } else {
+      float padded[kTileCols];
+      store(padded, sum[i][0]);
+      store(padded + kLanes, sum[i][1]);
+      __builtin_memcpy(c + i * c_row, padded, sizeof(float) * cols);
+    }
+  }
+}
+
+// Element (i, k) of A is a[i * a_row + k * a_step]; a_step or a_row is 1.
+LT_INLINE void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t a_row, int64_t a_step,
+                        const float* panels, int64_t panel_stride, float* c, int64_t c_row, bool add) {
+  for (int64_t j = 0; j < cols; j += kTileCols, panels += panel_stride) {
+    const int width = static_cast<int>(min_of(kTileCols, cols - j));
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      const int height = static_cast<int>(min_of(kTileRows, rows - i));
+      (a_step == 1 ? tile<true> : tile<false>)(depth, a + i * a_row, a_row, a_step, height, panels, c + i * c_row + j,
+                                               c_row, width, add);
+    }
+  }
+}
+
+}  // namespace lowtide::cpu::LT_ISA
