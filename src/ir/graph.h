@@ -4,6 +4,7 @@
 // the module's outputs, its outputs their incoming gradients. The text form (print.h, parse.h) holds all of it.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -139,8 +140,9 @@ class Graph {
   ValueId new_value(std::string name, TensorType type, NodeId producer, int index);
 
   std::string name_ = "graph";
-  std::vector<Value> values_;
-  std::vector<Node> nodes_;
+  // Deques: references to values and nodes stay valid while nodes are added.
+  std::deque<Value> values_;
+  std::deque<Node> nodes_;
   std::vector<bool> alive_;
   std::vector<NodeId> order_;
   std::vector<GraphInput> inputs_;
