@@ -1,8 +1,7 @@
 #include "symbolic/dim.h"
 
 #include <algorithm>
-#include <ostream>
-#include <tuple>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/size_code.h"
@@ -17,21 +16,45 @@ using dim_internal::Monomial;
 
 namespace dim_internal {
 
+int compare(const Dim& a, const Dim& b);
+
+// Each level is visited once, so that comparing deep values stays linear.
+template <class Number>
+static int compare_numbers(Number a, Number b) {
+  return a < b ? -1 : b < a ? 1 : 0;
+}
+
+static int compare(const Atom& a, const Atom& b) {
+  if (a.kind != b.kind) return a.kind < b.kind ? -1 : 1;
+  if (int name = a.name.compare(b.name)) return name;
+  if (int left = compare(a.left, b.left)) return left;
+  return compare(a.right, b.right);
+}
+
+static int compare(const Monomial& a, const Monomial& b) {
+  auto x = a.begin(), y = b.begin();
+  for (; x != a.end() && y != b.end(); ++x, ++y) {
+    if (int atom = compare(x->first, y->first)) return atom;
+    if (int power = compare_numbers(x->second, y->second)) return power;
+  }
+  return compare_numbers(a.size(), b.size());
+}
+
 int compare(const Dim& a, const Dim& b) {
-  if (a == b) return 0;
-  return a < b ? -1 : 1;
+  if (a.is_constant() && b.is_constant()) return compare_numbers(a.constant(), b.constant());
+  if (a.is_constant() != b.is_constant()) return a.is_constant() ? -1 : 1;
+  if (a.expression() == b.expression()) return 0;
+  const auto &left = a.expression()->terms, &right = b.expression()->terms;
+  auto x = left.begin(), y = right.begin();
+  for (; x != left.end() && y != right.end(); ++x, ++y) {
+    if (int monomial = compare(x->first, y->first)) return monomial;
+    if (int factor = compare_numbers(x->second, y->second)) return factor;
+  }
+  return compare_numbers(left.size(), right.size());
 }
 
-bool operator==(const Atom& a, const Atom& b) {
-  return a.kind == b.kind && a.name == b.name && a.left == b.left && a.right == b.right;
-}
-
-bool operator<(const Atom& a, const Atom& b) {
-  if (a.kind != b.kind) return a.kind < b.kind;
-  if (a.name != b.name) return a.name < b.name;
-  if (int left = compare(a.left, b.left)) return left < 0;
-  return a.right < b.right;
-}
+bool operator==(const Atom& a, const Atom& b) { return compare(a, b) == 0; }
+bool operator<(const Atom& a, const Atom& b) { return compare(a, b) < 0; }
 
 }  // namespace dim_internal
 
@@ -66,28 +89,38 @@ int64_t Dim::constant() const {
   return value_;
 }
 
-bool operator==(const Dim& a, const Dim& b) {
-  if (a.is_constant() || b.is_constant()) return a.is_constant() && b.is_constant() && a.value_ == b.value_;
-  return a.expression_ == b.expression_ || a.expression_->terms == b.expression_->terms;
-}
+bool operator==(const Dim& a, const Dim& b) { return dim_internal::compare(a, b) == 0; }
+bool operator<(const Dim& a, const Dim& b) { return dim_internal::compare(a, b) < 0; }
 
-bool operator<(const Dim& a, const Dim& b) {
-  if (a.is_constant() || b.is_constant()) {
-    if (a.is_constant() != b.is_constant()) return a.is_constant();
-    return a.value_ < b.value_;
-  }
-  return a.expression_->terms < b.expression_->terms;
+// Sizes that leave 64 bits are a mistake in the graph: refused, never wrapped.
+template <class Operation>
+static int64_t checked(Operation operation, int64_t a, int64_t b) {
+  int64_t result = 0;
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, !operation(a, b, &result), "a size leaves 64 bits: from ", a, " and ", b);
+  return result;
+}
+static int64_t add(int64_t a, int64_t b) {
+  return checked([](auto x, auto y, auto* out) { return __builtin_add_overflow(x, y, out); }, a, b);
+}
+static int64_t subtract(int64_t a, int64_t b) {
+  return checked([](auto x, auto y, auto* out) { return __builtin_sub_overflow(x, y, out); }, a, b);
+}
+static int64_t multiply(int64_t a, int64_t b) {
+  return checked([](auto x, auto y, auto* out) { return __builtin_mul_overflow(x, y, out); }, a, b);
 }
 
 Dim operator+(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return Dim(a.value_ + b.value_);
+  if (a.is_constant() && b.is_constant()) return Dim(add(a.value_, b.value_));
   Expression sum = expand(a);
-  for (const auto& [monomial, factor] : expand(b).terms) sum.terms[monomial] += factor;
+  for (const auto& [monomial, factor] : expand(b).terms) {
+    int64_t& term = sum.terms[monomial];
+    term = add(term, factor);
+  }
   return make_dim(std::move(sum));
 }
 
 Dim operator-(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return Dim(a.value_ - b.value_);
+  if (a.is_constant() && b.is_constant()) return Dim(subtract(a.value_, b.value_));
   return a + Dim(-1) * b;
 }
 
@@ -98,11 +131,14 @@ static Monomial multiply(const Monomial& a, const Monomial& b) {
 }
 
 Dim operator*(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return Dim(a.value_ * b.value_);
+  if (a.is_constant() && b.is_constant()) return Dim(multiply(a.value_, b.value_));
   Expression product;
   const Expression left = expand(a), right = expand(b);
   for (const auto& [x, p] : left.terms)
-    for (const auto& [y, q] : right.terms) product.terms[multiply(x, y)] += p * q;
+    for (const auto& [y, q] : right.terms) {
+      int64_t& term = product.terms[multiply(x, y)];
+      term = add(term, multiply(p, q));
+    }
   return make_dim(std::move(product));
 }
 
@@ -119,7 +155,7 @@ static bool divide(const Monomial& a, const Monomial& b, Monomial& quotient) {
 }
 
 // Exact division by polynomial long division over the terms in canonical order; false if a remainder stays.
-static bool divide_exactly(const Dim& a, const Dim& b, Dim& quotient) {
+static bool divide_by_leading_terms(const Dim& a, const Dim& b, Dim& quotient) {
   const Expression divisor = expand(b);
   if (divisor.terms.empty()) return false;
   auto degree = [](const Monomial& monomial) {
@@ -153,9 +189,9 @@ static bool divide_exactly(const Dim& a, const Dim& b, Dim& quotient) {
     const Expression remaining = expand(rest);
     const auto term = leading(remaining);
     Monomial monomial;
-    if (term->second % lead->second != 0 || !divide(term->first, lead->first, monomial)) return false;
+    if ((lead->second != -1 && term->second % lead->second != 0) || !divide(term->first, lead->first, monomial)) return false;
     Expression piece;
-    piece.terms[monomial] = term->second / lead->second;
+    piece.terms[monomial] = lead->second == -1 ? subtract(0, term->second) : term->second / lead->second;
     Dim factor = make_dim(std::move(piece));
     result = result + factor;
     rest = rest - factor * b;
@@ -163,7 +199,61 @@ static bool divide_exactly(const Dim& a, const Dim& b, Dim& quotient) {
   return false;
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
+static bool divide_exactly(const Dim& a, const Dim& b, Dim& quotient) {
+  try {
+    return divide_by_leading_terms(a, b, quotient);
+  } catch (const Error&) {
+    return false;  // a partial product left 64 bits: no division found
+  }
+}
+
+static int64_t floor_div(int64_t a, int64_t b) {
+  if (b == -1) return subtract(0, a);
+  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
+
+static int64_t floor_mod(int64_t a, int64_t b) { return b == -1 ? 0 : (a % b + b) % b; }
+
+// a = b*quotient + rest: the terms of `a` whose factor b > 0 divides, and of the constant term as much as leaves it in [0, b).
+static void split_multiples(const Dim& a, int64_t b, Dim& quotient, Dim& rest) {
+  Expression multiples, others;
+  for (const auto& [monomial, factor] : expand(a).terms) {
+    if (monomial.empty()) {
+      multiples.terms[monomial] = floor_div(factor, b);
+      others.terms[monomial] = floor_mod(factor, b);
+    } else if (factor % b == 0) {
+      multiples.terms[monomial] = factor / b;
+    } else {
+      others.terms[monomial] = factor;
+    }
+  }
+  quotient = make_dim(std::move(multiples));
+  rest = make_dim(std::move(others));
+}
+
+static int64_t common_factor(const Dim& a, int64_t b) {
+  int64_t common = b;
+  for (const auto& [monomial, factor] : expand(a).terms) common = std::gcd(common, factor);
+  return common;
+}
+
+// x and c of `a` = x//d + c with constants c, d > 0; false for any other form.
+static bool as_shifted_quotient(const Dim& a, Dim& x, int64_t& d, int64_t& c) {
+  c = 0;
+  const Atom* quotient = nullptr;
+  for (const auto& [monomial, factor] : a.expression()->terms) {
+    if (monomial.empty()) {
+      c = factor;
+    } else {
+      if (quotient != nullptr || factor != 1 || monomial.size() != 1 || monomial.begin()->second != 1) return false;
+      quotient = &monomial.begin()->first;
+    }
+  }
+  if (quotient->kind != AtomKind::kFloorDiv || !quotient->right.is_constant()) return false;
+  x = quotient->left;
+  d = quotient->right.constant();
+  return d > 0;
+}
 
 Dim floordiv(const Dim& a, const Dim& b) {
   LT_USER_CHECK(ErrorKind::kInvalidGraph, !b.is(0), "division of the size ", to_string(a), " by zero");
@@ -171,20 +261,46 @@ Dim floordiv(const Dim& a, const Dim& b) {
   if (b.is(1)) return a;
   Dim quotient;
   if (divide_exactly(a, b, quotient)) return quotient;
-  return of_atom({AtomKind::kFloorDiv, {}, a, b});
+  if (!b.is_constant() || b.constant() < 0) return of_atom({AtomKind::kFloorDiv, {}, a, b});
+  // (b*q + r)//b = q + r//b, then common factors, then (x//d + c)//b = (x + c*d)//(b*d): chains of strided windows meet in one form.
+  Dim rest;
+  split_multiples(a, b.constant(), quotient, rest);
+  if (rest.is_constant()) return quotient;
+  const int64_t common = common_factor(rest, b.constant());
+  if (common > 1) {
+    Dim reduced;
+    divide_exactly(rest, Dim(common), reduced);
+    return quotient + floordiv(reduced, Dim(b.constant() / common));
+  }
+  Dim inner;
+  int64_t divisor = 0, shift = 0;
+  if (as_shifted_quotient(rest, inner, divisor, shift))
+    return quotient + floordiv(inner + Dim(shift) * Dim(divisor), Dim(divisor) * b);
+  return quotient + of_atom({AtomKind::kFloorDiv, {}, rest, b});
 }
 
 Dim mod(const Dim& a, const Dim& b) {
   LT_USER_CHECK(ErrorKind::kInvalidGraph, !b.is(0), "remainder of the size ", to_string(a), " by zero");
   if (a.is_constant() && b.is_constant())
-    return Dim(a.constant() - b.constant() * floor_div(a.constant(), b.constant()));
+    return Dim(b.is(-1) ? 0 : a.constant() - b.constant() * floor_div(a.constant(), b.constant()));
   Dim quotient;
   if (b.is(1) || divide_exactly(a, b, quotient)) return Dim(0);
-  return of_atom({AtomKind::kMod, {}, a, b});
+  if (!b.is_constant() || b.constant() < 0) return of_atom({AtomKind::kMod, {}, a, b});
+  Dim rest;
+  split_multiples(a, b.constant(), quotient, rest);
+  if (rest.is_constant()) return rest;
+  const int64_t common = common_factor(rest, b.constant());
+  if (common > 1) {
+    Dim reduced;
+    divide_exactly(rest, Dim(common), reduced);
+    return Dim(common) * mod(reduced, Dim(b.constant() / common));
+  }
+  return of_atom({AtomKind::kMod, {}, rest, b});
 }
 
 static Dim extreme(AtomKind kind, const Dim& a, const Dim& b) {
   if (a == b) return a;
+  if (a.is_constant() && b.is_constant()) return (b < a) == (kind == AtomKind::kMax) ? a : b;
   const Dim difference = a - b;
   if (difference.is_constant()) return (difference.constant() > 0) == (kind == AtomKind::kMax) ? a : b;
   return b < a ? of_atom({kind, {}, b, a}) : of_atom({kind, {}, a, b});
