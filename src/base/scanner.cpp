@@ -55,7 +55,8 @@ bool Scanner::accept(std::string_view token) {
   const size_t start = at_;
   skip_space();
   const std::string_view next = rest();
-  if (next.starts_with(token) && !(is_word(token.back()) && next.size() > token.size() && is_word(next[token.size()]))) {
+  if (next.starts_with(token) &&
+      !(is_word(token.back()) && next.size() > token.size() && is_word(next[token.size()]))) {
     at_ += token.size();
     return true;
   }

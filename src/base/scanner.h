@@ -1,6 +1,6 @@
 // A cursor over text for recursive-descent parsers: sizes and graphs are read with it.
-// Blanks, newlines and comments separate tokens; `//` starts a comment where a blank or the line's end follows (else it is the
-// quotient of sizes: s//2). Errors are Error(kInvalidGraph): "12:7: expected ')', found 'return'".
+// Blanks, newlines and comments separate tokens; `//` starts a comment where a blank or the line's end follows (else it
+// is the quotient of sizes: s//2). Errors are Error(kInvalidGraph): "12:7: expected ')', found 'return'".
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,14 @@ class Scanner {
   std::string_view rest() const { return text_.substr(at_); }
 
   void skip_space();
-  void skip_blanks();  // stays on the line; comments stay too
+  void skip_blanks();            // stays on the line; comments stay too
   bool comment_follows() const;  // right here
   bool at_end();
+  // Where the next token starts; the cursor moves there.
+  size_t token_start() {
+    skip_space();
+    return at_;
+  }
   // What follows after space; 0 at the end.
   char peek();
   char peek_on_line();  // the same after blanks only: '\n' or '/' tell that the line is over

@@ -189,7 +189,8 @@ static bool divide_by_leading_terms(const Dim& a, const Dim& b, Dim& quotient) {
     const Expression remaining = expand(rest);
     const auto term = leading(remaining);
     Monomial monomial;
-    if ((lead->second != -1 && term->second % lead->second != 0) || !divide(term->first, lead->first, monomial)) return false;
+    if ((lead->second != -1 && term->second % lead->second != 0) || !divide(term->first, lead->first, monomial))
+      return false;
     Expression piece;
     piece.terms[monomial] = lead->second == -1 ? subtract(0, term->second) : term->second / lead->second;
     Dim factor = make_dim(std::move(piece));
@@ -214,7 +215,8 @@ static int64_t floor_div(int64_t a, int64_t b) {
 
 static int64_t floor_mod(int64_t a, int64_t b) { return b == -1 ? 0 : (a % b + b) % b; }
 
-// a = b*quotient + rest: the terms of `a` whose factor b > 0 divides, and of the constant term as much as leaves it in [0, b).
+// a = b*quotient + rest: the terms of `a` whose factor b > 0 divides, and of the constant term as much as leaves it in
+// [0, b).
 static void split_multiples(const Dim& a, int64_t b, Dim& quotient, Dim& rest) {
   Expression multiples, others;
   for (const auto& [monomial, factor] : expand(a).terms) {
@@ -262,7 +264,8 @@ Dim floordiv(const Dim& a, const Dim& b) {
   Dim quotient;
   if (divide_exactly(a, b, quotient)) return quotient;
   if (!b.is_constant() || b.constant() < 0) return of_atom({AtomKind::kFloorDiv, {}, a, b});
-  // (b*q + r)//b = q + r//b, then common factors, then (x//d + c)//b = (x + c*d)//(b*d): chains of strided windows meet in one form.
+  // (b*q + r)//b = q + r//b, then common factors, then (x//d + c)//b = (x + c*d)//(b*d): chains of strided windows meet
+  // in one form.
   Dim rest;
   split_multiples(a, b.constant(), quotient, rest);
   if (rest.is_constant()) return quotient;
@@ -352,11 +355,12 @@ static Dim rebuild(const Dim& dim, const Leaf& leaf) {
 }
 
 int64_t evaluate(const Dim& dim, const DimValues& values) {
-  return rebuild(dim, [&](const std::string& symbol) {
-           auto at = values.find(symbol);
-           LT_USER_CHECK(ErrorKind::kInvalidArgument, at != values.end(), "no value for the size ", symbol);
-           return Dim(at->second);
-         })
+  return rebuild(dim,
+                 [&](const std::string& symbol) {
+                   auto at = values.find(symbol);
+                   LT_USER_CHECK(ErrorKind::kInvalidArgument, at != values.end(), "no value for the size ", symbol);
+                   return Dim(at->second);
+                 })
       .constant();
 }
 

@@ -28,7 +28,8 @@ DimRange add(const DimRange& a, const DimRange& b) {
 }
 
 DimRange multiply(const DimRange& a, const DimRange& b) {
-  const auto corners = {multiply(a.low, b.low), multiply(a.low, b.high), multiply(a.high, b.low), multiply(a.high, b.high)};
+  const auto corners = {multiply(a.low, b.low), multiply(a.low, b.high), multiply(a.high, b.low),
+                        multiply(a.high, b.high)};
   return {std::min(corners), std::max(corners)};
 }
 

@@ -31,7 +31,8 @@ std::string operand(const Dim& dim) {
   bool bare = dim.is_constant() && dim.constant() >= 0;
   if (!dim.is_constant() && dim.expression()->terms.size() == 1) {
     const auto& [monomial, factor] = *dim.expression()->terms.begin();
-    bare = factor == 1 && monomial.size() == 1 && monomial.begin()->second == 1 && !is_quotient(monomial.begin()->first);
+    bare =
+        factor == 1 && monomial.size() == 1 && monomial.begin()->second == 1 && !is_quotient(monomial.begin()->first);
   }
   return bare ? text : concat("(", text, ")");
 }
@@ -86,7 +87,8 @@ std::string to_string(const Dim& dim) {
   });
   std::string text;
   for (const Term& term : terms) {
-    const std::string signed_text = !term.negative ? term.text : concat("-", term.alone ? concat("(", term.text, ")") : term.text);
+    const std::string signed_text =
+        !term.negative ? term.text : concat("-", term.alone ? concat("(", term.text, ")") : term.text);
     if (text.empty()) {
       text = signed_text;
     } else if (term.negative && !term.text.starts_with(kLargest)) {
@@ -212,8 +214,8 @@ class DimReader {
 }  // namespace
 
 bool is_reserved_word(std::string_view name) {
-  constexpr std::string_view kWords[] = {"true", "false", "inf", "nan", "min", "max", "bool", "u8", "i8", "i16",
-                                         "i32",  "i64",   "bf16", "f16", "f32", "f64", "ctx"};
+  constexpr std::string_view kWords[] = {"true", "false", "inf", "nan",  "min", "max", "bool", "u8", "i8",
+                                         "i16",  "i32",   "i64", "bf16", "f16", "f32", "f64",  "ctx"};
   return std::find(std::begin(kWords), std::end(kWords), name) != std::end(kWords);
 }
 

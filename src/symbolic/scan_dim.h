@@ -8,8 +8,8 @@ namespace lowtide {
 
 class Scanner;
 
-// Reads a size where the scanner stands: sums, products, `//`, `%`, `**`, min and max with Python's precedence. Errors as Scanner's;
-// depth, powers and the number of terms are limited.
+// Reads a size where the scanner stands: sums, products, `//`, `%`, `**`, min and max with Python's precedence. Errors
+// as Scanner's; depth, powers and the number of terms are limited.
 Dim scan_dim(Scanner& scanner);
 
 // Words of the text form that no symbol may be called: they would not read back (true, inf, f32, min …).
