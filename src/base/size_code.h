@@ -1,6 +1,7 @@
 // Short integer programs: sizes as postfix code over a table of symbol values. Written by symbolic/, run by a Program.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -18,7 +19,10 @@ enum SizeCode : int64_t {
   kSizeMax,
 };
 
-// Error(kInvalidProgram) for code that is not well formed (stack, symbol index, division by zero, depth over 64).
+// Error(kInvalidProgram) for code that is not well formed: unknown instruction, symbol index, stack, depth over 64.
+void check_size_code(std::span<const int64_t> code, size_t symbol_count);
+
+// Error(kInvalidArgument) where it divides by zero or less. Requires: checked code.
 int64_t run_size_code(std::span<const int64_t> code, std::span<const int64_t> symbols);
 
 }  // namespace lowtide

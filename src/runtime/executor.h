@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,20 +15,96 @@
 
 namespace lowtide {
 
-class RunState;  // one pending forward: its arena, output blocks, contexts, random key
-
 // Bytes per kind for one binding; peak = what a step holds at most, all kinds but the caller's.
 struct MemoryReport {
-  int64_t arena_bytes = 0;      // height of the packing: stashes, temporaries, gradients
-  int64_t gradient_bytes = 0;   // of the arena: gradients
-  int64_t output_bytes = 0;
-  int64_t external_bytes = 0;   // largest transient allocation of a library during a step
-  int64_t peak_bytes = 0;       // arena + outputs + external
+  int64_t arena_bytes = 0;        // height of the packing: stashes, temporaries, gradients
+  int64_t gradient_bytes = 0;     // of the arena: gradients
+  int64_t output_bytes = 0;       // blocks of module outputs
+  int64_t external_bytes = 0;     // largest transient allocation of a library during a step
+  int64_t peak_bytes = 0;         // arena + outputs + external
   int64_t lower_bound_bytes = 0;  // of the arena: the largest sum of live bytes
   double bind_seconds = 0;
 };
 
-// Set by a signal handler or another thread; the executor polls it between steps and unwinds with Error(kInterrupted).
+struct Binding;
+struct Packing;
+struct Block;
+class Trace;
+
+// One pending forward: its arena, output blocks, contexts, random key. Dropping it frees what the user does not hold.
+class RunState {
+ public:
+  RunState();
+  ~RunState();
+
+ private:
+  friend class Executor;
+  std::shared_ptr<Binding> binding_;
+  const Packing* packing_ = nullptr;
+  std::shared_ptr<Block> arena_;
+  std::shared_ptr<Block> gradients_;             // where gradients do not lie in the arena
+  std::vector<std::shared_ptr<Block>> outputs_;  // by buffer, empty ones for other kinds
+  std::vector<std::shared_ptr<Block>> copies_;   // of inputs with other strides than planned
+  std::vector<CallContext> contexts_;
+  std::vector<char*> bases_;     // by buffer
+  std::vector<int32_t> owners_;  // guard mode: who owns each 64 bytes of the arena
+  uint64_t random_key_ = 0;
+  bool done_ = false;
+};
+
+struct ExecutorOptions {
+  bool guard = false;
+  // Bindings kept (one per set of input sizes), least recently used first out.
+  int cached_bindings = 16;
+};
+
+// Set by a signal handler or another thread; polled between steps, unwinds with Error(kInterrupted).
 std::atomic<bool>& stop_flag();
+
+class Executor {
+ public:
+  // Checks the program. Thread-compatible: one call at a time.
+  Executor(Program program, ExecutorOptions options);
+  ~Executor();
+
+  const Program& program() const { return program_; }
+  void set_call_handler(CallHandler handler) { handler_ = std::move(handler); }
+  // Records the next steps into a Chrome trace (chrome://tracing) until stopped; stop_trace returns the JSON.
+  void start_trace();
+  std::string stop_trace();
+
+  // See Session::forward and Session::backward.
+  std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                   std::shared_ptr<RunState>* state);
+  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients,
+                                    std::span<const TensorRef> saved_inputs);
+
+  const Binding& binding(std::span<const int64_t> symbol_values);
+  MemoryReport memory(std::span<const int64_t> symbol_values);
+
+ private:
+  std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
+  std::vector<int64_t> read_symbols(std::span<const TensorRef> inputs) const;
+  // Checks a caller's tensor against the schema and gives its base; copies one with other strides.
+  char* admit(const ProgramInput& input, const TensorRef& tensor, const Binding& binding, const char* what,
+              std::vector<std::shared_ptr<Block>>& copies) const;
+  void allocate(RunState& state);
+  void run_steps(RunState& state, int32_t first, int32_t last);
+  void patch(RunState& state, int32_t first, int32_t last);
+  KernelStatus run_step(RunState& state, int32_t index);
+  void write_updates(RunState& state);
+  void guard_before(RunState& state, int32_t index);
+  void guard_after(RunState& state, int32_t index);
+  OwnedTensor make_output(RunState& state, const ProgramOutput& output) const;
+
+  Program program_;
+  ExecutorOptions options_;
+  CallHandler handler_;
+  std::list<std::shared_ptr<Binding>> bindings_;  // most recently used first
+  std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
+  bool last_done_ = false;
+  bool gradients_apart_ = false;
+  std::unique_ptr<Trace> trace_;
+};
 
 }  // namespace lowtide

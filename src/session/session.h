@@ -1,4 +1,5 @@
-// The façade: a captured graph in, training steps out. Drives lower → passes → gradient → passes → plan → program → executor.
+// The façade: a captured graph in, training steps out. Drives lower → passes → gradient → passes → plan → program →
+// executor.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +26,25 @@ struct SessionOptions {
 // What explain() and the feature table show.
 struct SessionReport {
   LoweringReport lowering;
-  int native_nodes = 0;   // steps on our kernels or BLAS
-  int aten_nodes = 0;     // lowered, but on PyTorch's kernels (convolution)
-  int python_nodes = 0;   // fallbacks through Python
+  int native_nodes = 0;                                 // steps on our kernels or BLAS
+  int aten_nodes = 0;                                   // lowered, but on PyTorch's kernels (convolution)
+  int python_nodes = 0;                                 // fallbacks through Python
   std::vector<std::pair<std::string, double>> seconds;  // stage → time: lower, passes, gradient, plan
 };
 
-// One planned graph. Thread-compatible: calls come one at a time (Python holds a lock), but several forwards may be pending.
+// One planned graph. Thread-compatible: calls come one at a time (Python holds a lock), but several forwards may be
+// pending.
 class Session {
  public:
   Session(Graph captured, SessionOptions options);
   ~Session();
 
-  // ---- what the caller has to give, in the order of the captured graph's inputs: user inputs, parameters, buffers and constants
+  // ---- what the caller has to give, in the order of the captured graph's inputs: user inputs, parameters, buffers and
+  // constants
   const std::vector<GraphInput>& inputs() const;
   const std::vector<std::string>& input_names() const;
-  // Indices into inputs() of tensors that backward reads again: the caller keeps them (ctx.save_for_backward) and gives them to backward.
+  // Indices into inputs() of tensors that backward reads again: the caller keeps them (ctx.save_for_backward) and gives
+  // them to backward.
   const std::vector<int>& saved_inputs() const;
   // Indices of module outputs whose bytes backward reads (in-place changes by the user must be caught).
   const std::vector<int>& saved_outputs() const;
@@ -54,23 +58,27 @@ class Session {
   // ---- running
   // Where Aten, PythonOp and CallGrad steps go (Python, or nothing: then such a step is an error).
   void set_call_handler(CallHandler handler);
-  // Checks dtypes, shapes, strides against the captured ones (sizes bind the symbols). Writes buffer updates through the given tensors.
-  // `state` (may be null in inference) receives what backward needs; dropping it frees the arena.
-  std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key, std::shared_ptr<RunState>* state);
+  // Checks dtypes, shapes, strides against the captured ones (sizes bind the symbols). Writes buffer updates through
+  // the given tensors. `state` (may be null in inference) receives what backward needs; dropping it frees the arena.
+  std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                   std::shared_ptr<RunState>* state);
   // `gradients` in the order of grad_outputs(); one with data == nullptr and present == false counts as zero.
   // Returns one gradient per gradient_targets(). A second backward on the same state is Error(kInvalidArgument).
-  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
+  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients,
+                                    std::span<const TensorRef> saved_inputs);
 
   // ---- looking
   const Program& program() const;
-  std::string captured_text() const;   // as exported
-  std::string lowered_text() const;    // after functionalise and lower
-  std::string training_text() const;   // what is planned
-  std::string plan_text() const;       // steps, buffers, peak, lower bound, waste
-  std::string explain() const;         // per node, the kernel taken and why faster ones refused
+  std::string captured_text() const;  // as exported
+  std::string lowered_text() const;   // after functionalise and lower
+  std::string training_text() const;  // what is planned
+  std::string plan_text(
+      std::span<const int64_t> symbol_values);  // steps, buffers, peak, lower bound, waste at these sizes
+  std::string explain() const;                  // per node, the kernel taken and why faster ones refused
   const SessionReport& report() const;
-  MemoryReport memory(std::span<const int64_t> symbol_values) const;  // for these sizes; see runtime/executor.h
+  MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
   std::vector<std::string> symbols() const;
+  Executor& executor();  // traces, bindings
 
  private:
   struct Impl;

@@ -1,0 +1,293 @@
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "ir/print.h"
+#include "plan/emitter.h"
+
+namespace lowtide {
+
+PlanResult plan(const Graph& graph, const PlanOptions& options) { return Emitter(graph, options).run(); }
+
+PlanResult Emitter::run() {
+  program_.name = graph_.name();
+  places_.resize(graph_.value_count());
+  find_alias_classes();
+  read_inputs();
+  const std::vector<NodeId>& order = graph_.order();
+  for (size_t i = 0; i < order.size(); ++i) {
+    emit(order[i], static_cast<int32_t>(i));
+    emit_ready_gradients(order[i]);
+  }
+  if (!graph_.yield()) program_.forward_steps = static_cast<int32_t>(program_.steps.size());
+  finish_outputs();
+  finish_lifetimes();
+  check(program_);
+  return {std::move(program_), std::move(choices_)};
+}
+
+std::vector<ValueId> Emitter::module_outputs() const {
+  if (NodeId yield = graph_.yield()) return graph_.node(yield).inputs;
+  std::vector<ValueId> outputs;
+  for (const GraphOutput& output : graph_.outputs())
+    if (output.kind == OutputKind::kOutput) outputs.push_back(output.value);
+  return outputs;
+}
+
+void Emitter::find_alias_classes() {
+  roots_.resize(graph_.value_count());
+  classes_.resize(graph_.value_count());
+  for (size_t i = 0; i < roots_.size(); ++i) roots_[i] = ValueId{static_cast<int32_t>(i)};
+  const std::vector<NodeId>& order = graph_.order();
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Node& node = graph_.node(order[i]);
+    for (ValueId input : node.inputs)
+      if (input) classes_[root(input).at()].last_use = static_cast<int32_t>(i);
+    if (is_view(node.op)) roots_[node.outputs[0].at()] = root(node.inputs[0]);
+  }
+  for (ValueId output : module_outputs()) classes_[root(output).at()].is_output = true;
+  // What is handed out or written back is read at the end.
+  for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+    const GraphOutput& output = graph_.outputs()[i];
+    classes_[root(output.value).at()].last_use = static_cast<int32_t>(order.size());
+    if (output.kind == OutputKind::kGradient) gradients_of_[output.value.index].push_back(i);
+  }
+}
+
+void Emitter::read_inputs() {
+  std::set<std::string> known;
+  for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+    const Shape& shape = graph_.type(graph_.inputs()[i].value).shape;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      std::set<std::string> names;
+      collect_symbols(shape[d], names);
+      if (names.size() != 1 || !(shape[d] == Dim::symbol(*names.begin())) || !known.insert(*names.begin()).second)
+        continue;
+      const std::string& symbol = *names.begin();
+      symbols_.push_back(symbol);
+      program_.symbols.push_back({symbol, static_cast<int32_t>(i), static_cast<int32_t>(d)});
+      const DimRange range = range_of(shape[d], graph_.ranges());
+      program_.symbol_low.push_back(range.low);
+      program_.symbol_high.push_back(range.high);
+    }
+  }
+  for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+    const GraphInput& input = graph_.inputs()[i];
+    const TensorType& type = graph_.type(input.value);
+    Storage storage;
+    storage.buffer = add_buffer(BufferKind::kCaller, graph_.value(input.value).name, numel(type.shape), type.dtype,
+                                static_cast<int64_t>(i));
+    storage.strides = input.strides.empty() ? row_major_strides(type.shape) : input.strides;
+    ProgramInput record;
+    record.name = graph_.value(input.value).name;
+    record.dtype = type.dtype;
+    for (const Dim& dim : type.shape) record.sizes.push_back(expression(dim));
+    for (const Dim& stride : storage.strides) record.strides.push_back(expression(stride));
+    record.flexible = input.kind == InputKind::kInput;
+    program_.inputs.push_back(std::move(record));
+    places_[input.value.at()] = std::move(storage);
+  }
+}
+
+void Emitter::emit(NodeId id, int32_t position) {
+  const Node& node = graph_.node(id);
+  if (node.op == Op::kYieldOp) return emit_yield(id);
+  if (is_view(node.op)) return emit_view(id, position);
+  if (is_call(node.op) || node.op == Op::kCallGrad) return emit_call(id);
+  if (node.op == Op::kConstant || node.op == Op::kConstantOfShape) {
+    const bool symbolic = node.attrs.has("int_value") && !node.attrs.dim("int_value").is_constant();
+    if (!symbolic) return emit_constant(id);
+  }
+  emit_kernel(id, position);
+}
+
+void Emitter::emit_view(NodeId id, int32_t) {
+  const Node& node = graph_.node(id);
+  const ValueId input = node.inputs[0], output = node.outputs[0];
+  if (!output) return;
+  const TensorType& input_type = graph_.type(input);
+  std::optional<Storage> storage = view_storage(graph_, id, input_type.shape, *places_[input.at()]);
+  if (!storage) {
+    const Storage copy = emit_copy(input_type, *places_[input.at()], row_major_strides(input_type.shape),
+                                   kind_of(output), graph_.value(output).name, describe(graph_, id));
+    storage = view_storage(graph_, id, input_type.shape, copy);
+    LT_CHECK(storage.has_value(), "a row-major copy still cannot be viewed by ", describe(graph_, id));
+  }
+  places_[output.at()] = std::move(storage);
+}
+
+void Emitter::emit_constant(NodeId id) {
+  const Node& node = graph_.node(id);
+  if (!node.outputs[0]) return;
+  const int64_t integer =
+      node.attrs.has("int_value") ? node.attrs.i("int_value") : static_cast<int64_t>(node.attrs.f("value"));
+  const double number = node.attrs.has("value") ? node.attrs.f("value") : static_cast<double>(integer);
+  places_[node.outputs[0].at()] = constant_storage(node.outputs[0], node.attrs.t("dtype"), number, integer);
+}
+
+void Emitter::emit_yield(NodeId id) {
+  const Node& node = graph_.node(id);
+  program_.forward_steps = static_cast<int32_t>(program_.steps.size());
+  copies_.clear();  // a copy made for forward must not become a stash by accident
+  const std::vector<int64_t> grads = node.attrs.is("grads");
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    program_.gradient_outputs.push_back(static_cast<int32_t>(grads[i]));
+    ProgramInput record;
+    const ValueId value = node.outputs[i];
+    const TensorType& type = graph_.type(value ? value : node.inputs[static_cast<size_t>(grads[i])]);
+    record.name = value ? graph_.value(value).name : "unused";
+    record.dtype = type.dtype;
+    record.flexible = true;
+    const Shape strides = row_major_strides(type.shape);
+    for (const Dim& dim : type.shape) record.sizes.push_back(expression(dim));
+    for (const Dim& stride : strides) record.strides.push_back(expression(stride));
+    program_.gradient_inputs.push_back(std::move(record));
+    if (!value) continue;
+    Storage storage;
+    storage.buffer = add_buffer(BufferKind::kCaller, graph_.value(value).name, numel(type.shape), type.dtype,
+                                -1 - static_cast<int64_t>(i));
+    storage.strides = strides;
+    places_[value.at()] = std::move(storage);
+  }
+}
+
+void Emitter::emit_call(NodeId id) {
+  const Node& node = graph_.node(id);
+  ProgramStep step;
+  step.kind = StepKind::kHostCall;
+  step.attrs = program_attrs(node.attrs);
+  step.node = describe(graph_, id);
+  const bool backward = node.op == Op::kCallGrad;
+  if (!backward) step.target = node.target;
+  size_t first = 0;
+  if (backward) {
+    step.index = context_slots_.at(node.inputs[0].index);
+    first = 1;
+  }
+  for (size_t i = first; i < node.inputs.size(); ++i)
+    step.inputs.push_back(node.inputs[i] ? operand_of(node.inputs[i]) : -1);
+  for (ValueId output : node.outputs) {
+    if (!output) {
+      step.outputs.push_back(-1);
+    } else if (graph_.type(output).dtype == DType::kContext) {
+      step.index = program_.contexts++;
+      context_slots_[output.index] = step.index;
+    } else {
+      places_[output.at()] = place_new(output, row_major_strides(graph_.type(output).shape));
+      step.outputs.push_back(operand_of(output));
+    }
+  }
+  if (!backward && step.index >= 0) {
+    // The backward node's outputs say which inputs need a gradient.
+    for (NodeId user : graph_.order()) {
+      const Node& grad = graph_.node(user);
+      if (grad.op != Op::kCallGrad) continue;
+      auto slot = context_slots_.find(grad.inputs[0].index);
+      if (slot == context_slots_.end() || slot->second != step.index) continue;
+      for (size_t i = 0; i < grad.outputs.size() && i < 32; ++i)
+        if (grad.outputs[i]) step.needs_grad |= uint32_t{1} << i;
+      break;
+    }
+  }
+  KernelChoice choice{step.node, "python", {}};
+  choices_.push_back(std::move(choice));
+  program_.steps.push_back(std::move(step));
+}
+
+static OperandInfo operand_info(const Graph& graph, ValueId value, const Storage& storage) {
+  const TensorType& type = graph.type(value);
+  return {type.dtype, static_cast<int>(type.shape.size()), true, layout_of(type.shape, storage.strides)};
+}
+
+void Emitter::emit_kernel(NodeId id, int32_t position) {
+  const Node& node = graph_.node(id);
+  const std::string place = describe(graph_, id);
+  std::vector<OperandInfo> inputs, outputs;
+  for (ValueId input : node.inputs)
+    inputs.push_back(input ? operand_info(graph_, input, *places_[input.at()]) : OperandInfo{});
+  for (ValueId output : node.outputs) {
+    OperandInfo info;
+    if (output)
+      info = {graph_.type(output).dtype, static_cast<int>(graph_.type(output).shape.size()), true, Layout::kRowMajor};
+    outputs.push_back(info);
+  }
+  KernelChoice choice;
+  choice.node = place;
+  const Kernel& kernel = choose_kernel(graph_, id, inputs, outputs, options_, choice);
+  choices_.push_back(std::move(choice));
+
+  auto accepted = [&](size_t i) {
+    return kernel.has_accepts_input && i < std::size(kernel.accepts_input) ? kernel.accepts_input[i] : kernel.accepts;
+  };
+  bool channels_last = false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].present && accepted(i) == Accept::kDense && inputs[i].layout == Layout::kChannelsLast)
+      channels_last = true;
+
+  ProgramStep step;
+  step.kernel = kernel.name;
+  step.attrs = program_attrs(node.attrs);
+  step.node = place;
+  std::vector<Storage> storages(node.inputs.size());
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const ValueId input = node.inputs[i];
+    if (!input) {
+      step.inputs.push_back(-1);
+      continue;
+    }
+    storages[i] = comply(input, accepted(i), channels_last, place);
+    step.inputs.push_back(add_operand(graph_.type(input), storages[i]));
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const ValueId output = node.outputs[i];
+    if (!output) {
+      step.outputs.push_back(-1);
+      continue;
+    }
+    const Shape& shape = graph_.type(output).shape;
+    bool follow = shape.size() == 4 && kernel.output_channels_last;
+    if (shape.size() == 4 && kernel.output_follows_input)
+      for (size_t k = 0; k < node.inputs.size(); ++k)
+        if (node.inputs[k] && graph_.type(node.inputs[k]).shape == shape) {
+          follow = layout_of(shape, storages[k].strides) == Layout::kChannelsLast;
+          break;
+        }
+    const Shape strides = follow ? channels_last_strides(shape) : row_major_strides(shape);
+    std::optional<Storage> reused = in_place(kernel, id, i, strides, position, storages);
+    places_[output.at()] = reused ? *reused : place_new(output, strides);
+    step.outputs.push_back(operand_of(output));
+  }
+  program_.steps.push_back(std::move(step));
+}
+
+// Output `index` may take over the bytes of an input that nobody reads afterwards.
+std::optional<Storage> Emitter::in_place(const Kernel& kernel, NodeId id, size_t index, const Shape& strides,
+                                         int32_t position, std::span<const Storage> inputs) {
+  if (index >= std::size(kernel.in_place) || kernel.in_place[index] < 0) return std::nullopt;
+  const Node& node = graph_.node(id);
+  const size_t source = static_cast<size_t>(kernel.in_place[index]);
+  if (source >= node.inputs.size() || !node.inputs[source]) return std::nullopt;
+  const ValueId input = node.inputs[source], output = node.outputs[index];
+  const TensorType &from = graph_.type(input), &to = graph_.type(output);
+  const Storage& storage = inputs[source];
+  if (program_.buffers[static_cast<size_t>(storage.buffer)].kind != BufferKind::kArena ||
+      claimed_[static_cast<size_t>(storage.buffer)])
+    return std::nullopt;
+  if (kind_of(output) != BufferKind::kArena) return std::nullopt;
+  if (classes_[root(input).at()].last_use != position) return std::nullopt;
+  if (size_bytes(from.dtype) != size_bytes(to.dtype) || !(from.shape == to.shape)) return std::nullopt;
+  if (!storage.offset.is(0) || !(storage.strides == strides)) return std::nullopt;
+  if (!(buffer_numel_[static_cast<size_t>(storage.buffer)] == numel(to.shape))) return std::nullopt;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i == source || !node.inputs[i] || inputs[i].buffer != storage.buffer) continue;
+    const bool same = inputs[i].offset == storage.offset && inputs[i].strides == storage.strides &&
+                      graph_.type(node.inputs[i]).shape == from.shape;
+    if (!same) return std::nullopt;
+  }
+  // Another output of this node may have taken the bytes already.
+  for (size_t i = 0; i < index; ++i)
+    if (node.outputs[i] && places_[node.outputs[i].at()]->buffer == storage.buffer) return std::nullopt;
+  return storage;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,108 @@
+// Emitter: gradients, module outputs, updates, lifetimes.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "plan/emitter.h"
+
+namespace lowtide {
+
+void Emitter::emit_ready_gradients(NodeId id) {
+  for (ValueId output : graph_.node(id).outputs) {
+    if (!output) continue;
+    auto at = gradients_of_.find(output.index);
+    if (at == gradients_of_.end()) continue;
+    for (size_t index : at->second) emit_gradient(index);
+  }
+}
+
+// A gradient has a buffer of its own, with the parameter's strides: PyTorch keeps it and accumulates into it.
+void Emitter::emit_gradient(size_t output_index) {
+  const GraphOutput& output = graph_.outputs()[output_index];
+  const TensorType& type = graph_.type(output.value);
+  const GraphInput* target = graph_.find_input(output.target);
+  LT_CHECK(target != nullptr, "gradient of something that is no input");
+  const Shape strides = target->strides.empty() || !is_dense(type.shape, target->strides)
+                            ? row_major_strides(type.shape)
+                            : target->strides;
+  Storage storage = *places_[output.value.at()];
+  const size_t buffer = static_cast<size_t>(storage.buffer);
+  const bool own = program_.buffers[buffer].kind == BufferKind::kArena && !claimed_[buffer] && storage.offset.is(0) &&
+                   buffer_numel_[buffer] == numel(type.shape) && storage.strides == strides;
+  if (!own) {
+    storage = emit_copy(type, storage, strides, BufferKind::kArena, graph_.value(output.value).name + ".gradient",
+                        "the gradient of " + graph_.value(output.target).name);
+  }
+  program_.buffers[static_cast<size_t>(storage.buffer)].kind = BufferKind::kGradient;
+  claimed_[static_cast<size_t>(storage.buffer)] = true;
+  const int32_t operand = add_operand(type, storage);
+  ProgramStep step;
+  step.kind = StepKind::kEmit;
+  step.index = static_cast<int32_t>(program_.gradients.size());
+  step.inputs = {operand};
+  step.node = "gradient of " + graph_.value(output.target).name;
+  program_.steps.push_back(std::move(step));
+  program_.gradients.push_back(operand);
+  program_.gradient_targets.push_back(static_cast<int32_t>(graph_.value(output.target).output_index));
+}
+
+void Emitter::finish_outputs() {
+  for (ValueId value : module_outputs()) {
+    Storage storage = *places_[value.at()];
+    const TensorType& type = graph_.type(value);
+    const BufferKind kind = program_.buffers[static_cast<size_t>(storage.buffer)].kind;
+    if (kind == BufferKind::kConstant || kind == BufferKind::kArena) {
+      // A constant is copied out. (An arena buffer here is a copy that a kernel asked for: never an output itself.)
+      LT_CHECK(kind == BufferKind::kConstant, "output %", graph_.value(value).name, " lies in the arena");
+      const size_t steps = program_.steps.size();
+      storage = emit_copy(type, storage, row_major_strides(type.shape), BufferKind::kOutput, graph_.value(value).name,
+                          "a constant output");
+      // The copy belongs at the end of forward.
+      std::rotate(program_.steps.begin() + program_.forward_steps,
+                  program_.steps.begin() + static_cast<std::ptrdiff_t>(steps), program_.steps.end());
+      ++program_.forward_steps;
+    }
+    program_.outputs.push_back({graph_.value(value).name, add_operand(type, storage), false});
+  }
+  for (const GraphOutput& output : graph_.outputs()) {
+    if (output.kind != OutputKind::kUpdate) continue;
+    program_.updates.push_back(
+        {operand_of(output.value), static_cast<int32_t>(graph_.value(output.target).output_index)});
+  }
+}
+
+void Emitter::finish_lifetimes() {
+  const int32_t end = static_cast<int32_t>(program_.steps.size());
+  for (ProgramBuffer& buffer : program_.buffers) {
+    buffer.first = end;
+    buffer.last = -1;
+  }
+  auto touch = [&](int32_t operand, int32_t step) {
+    if (operand < 0) return;
+    ProgramBuffer& buffer =
+        program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(operand)].buffer)];
+    buffer.first = std::min(buffer.first, step);
+    buffer.last = std::max(buffer.last, step);
+  };
+  for (int32_t i = 0; i < end; ++i) {
+    const ProgramStep& step = program_.steps[static_cast<size_t>(i)];
+    for (int32_t operand : step.inputs) touch(operand, i);
+    for (int32_t operand : step.outputs) touch(operand, i);
+  }
+  // Updates are written back when forward has succeeded.
+  for (const ProgramUpdate& update : program_.updates) touch(update.operand, std::max(0, program_.forward_steps - 1));
+  for (ProgramBuffer& buffer : program_.buffers) {
+    if (buffer.kind == BufferKind::kGradient) buffer.last = end - 1;
+    if (buffer.last < 0) buffer.first = buffer.last = 0;
+    const bool read_in_backward = graph_.yield() && buffer.last >= program_.forward_steps;
+    if (buffer.kind == BufferKind::kCaller && buffer.source >= 0)
+      program_.inputs[static_cast<size_t>(buffer.source)].saved = read_in_backward;
+  }
+  for (ProgramOutput& output : program_.outputs) {
+    const ProgramBuffer& buffer =
+        program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(output.operand)].buffer)];
+    output.saved = buffer.kind == BufferKind::kOutput && graph_.yield() && buffer.last >= program_.forward_steps;
+  }
+}
+
+}  // namespace lowtide

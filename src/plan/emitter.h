@@ -1,0 +1,77 @@
+// The state of emission: walks the graph in order, gives every value a place and every computing node a step.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "plan/choose.h"
+#include "plan/plan.h"
+#include "plan/storage.h"
+
+namespace lowtide {
+
+class Emitter {
+ public:
+  Emitter(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
+  PlanResult run();
+
+ private:
+  // What the graph alone tells: values that views join share one class, named by its root value.
+  struct AliasClass {
+    int32_t last_use = -1;   // position in the order of the last node that reads a member
+    bool is_output = false;  // a member is a module output
+  };
+
+  void find_alias_classes();
+  void read_inputs();
+  void emit(NodeId id, int32_t position);
+  void emit_view(NodeId id, int32_t position);
+  void emit_constant(NodeId id);
+  void emit_yield(NodeId id);
+  void emit_call(NodeId id);
+  void emit_kernel(NodeId id, int32_t position);
+  void emit_ready_gradients(NodeId id);
+  void emit_gradient(size_t output_index);
+  void finish_outputs();
+  void finish_lifetimes();
+
+  ExpressionId expression(const Dim& dim);
+  AttrList<int64_t> program_attrs(const Attrs& attrs);
+  int32_t add_buffer(BufferKind kind, std::string name, const Dim& numel, DType dtype, int64_t source = 0);
+  int32_t add_operand(const TensorType& type, const Storage& storage);
+  // The value as an operand, where it is.
+  int32_t operand_of(ValueId value);
+  Storage place_new(ValueId value, const Shape& strides);
+  // A scalar of constant bytes, repeated over `shape`.
+  Storage constant_storage(ValueId value, DType dtype, double number, int64_t integer);
+  // Emits a Copy step of (shape, from) into a fresh buffer with these strides.
+  Storage emit_copy(const TensorType& type, const Storage& from, const Shape& strides, BufferKind kind,
+                    const std::string& name, const std::string& node);
+  Storage comply(ValueId value, Accept accept, bool channels_last, const std::string& node);
+  std::optional<Storage> in_place(const Kernel& kernel, NodeId id, size_t output, const Shape& strides,
+                                  int32_t position, std::span<const Storage> inputs);
+  ValueId root(ValueId value) const { return roots_[value.at()]; }
+  BufferKind kind_of(ValueId value) const {
+    return classes_[root(value).at()].is_output ? BufferKind::kOutput : BufferKind::kArena;
+  }
+  std::vector<ValueId> module_outputs() const;
+
+  const Graph& graph_;
+  const PlanOptions& options_;
+  Program program_;
+  std::vector<KernelChoice> choices_;
+  std::vector<std::string> symbols_;
+  std::map<Dim, ExpressionId> expressions_;
+  std::vector<ValueId> roots_;
+  std::vector<AliasClass> classes_;
+  std::vector<std::optional<Storage>> places_;
+  std::vector<Dim> buffer_numel_;                        // elements, by buffer
+  std::vector<bool> claimed_;                            // by buffer: a gradient lives here
+  std::map<std::pair<int32_t, bool>, Storage> copies_;   // (value, channels-last) → a complying copy made in this half
+  std::map<int32_t, int32_t> context_slots_;             // value of dtype ctx → slot
+  std::map<int32_t, std::vector<size_t>> gradients_of_;  // value → graph outputs that are gradients
+  std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
+};
+
+}  // namespace lowtide

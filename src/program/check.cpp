@@ -1,0 +1,126 @@
+#include "base/check.h"
+
+#include "base/size_code.h"
+#include "program/program.h"
+
+namespace lowtide {
+
+namespace {
+
+// One message for all: what, which index, of how many.
+void check_index(int64_t index, size_t count, const char* what) {
+  LT_USER_CHECK(ErrorKind::kInvalidProgram, index >= 0 && index < static_cast<int64_t>(count), what, " ", index, " of ",
+                count);
+}
+
+class Checker {
+ public:
+  explicit Checker(const Program& program) : p_(program) {}
+
+  void run() {
+    const int32_t steps = static_cast<int32_t>(p_.steps.size());
+    check_symbols();
+    for (const ProgramInput& input : p_.inputs) check_sizes(input.sizes, input.strides, input.name);
+    for (const ProgramInput& input : p_.gradient_inputs) check_sizes(input.sizes, input.strides, input.name);
+    for (int32_t output : p_.gradient_outputs) check_index(output, p_.outputs.size(), "gradient of output");
+    for (const ProgramBuffer& buffer : p_.buffers) check_buffer(buffer, steps);
+    for (const ProgramOperand& operand : p_.operands) {
+      check_index(operand.buffer, p_.buffers.size(), "operand's buffer");
+      check_expression(operand.offset);
+      check_sizes(operand.sizes, operand.strides, p_.buffers[static_cast<size_t>(operand.buffer)].name);
+    }
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.forward_steps >= 0 && p_.forward_steps <= steps,
+                  "the forward half ends at step ", p_.forward_steps, " of ", steps);
+    for (int32_t i = 0; i < steps; ++i) check_step(p_.steps[static_cast<size_t>(i)], i);
+    for (const ProgramOutput& output : p_.outputs) check_index(output.operand, p_.operands.size(), "output's operand");
+    for (const ProgramUpdate& update : p_.updates) {
+      check_index(update.operand, p_.operands.size(), "update's operand");
+      check_index(update.input, p_.inputs.size(), "updated input");
+    }
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.gradients.size() == p_.gradient_targets.size(), p_.gradients.size(),
+                  " gradients for ", p_.gradient_targets.size(), " targets");
+    for (int32_t gradient : p_.gradients) check_index(gradient, p_.operands.size(), "gradient's operand");
+    for (int32_t target : p_.gradient_targets) check_index(target, p_.inputs.size(), "gradient's input");
+  }
+
+ private:
+  void check_symbols() const {
+    LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                  p_.symbol_low.size() == p_.symbols.size() && p_.symbol_high.size() == p_.symbols.size(), "ranges of ",
+                  p_.symbol_low.size(), " for ", p_.symbols.size(), " sizes");
+    for (const SymbolSource& symbol : p_.symbols) {
+      check_index(symbol.input, p_.inputs.size(), "size's input");
+      check_index(symbol.dim, p_.inputs[static_cast<size_t>(symbol.input)].sizes.size(), "size's dim");
+    }
+    for (size_t i = 0; i < p_.expressions.size(); ++i) {
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.expressions[i].size() < 10000, "size code ", i, " is too long");
+      check_size_code(p_.expressions[i], p_.symbols.size());
+    }
+  }
+
+  void check_expression(ExpressionId id) const { check_index(id, p_.expressions.size(), "expression"); }
+
+  void check_sizes(const std::vector<ExpressionId>& sizes, const std::vector<ExpressionId>& strides,
+                   const std::string& name) const {
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, sizes.size() == strides.size() && sizes.size() <= 8, name, " has ",
+                  sizes.size(), " sizes and ", strides.size(), " strides");
+    for (ExpressionId id : sizes) check_expression(id);
+    for (ExpressionId id : strides) check_expression(id);
+  }
+
+  void check_buffer(const ProgramBuffer& buffer, int32_t steps) const {
+    check_expression(buffer.size_bytes);
+    switch (buffer.kind) {
+      case BufferKind::kCaller:
+        if (buffer.source >= 0) {
+          check_index(buffer.source, p_.inputs.size(), "buffer's input");
+        } else {
+          check_index(-1 - buffer.source, p_.gradient_inputs.size(), "buffer's incoming gradient");
+        }
+        break;
+      case BufferKind::kConstant:
+        LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                      buffer.source >= 0 && buffer.source < static_cast<int64_t>(p_.constants.size()), buffer.name,
+                      " lies at byte ", buffer.source, " of ", p_.constants.size(), " constant bytes");
+        break;
+      case BufferKind::kArena:
+      case BufferKind::kGradient:
+        LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                      buffer.first >= 0 && buffer.first <= buffer.last && buffer.last < steps, buffer.name,
+                      " lives from step ", buffer.first, " to ", buffer.last, " of ", steps);
+        break;
+      case BufferKind::kOutput: break;
+    }
+  }
+
+  void check_step(const ProgramStep& step, int32_t index) const {
+    auto check_operand = [&](int32_t operand) {
+      if (operand < 0) return;
+      check_index(operand, p_.operands.size(), "step's operand");
+      const ProgramBuffer& buffer = p_.buffers[static_cast<size_t>(p_.operands[static_cast<size_t>(operand)].buffer)];
+      const bool planned = buffer.kind == BufferKind::kArena || buffer.kind == BufferKind::kGradient;
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, !planned || (buffer.first <= index && index <= buffer.last), "step ",
+                    index, " (", step.node, ") touches ", buffer.name, ", which lives from step ", buffer.first, " to ",
+                    buffer.last);
+    };
+    for (int32_t operand : step.inputs) check_operand(operand);
+    for (int32_t operand : step.outputs) check_operand(operand);
+    for (const auto& [name, value] : step.attrs) {
+      if (const int64_t* id = std::get_if<int64_t>(&value))
+        check_index(*id, p_.expressions.size(), "attribute's expression");
+      if (const auto* ids = std::get_if<std::vector<int64_t>>(&value))
+        for (int64_t id : *ids) check_index(id, p_.expressions.size(), "attribute's expression");
+    }
+    if (step.kind == StepKind::kEmit) check_index(step.index, p_.gradients.size(), "emitted gradient");
+    if (step.kind == StepKind::kHostCall && step.index >= 0)
+      check_index(step.index, static_cast<size_t>(p_.contexts), "context");
+  }
+
+  const Program& p_;
+};
+
+}  // namespace
+
+void check(const Program& program) { Checker(program).run(); }
+
+}  // namespace lowtide

@@ -1,0 +1,124 @@
+// A Program: the frozen result of planning, plain data. It runs without the graph, the ops and the planner.
+//
+// Integers that depend on input sizes are expressions: postfix code over the symbols (base/size_code.h), kept once each
+// in `expressions` and referred to by index. Binding evaluates them all, packs the buffers and runs the steps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "opset/attrs.h"
+
+namespace lowtide {
+
+using ExpressionId = int32_t;
+
+// Where a buffer's bytes live (design, section 6).
+enum class BufferKind : uint8_t {
+  kCaller,    // a tensor of the caller's: input, parameter, buffer, incoming gradient
+  kArena,     // stashes and temporaries, planned
+  kGradient,  // planned in the arena, handed to the caller by an emit step
+  kOutput,    // a block of its own from the pool; may outlive everything
+  kConstant,  // bytes of the Program
+};
+
+struct ProgramBuffer {
+  std::string name;  // of the value that it was made for
+  BufferKind kind = BufferKind::kArena;
+  ExpressionId size_bytes = 0;
+  // First and last step that touches it (closed interval); of the planned kinds only.
+  int32_t first = 0;
+  int32_t last = 0;
+  // kCaller: index into `inputs` (>= 0), or -1 - index into `gradient_inputs`. kConstant: byte offset into `constants`.
+  // kOutput and kGradient: none.
+  int64_t source = 0;
+};
+
+// A view of a buffer: what a step reads or writes.
+struct ProgramOperand {
+  int32_t buffer = 0;
+  DType dtype = DType::kF32;
+  ExpressionId offset = 0;  // elements
+  std::vector<ExpressionId> sizes;
+  std::vector<ExpressionId> strides;
+};
+
+enum class StepKind : uint8_t {
+  kKernel,    // run `kernel`
+  kEmit,      // gradient `index` is final
+  kBind,      // a base pointer changes (region `index`); reserved for offloading
+  kHostCall,  // Aten, PythonOp or CallGrad through the call handler
+};
+
+struct ProgramStep {
+  StepKind kind = StepKind::kKernel;
+  std::string kernel;            // name in the kernel lists
+  std::vector<int32_t> inputs;   // operands, -1: absent
+  std::vector<int32_t> outputs;  // operands, -1: nobody wants it
+  AttrList<int64_t> attrs;       // every integer is an ExpressionId
+  int32_t index = -1;            // kEmit: gradient; kHostCall: context slot (or -1)
+  std::string target;            // kHostCall: what is called; empty for the backward of a call
+  uint32_t needs_grad = 0;       // kHostCall: bit i: input i needs a gradient
+  std::string node;              // the graph node and its place, for errors and traces: "Gemm (fc2, train.py:41)"
+};
+
+struct ProgramInput {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<ExpressionId> sizes;
+  std::vector<ExpressionId> strides;
+  bool saved = false;     // backward reads it again
+  bool flexible = false;  // a user input: other strides than the planned ones are copied, not refused
+};
+
+// A module output: a view of a buffer (kOutput, kCaller or kConstant).
+struct ProgramOutput {
+  std::string name;
+  int32_t operand = 0;
+  bool saved = false;  // backward reads its bytes
+};
+
+struct ProgramUpdate {
+  int32_t operand = 0;  // the new value
+  int32_t input = 0;    // whose bytes it replaces once forward has succeeded
+};
+
+struct SymbolSource {
+  std::string name;
+  int32_t input = 0;
+  int32_t dim = 0;
+};
+
+struct Program {
+  std::string name;
+  std::vector<SymbolSource> symbols;
+  std::vector<int64_t> symbol_low, symbol_high;  // the range that the plan is valid for
+  std::vector<std::vector<int64_t>> expressions;
+  std::vector<ProgramInput> inputs;
+  std::vector<ProgramInput> gradient_inputs;  // incoming gradients, in YieldOp's order
+  std::vector<int32_t> gradient_outputs;      // which module output each of them belongs to
+  std::vector<ProgramBuffer> buffers;
+  std::vector<ProgramOperand> operands;
+  std::vector<ProgramStep> steps;
+  int32_t forward_steps = 0;  // steps [0, forward_steps) are the forward half
+  std::vector<ProgramOutput> outputs;
+  std::vector<ProgramUpdate> updates;
+  std::vector<int32_t> gradients;         // operand of gradient i
+  std::vector<int32_t> gradient_targets;  // input of gradient i
+  int32_t contexts = 0;                   // context slots
+  std::string constants;                  // bytes; every constant is 64-byte aligned
+  std::vector<int32_t> pack_order;  // the buffer order that packed best when planning (indices into planned buffers)
+};
+
+// Throws Error(kInvalidProgram) naming what is wrong: indices, lifetimes, size code, unknown kernel kinds. A loaded
+// Program passes before it runs.
+void check(const Program& program);
+
+// The text form: what plan_text() shows begins with it, what save writes is it. parse_program(print(p)) prints the
+// same.
+std::string print(const Program& program);
+Program parse_program(std::string_view text);
+
+}  // namespace lowtide

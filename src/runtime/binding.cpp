@@ -1,0 +1,172 @@
+#include "runtime/binding.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "base/size_code.h"
+#include "pack/pack.h"
+#include "pack/validator.h"
+
+namespace lowtide {
+
+static int64_t value_of(const Binding& binding, ExpressionId id) { return binding.values[static_cast<size_t>(id)]; }
+
+static TensorRef resolve(const Binding& binding, DType dtype, const std::vector<ExpressionId>& sizes,
+                         const std::vector<ExpressionId>& strides) {
+  TensorRef ref;
+  ref.dtype = dtype;
+  ref.rank = static_cast<int32_t>(sizes.size());
+  ref.present = true;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ref.sizes[i] = value_of(binding, sizes[i]);
+    ref.strides[i] = value_of(binding, strides[i]);
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, ref.sizes[i] >= 0, "these input sizes give a tensor of negative size ",
+                  ref.sizes[i]);
+  }
+  return ref;
+}
+
+TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id) {
+  const ProgramOperand& operand = program.operands[static_cast<size_t>(id)];
+  return resolve(binding, operand.dtype, operand.sizes, operand.strides);
+}
+
+// The ints of program attributes are expressions.
+static BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs) {
+  BoundAttrs bound;
+  for (const auto& [name, value] : attrs) {
+    if (const int64_t* id = std::get_if<int64_t>(&value)) {
+      bound.set(name, value_of(binding, static_cast<ExpressionId>(*id)));
+    } else if (const auto* ids = std::get_if<std::vector<int64_t>>(&value)) {
+      std::vector<int64_t> plain;
+      for (int64_t each : *ids) plain.push_back(value_of(binding, static_cast<ExpressionId>(each)));
+      bound.set(name, std::move(plain));
+    } else {
+      bound.set(name, value);
+    }
+  }
+  return bound;
+}
+
+static void bind_steps(const Program& program, Binding& binding) {
+  binding.steps.resize(program.steps.size());
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const ProgramStep& step = program.steps[i];
+    BoundStep& bound = binding.steps[i];
+    bound.first = static_cast<int32_t>(binding.refs.size());
+    bound.inputs = static_cast<int32_t>(step.inputs.size());
+    bound.outputs = static_cast<int32_t>(step.outputs.size());
+    auto add = [&](int32_t id) {
+      if (id < 0) {
+        binding.refs.emplace_back();
+        binding.ref_buffers.push_back(-1);
+        binding.ref_offsets.push_back(0);
+        return;
+      }
+      const ProgramOperand& operand = program.operands[static_cast<size_t>(id)];
+      binding.refs.push_back(bind_operand(program, binding, id));
+      binding.ref_buffers.push_back(operand.buffer);
+      binding.ref_offsets.push_back(value_of(binding, operand.offset) * size_bytes(operand.dtype));
+    };
+    for (int32_t id : step.inputs) add(id);
+    for (int32_t id : step.outputs) add(id);
+    if (step.kind != StepKind::kEmit) bound.attrs = bind_attrs(binding, step.attrs);
+  }
+  // refs no longer grows: spans into it are safe.
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (program.steps[i].kind != StepKind::kKernel) continue;
+    BoundStep& bound = binding.steps[i];
+    bound.kernel = find_kernel(program.steps[i].kernel);
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, bound.kernel != nullptr, "this build has no kernel ",
+                  program.steps[i].kernel);
+    KernelCall call;
+    call.inputs = std::span(binding.refs).subspan(static_cast<size_t>(bound.first), static_cast<size_t>(bound.inputs));
+    call.outputs = std::span(binding.refs)
+                       .subspan(static_cast<size_t>(bound.first + bound.inputs), static_cast<size_t>(bound.outputs));
+    call.attrs = &bound.attrs;
+    if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
+    if (bound.kernel->library_bytes)
+      binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));
+  }
+}
+
+static bool planned(const ProgramBuffer& buffer, bool with_gradients) {
+  return buffer.kind == BufferKind::kArena || (with_gradients && buffer.kind == BufferKind::kGradient);
+}
+
+Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard) {
+  Problem problem;
+  const int64_t extra = guard ? 2 * kCanaryBytes : 0;
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program.buffers[i];
+    if (planned(buffer, with_gradients))
+      problem.buffers.push_back({binding.buffer_bytes[i] + extra, buffer.first, buffer.last, 64});
+  }
+  for (size_t i = 0; i < binding.steps.size(); ++i)
+    if (binding.steps[i].scratch_bytes > 0) {
+      const int32_t step = static_cast<int32_t>(i);
+      problem.buffers.push_back({binding.steps[i].scratch_bytes + extra, step, step, 64});
+    }
+  return problem;
+}
+
+static Packing make_packing(const Program& program, Binding& binding, bool with_gradients, bool guard,
+                            std::span<const int32_t> order) {
+  const Problem problem = packing_problem(program, binding, with_gradients, guard);
+  const bool known = order.size() == problem.buffers.size();
+  Solution solution =
+      pack(problem, known ? PackEffort::kFast : PackEffort::kThorough, known ? order : std::span<const int32_t>());
+  if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
+  Packing packing;
+  packing.arena_bytes = solution.height;
+  packing.lower_bound_bytes = lower_bound(problem);
+  packing.offsets.assign(program.buffers.size(), -1);
+  packing.gradient_offsets.assign(program.buffers.size(), -1);
+  packing.scratch_offsets.assign(binding.steps.size(), -1);
+  const int64_t front = guard ? kCanaryBytes : 0;
+  size_t next = 0;
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    if (planned(program.buffers[i], with_gradients)) {
+      packing.offsets[i] = solution.offsets[next++] + front;
+    } else if (program.buffers[i].kind == BufferKind::kGradient) {
+      packing.gradient_offsets[i] = packing.gradient_block_bytes;
+      packing.gradient_block_bytes += (binding.buffer_bytes[i] + 63) / 64 * 64;
+    }
+  }
+  for (size_t i = 0; i < binding.steps.size(); ++i)
+    if (binding.steps[i].scratch_bytes > 0) packing.scratch_offsets[i] = solution.offsets[next++] + front;
+  if (with_gradients) binding.pack_order = std::move(solution.order);
+  return packing;
+}
+
+const Packing& packing_apart(const Program& program, Binding& binding, bool guard) {
+  if (!binding.separate) binding.separate = std::make_unique<Packing>(make_packing(program, binding, false, guard, {}));
+  return *binding.separate;
+}
+
+std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
+                                      std::span<const int32_t> known_order, bool guard) {
+  const auto start = std::chrono::steady_clock::now();
+  auto binding = std::make_unique<Binding>();
+  binding->symbol_values = std::move(symbol_values);
+  for (const std::vector<int64_t>& code : program.expressions)
+    binding->values.push_back(run_size_code(code, binding->symbol_values));
+  for (const ProgramBuffer& buffer : program.buffers) {
+    const int64_t bytes = value_of(*binding, buffer.size_bytes);
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, bytes >= 0, "these input sizes give %", buffer.name, " a negative size");
+    binding->buffer_bytes.push_back(bytes);
+    if (buffer.kind == BufferKind::kGradient) binding->report.gradient_bytes += (bytes + 63) / 64 * 64;
+    if (buffer.kind == BufferKind::kOutput) binding->report.output_bytes += (bytes + 63) / 64 * 64;
+  }
+  bind_steps(program, *binding);
+  binding->packing = make_packing(program, *binding, true, guard, known_order);
+  MemoryReport& report = binding->report;
+  report.arena_bytes = binding->packing.arena_bytes;
+  report.lower_bound_bytes = binding->packing.lower_bound_bytes;
+  report.peak_bytes = report.arena_bytes + report.output_bytes + report.external_bytes;
+  report.bind_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return binding;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,66 @@
+// A Program at given sizes: expressions evaluated, buffers packed, operands resolved. Made in milliseconds, kept per
+// set of sizes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "pack/problem.h"
+#include "program/program.h"
+#include "runtime/executor.h"
+
+namespace lowtide {
+
+// Offsets of the planned buffers in one arena. Gradients lie in it too, or (where PyTorch still holds the last step's)
+// in a block of their own.
+struct Packing {
+  std::vector<int64_t> offsets;          // by buffer; -1: not in the arena
+  std::vector<int64_t> scratch_offsets;  // by step; -1: none
+  int64_t arena_bytes = 0;
+  int64_t lower_bound_bytes = 0;
+  std::vector<int64_t> gradient_offsets;  // by buffer, in the gradient block; -1: not there
+  int64_t gradient_block_bytes = 0;
+};
+
+// One step's operands are refs[first .. first + inputs + outputs).
+struct BoundStep {
+  const Kernel* kernel = nullptr;
+  int32_t first = 0;
+  int32_t inputs = 0;
+  int32_t outputs = 0;
+  BoundAttrs attrs;
+  int64_t scratch_bytes = 0;
+};
+
+struct Binding {
+  std::vector<int64_t> symbol_values;
+  std::vector<int64_t> values;        // of expressions
+  std::vector<int64_t> buffer_bytes;  // by buffer
+  std::vector<TensorRef> refs;        // data pointers are patched before each half
+  std::vector<int32_t> ref_buffers;   // by ref; -1: absent
+  std::vector<int64_t> ref_offsets;   // bytes into the buffer
+  std::vector<BoundStep> steps;
+  Packing packing;                    // gradients in the arena
+  std::unique_ptr<Packing> separate;  // gradients apart; made when first needed
+  std::vector<int32_t> pack_order;
+  MemoryReport report;
+};
+
+// Sizes of the operand `id` as a tensor without bytes.
+TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id);
+
+// `known_order`: of an earlier binding; empty: search thoroughly. `guard`: room for canaries around each buffer.
+std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
+                                      std::span<const int32_t> known_order, bool guard);
+
+// The packing problem of a binding: planned buffers, then scratch of steps. Recorded plans in benchmarks/plans/ are
+// written from it.
+Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard);
+const Packing& packing_apart(const Program& program, Binding& binding, bool guard);
+
+constexpr int64_t kCanaryBytes = 64;
+
+}  // namespace lowtide

@@ -1,0 +1,52 @@
+// Memory of the engine: blocks mapped once, kept between steps, huge pages advised before first touch. PyTorch's own
+// CPU allocator gives large blocks back to the kernel on every free and pays hundreds of thousands of page faults a
+// step.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace lowtide {
+
+struct Block {
+  char* data = nullptr;
+  int64_t size_bytes = 0;
+};
+
+// One per process (PyTorch's threads and several sessions share it); safe to use from any thread. A block returns when
+// its last reference is dropped, which needs no lock of Python's.
+class BlockPool {
+ public:
+  // At least `size_bytes` bytes, 64-byte aligned (page-aligned from 1 MiB), contents arbitrary. Reuses the free block
+  // that fits best (at most a quarter larger); on a failed allocation frees what is free and tries again; then
+  // Error(kOutOfMemory).
+  std::shared_ptr<Block> acquire(int64_t size_bytes);
+  // Gives free blocks back to the system: those that no acquire has used for `age` steps; 0: all.
+  void trim(int64_t age = 0);
+  // A step begins: blocks age.
+  void tick() { ++now_; }
+
+  int64_t live_bytes() const;  // handed out
+  int64_t free_bytes() const;  // kept for reuse
+  ~BlockPool();
+
+ private:
+  struct Free {
+    Block block;
+    int64_t since = 0;
+  };
+  void give_back(Block block);
+
+  mutable std::mutex mutex_;
+  std::vector<Free> free_;
+  int64_t live_bytes_ = 0;
+  std::atomic<int64_t> now_ = 0;
+};
+
+// The process's pool. Its blocks may outlive every session (a user keeps outputs), so it is never destroyed.
+BlockPool& process_pool();
+
+}  // namespace lowtide

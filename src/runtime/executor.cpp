@@ -1,0 +1,328 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "runtime/binding.h"
+#include "runtime/block_pool.h"
+#include "runtime/trace.h"
+
+namespace lowtide {
+
+RunState::RunState() = default;
+RunState::~RunState() = default;
+
+std::atomic<bool>& stop_flag() {
+  static std::atomic<bool> flag{false};
+  return flag;
+}
+
+Executor::Executor(Program program, ExecutorOptions options) : program_(std::move(program)), options_(options) {
+  check(program_);
+}
+Executor::~Executor() = default;
+
+void Executor::start_trace() { trace_ = std::make_unique<Trace>(); }
+
+std::string Executor::stop_trace() {
+  if (!trace_) return Trace().json();
+  std::string json = trace_->json();
+  trace_.reset();
+  return json;
+}
+
+std::vector<int64_t> Executor::read_symbols(std::span<const TensorRef> inputs) const {
+  std::vector<int64_t> values;
+  for (size_t i = 0; i < program_.symbols.size(); ++i) {
+    const SymbolSource& source = program_.symbols[i];
+    const TensorRef& tensor = inputs[static_cast<size_t>(source.input)];
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, source.dim < tensor.rank,
+                  program_.inputs[static_cast<size_t>(source.input)].name, " has rank ", tensor.rank,
+                  ", expected more than ", source.dim);
+    const int64_t value = tensor.sizes[source.dim];
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, value >= program_.symbol_low[i] && value <= program_.symbol_high[i],
+                  source.name, " is ", value, ", planned for ", program_.symbol_low[i], " to ",
+                  program_.symbol_high[i]);
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_values) {
+  auto at = std::find_if(bindings_.begin(), bindings_.end(),
+                         [&](const auto& kept) { return kept->symbol_values == symbol_values; });
+  if (at != bindings_.end()) {
+    bindings_.splice(bindings_.begin(), bindings_, at);
+    return bindings_.front();
+  }
+  // The order that packed well at other sizes is a good order still; the long search happens once.
+  const std::vector<int32_t> order = bindings_.empty() ? program_.pack_order : bindings_.front()->pack_order;
+  bindings_.push_front(bind_program(program_, std::move(symbol_values), order, options_.guard));
+  if (bindings_.size() > static_cast<size_t>(options_.cached_bindings)) bindings_.pop_back();
+  return bindings_.front();
+}
+
+const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, symbol_values.size() == program_.symbols.size(), "expected ",
+                program_.symbols.size(), " sizes, found ", symbol_values.size());
+  return *find_binding({symbol_values.begin(), symbol_values.end()});
+}
+
+MemoryReport Executor::memory(std::span<const int64_t> symbol_values) { return binding(symbol_values).report; }
+
+static std::string shape_text(const TensorRef& tensor) {
+  return concat(name(tensor.dtype), "[", join(std::span(tensor.sizes, static_cast<size_t>(tensor.rank)), ", "), "]");
+}
+
+char* Executor::admit(const ProgramInput& input, const TensorRef& tensor, const Binding& binding, const char* what,
+                      std::vector<std::shared_ptr<Block>>& copies) const {
+  TensorRef expected;
+  expected.dtype = input.dtype;
+  expected.rank = static_cast<int32_t>(input.sizes.size());
+  bool same_strides = true, same_sizes = expected.rank == tensor.rank && expected.dtype == tensor.dtype;
+  for (size_t i = 0; i < input.sizes.size(); ++i) {
+    expected.sizes[i] = binding.values[static_cast<size_t>(input.sizes[i])];
+    expected.strides[i] = binding.values[static_cast<size_t>(input.strides[i])];
+    same_sizes = same_sizes && expected.sizes[i] == tensor.sizes[i];
+    same_strides = same_strides && (expected.sizes[i] <= 1 || expected.strides[i] == tensor.strides[i]);
+  }
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, same_sizes, what, " ", input.name, ": expected ", shape_text(expected),
+                ", found ", shape_text(tensor));
+  if (same_strides || tensor.numel() == 0) return static_cast<char*>(tensor.data);
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, input.flexible, what, " ", input.name,
+                " has other strides than the planned ones");
+  auto block = process_pool().acquire(tensor.numel() * size_bytes(tensor.dtype));
+  TensorRef copy = expected;
+  copy.present = true;
+  copy.data = block->data;
+  KernelCall call;
+  call.inputs = {&tensor, 1};
+  call.outputs = {&copy, 1};
+  const BoundAttrs attrs;
+  call.attrs = &attrs;
+  for (const Kernel& kernel : kernels_of(Op::kCopy))
+    if (kernel.accepts == Accept::kAny && kernel.provider == std::string_view("reference")) kernel.run(call);
+  copies.push_back(std::move(block));
+  return copies.back()->data;
+}
+
+void Executor::allocate(RunState& state) {
+  // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.
+  if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) gradients_apart_ = true;
+  Binding& binding = *state.binding_;
+  state.packing_ = gradients_apart_ ? &packing_apart(program_, binding, options_.guard) : &binding.packing;
+  BlockPool& pool = process_pool();
+  pool.tick();
+  state.arena_ = pool.acquire(state.packing_->arena_bytes);
+  if (state.packing_->gradient_block_bytes > 0) state.gradients_ = pool.acquire(state.packing_->gradient_block_bytes);
+  state.outputs_.resize(program_.buffers.size());
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program_.buffers[i];
+    switch (buffer.kind) {
+      case BufferKind::kArena:
+      case BufferKind::kGradient:
+        state.bases_[i] = state.packing_->offsets[i] >= 0
+                              ? state.arena_->data + state.packing_->offsets[i]
+                              : state.gradients_->data + state.packing_->gradient_offsets[i];
+        break;
+      case BufferKind::kOutput:
+        state.outputs_[i] = pool.acquire(binding.buffer_bytes[i]);
+        state.bases_[i] = state.outputs_[i]->data;
+        break;
+      case BufferKind::kConstant: state.bases_[i] = program_.constants.data() + buffer.source; break;
+      case BufferKind::kCaller: break;
+    }
+  }
+  if (options_.guard) state.owners_.assign(static_cast<size_t>(state.packing_->arena_bytes / 64 + 1), -1);
+  pool.trim(8);
+}
+
+void Executor::patch(RunState& state, int32_t first, int32_t last) {
+  Binding& binding = *state.binding_;
+  if (first == last) return;
+  const BoundStep& end = binding.steps[static_cast<size_t>(last - 1)];
+  const size_t begin_ref = static_cast<size_t>(binding.steps[static_cast<size_t>(first)].first);
+  const size_t end_ref = static_cast<size_t>(end.first + end.inputs + end.outputs);
+  for (size_t i = begin_ref; i < end_ref; ++i)
+    if (binding.ref_buffers[i] >= 0)
+      binding.refs[i].data = state.bases_[static_cast<size_t>(binding.ref_buffers[i])] + binding.ref_offsets[i];
+}
+
+KernelStatus Executor::run_step(RunState& state, int32_t index) {
+  Binding& binding = *state.binding_;
+  const ProgramStep& step = program_.steps[static_cast<size_t>(index)];
+  const BoundStep& bound = binding.steps[static_cast<size_t>(index)];
+  const std::span<const TensorRef> inputs(&binding.refs[static_cast<size_t>(bound.first)],
+                                          static_cast<size_t>(bound.inputs));
+  const std::span<const TensorRef> outputs(inputs.data() + inputs.size(), static_cast<size_t>(bound.outputs));
+  switch (step.kind) {
+    case StepKind::kKernel: {
+      KernelCall call{inputs, outputs, &bound.attrs, nullptr, bound.scratch_bytes, state.random_key_};
+      if (bound.scratch_bytes > 0)
+        call.scratch = state.arena_->data + state.packing_->scratch_offsets[static_cast<size_t>(index)];
+      return bound.kernel->run(call);
+    }
+    case StepKind::kHostCall: {
+      if (step.target.empty()) {
+        if (!handler_.backward) return "no call handler is installed";
+        CallContext context = std::move(state.contexts_[static_cast<size_t>(step.index)]);
+        const size_t grads = static_cast<size_t>(bound.attrs.i("num_grads"));
+        return handler_.backward({std::move(context), inputs.subspan(0, grads), outputs});
+      }
+      if (!handler_.forward) return "no call handler is installed";
+      CallContext context;
+      const CallRequest request{&step.target, &bound.attrs, inputs, outputs, step.index >= 0, step.needs_grad};
+      const KernelStatus status = handler_.forward(request, &context);
+      if (step.index >= 0) state.contexts_[static_cast<size_t>(step.index)] = std::move(context);
+      return status;
+    }
+    case StepKind::kEmit:
+    case StepKind::kBind: return nullptr;
+  }
+  return "a step of no known kind";
+}
+
+void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
+  patch(state, first, last);
+  for (int32_t i = first; i < last; ++i) {
+    if (stop_flag().exchange(false))
+      LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", i, ", ",
+                   program_.steps[static_cast<size_t>(i)].node);
+    if (options_.guard) guard_before(state, i);
+    const Trace::Clock::time_point begin = trace_ ? Trace::Clock::now() : Trace::Clock::time_point();
+    const KernelStatus status = run_step(state, i);
+    const ProgramStep& step = program_.steps[static_cast<size_t>(i)];
+    if (trace_)
+      trace_->add(step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, begin, Trace::Clock::now());
+    LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
+    if (options_.guard) guard_after(state, i);
+  }
+}
+
+void Executor::write_updates(RunState& state) {
+  for (const ProgramUpdate& update : program_.updates) {
+    TensorRef from = bind_operand(program_, *state.binding_, update.operand);
+    const ProgramOperand& operand = program_.operands[static_cast<size_t>(update.operand)];
+    from.data = state.bases_[static_cast<size_t>(operand.buffer)] +
+                state.binding_->values[static_cast<size_t>(operand.offset)] * size_bytes(operand.dtype);
+    const ProgramInput& input = program_.inputs[static_cast<size_t>(update.input)];
+    TensorRef to = from;
+    for (size_t d = 0; d < input.strides.size(); ++d)
+      to.strides[d] = state.binding_->values[static_cast<size_t>(input.strides[d])];
+    for (size_t b = 0; b < program_.buffers.size(); ++b)
+      if (program_.buffers[b].kind == BufferKind::kCaller && program_.buffers[b].source == update.input)
+        to.data = state.bases_[b];
+    KernelCall call;
+    const BoundAttrs attrs;
+    call.inputs = {&from, 1};
+    call.outputs = {&to, 1};
+    call.attrs = &attrs;
+    for (const Kernel& kernel : kernels_of(Op::kCopy))
+      if (kernel.provider == std::string_view("reference")) kernel.run(call);
+  }
+}
+
+OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) const {
+  const ProgramOperand& operand = program_.operands[static_cast<size_t>(output.operand)];
+  const ProgramBuffer& buffer = program_.buffers[static_cast<size_t>(operand.buffer)];
+  OwnedTensor tensor;
+  tensor.ref = bind_operand(program_, *state.binding_, output.operand);
+  tensor.offset = state.binding_->values[static_cast<size_t>(operand.offset)];
+  tensor.ref.data = state.bases_[static_cast<size_t>(operand.buffer)] + tensor.offset * size_bytes(operand.dtype);
+  if (buffer.kind == BufferKind::kCaller) {
+    tensor.alias_input = static_cast<int>(buffer.source);
+  } else {
+    tensor.owner = state.outputs_[static_cast<size_t>(operand.buffer)];
+  }
+  return tensor;
+}
+
+std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                           std::shared_ptr<RunState>* state_out) {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
+                program_.inputs.size(), " tensors, found ", inputs.size());
+  auto state = std::make_shared<RunState>();
+  state->binding_ = find_binding(read_symbols(inputs));
+  state->random_key_ = random_key;
+  state->contexts_.resize(static_cast<size_t>(program_.contexts));
+  state->bases_.assign(program_.buffers.size(), nullptr);
+  std::vector<char*> admitted;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    admitted.push_back(admit(program_.inputs[i], inputs[i], *state->binding_, "input", state->copies_));
+  for (size_t i = 0; i < program_.buffers.size(); ++i)
+    if (program_.buffers[i].kind == BufferKind::kCaller && program_.buffers[i].source >= 0)
+      state->bases_[i] = admitted[static_cast<size_t>(program_.buffers[i].source)];
+  allocate(*state);
+  last_done_ = false;
+  last_arena_ = state->arena_;
+  run_steps(*state, 0, program_.forward_steps);
+  write_updates(*state);
+  std::vector<OwnedTensor> outputs;
+  for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
+  if (state_out != nullptr) *state_out = std::move(state);
+  return outputs;
+}
+
+std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const TensorRef> gradients,
+                                            std::span<const TensorRef> saved_inputs) {
+  LT_USER_CHECK(
+      ErrorKind::kInvalidArgument, !state.done_,
+      "backward through this forward a second time: its stashed activations are gone (retain_graph is not supported)");
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients.size() == program_.gradient_inputs.size(), "expected ",
+                program_.gradient_inputs.size(), " gradients, found ", gradients.size());
+  state.done_ = true;
+  Binding& binding = *state.binding_;
+  std::vector<std::shared_ptr<Block>> temporary;
+  std::vector<char*> incoming(gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const ProgramInput& input = program_.gradient_inputs[i];
+    if (gradients[i].present) {
+      incoming[i] = admit(input, gradients[i], binding, "gradient of", temporary);
+      continue;
+    }
+    int64_t bytes = size_bytes(input.dtype);
+    for (ExpressionId size : input.sizes) bytes *= binding.values[static_cast<size_t>(size)];
+    temporary.push_back(process_pool().acquire(bytes));
+    std::memset(temporary.back()->data, 0, static_cast<size_t>(bytes));
+    incoming[i] = temporary.back()->data;
+  }
+  size_t next_saved = 0;
+  std::vector<char*> saved(program_.inputs.size());
+  for (size_t i = 0; i < program_.inputs.size(); ++i)
+    if (program_.inputs[i].saved) {
+      LT_USER_CHECK(ErrorKind::kInvalidArgument, next_saved < saved_inputs.size(), "backward got ", saved_inputs.size(),
+                    " saved tensors, expected more");
+      saved[i] = admit(program_.inputs[i], saved_inputs[next_saved++], binding, "saved input", temporary);
+    }
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program_.buffers[i];
+    if (buffer.kind != BufferKind::kCaller) continue;
+    if (buffer.source < 0) {
+      state.bases_[i] = incoming[static_cast<size_t>(-1 - buffer.source)];
+    } else if (program_.inputs[static_cast<size_t>(buffer.source)].saved) {
+      state.bases_[i] = saved[static_cast<size_t>(buffer.source)];
+    }
+  }
+  const std::shared_ptr<Block> arena = state.arena_;
+  run_steps(state, program_.forward_steps, static_cast<int32_t>(program_.steps.size()));
+  std::vector<OwnedTensor> results;
+  for (int32_t id : program_.gradients) {
+    const ProgramOperand& operand = program_.operands[static_cast<size_t>(id)];
+    OwnedTensor tensor;
+    tensor.ref = bind_operand(program_, binding, id);
+    tensor.ref.data = state.bases_[static_cast<size_t>(operand.buffer)] +
+                      binding.values[static_cast<size_t>(operand.offset)] * size_bytes(operand.dtype);
+    tensor.owner = state.packing_->offsets[static_cast<size_t>(operand.buffer)] >= 0 ? arena : state.gradients_;
+    results.push_back(std::move(tensor));
+  }
+  state.arena_.reset();
+  state.gradients_.reset();
+  state.outputs_.clear();
+  state.copies_.clear();
+  state.contexts_.clear();
+  last_done_ = true;
+  return results;
+}
+
+}  // namespace lowtide

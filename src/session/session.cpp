@@ -1,0 +1,140 @@
+#include "session/session.h"
+
+#include <chrono>
+#include <functional>
+
+#include "base/check.h"
+#include "grad/gradient.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "ops/rule.h"
+#include "passes/optimize.h"
+#include "plan/plan.h"
+#include "session/plan_report.h"
+
+namespace lowtide {
+
+struct Session::Impl {
+  SessionOptions options;
+  std::vector<GraphInput> inputs;
+  std::vector<std::string> input_names;
+  std::string captured_text, lowered_text, training_text;
+  std::vector<KernelChoice> choices;
+  SessionReport report;
+  std::unique_ptr<Executor> executor;
+  std::vector<int> saved_inputs, saved_outputs, grad_outputs, gradient_targets;
+
+  // Runs a stage and notes how long it took.
+  template <class Stage>
+  auto timed(const char* name, Stage&& stage) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto note = [&] {
+      report.seconds.emplace_back(name,
+                                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    };
+    if constexpr (std::is_void_v<decltype(stage())>) {
+      stage();
+      note();
+    } else {
+      auto result = stage();
+      note();
+      return result;
+    }
+  }
+  void index_program();
+};
+
+Session::Session(Graph captured, SessionOptions options) : impl_(std::make_unique<Impl>()) {
+  Impl& impl = *impl_;
+  impl.options = std::move(options);
+  impl.captured_text = print(captured);
+  Graph graph = impl.timed("lower", [&] {
+    functionalise(captured);
+    return lower(captured, &impl.report.lowering);
+  });
+  verify(graph);
+  impl.lowered_text = print(graph);
+  PassOptions passes;
+  passes.disabled = impl.options.disabled_passes;
+  impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
+  if (impl.options.training) {
+    graph = impl.timed("gradient", [&] { return build_gradient(graph, impl.options.output_needs_grad); });
+    verify(graph);
+  }
+  impl.timed("training passes", [&] { optimize_training(graph, passes); });
+  verify(graph);
+  verify_types(graph);
+  impl.training_text = print(graph);
+  impl.inputs = graph.inputs();
+  for (const GraphInput& input : graph.inputs()) impl.input_names.push_back(graph.value(input.value).name);
+  PlanResult planned = impl.timed("plan", [&] { return plan(graph, {impl.options.disabled_kernels}); });
+  impl.choices = std::move(planned.choices);
+  impl.executor = std::make_unique<Executor>(std::move(planned.program), ExecutorOptions{impl.options.guard});
+  impl.index_program();
+}
+
+Session::~Session() = default;
+
+void Session::Impl::index_program() {
+  const Program& program = executor->program();
+  for (size_t i = 0; i < program.inputs.size(); ++i)
+    if (program.inputs[i].saved) saved_inputs.push_back(static_cast<int>(i));
+  for (size_t i = 0; i < program.outputs.size(); ++i)
+    if (program.outputs[i].saved) saved_outputs.push_back(static_cast<int>(i));
+  grad_outputs.assign(program.gradient_outputs.begin(), program.gradient_outputs.end());
+  gradient_targets.assign(program.gradient_targets.begin(), program.gradient_targets.end());
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind == StepKind::kHostCall) ++report.python_nodes;
+    if (step.kind != StepKind::kKernel) continue;
+    const Kernel* kernel = find_kernel(step.kernel);
+    ++(kernel != nullptr && kernel->provider == std::string_view("aten") ? report.aten_nodes : report.native_nodes);
+  }
+}
+
+const std::vector<GraphInput>& Session::inputs() const { return impl_->inputs; }
+const std::vector<std::string>& Session::input_names() const { return impl_->input_names; }
+const std::vector<int>& Session::saved_inputs() const { return impl_->saved_inputs; }
+const std::vector<int>& Session::saved_outputs() const { return impl_->saved_outputs; }
+const std::vector<int>& Session::grad_outputs() const { return impl_->grad_outputs; }
+const std::vector<int>& Session::gradient_targets() const { return impl_->gradient_targets; }
+
+void Session::set_call_handler(CallHandler handler) { impl_->executor->set_call_handler(std::move(handler)); }
+
+std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                          std::shared_ptr<RunState>* state) {
+  return impl_->executor->forward(inputs, random_key, state);
+}
+
+std::vector<OwnedTensor> Session::backward(RunState& state, std::span<const TensorRef> gradients,
+                                           std::span<const TensorRef> saved_inputs) {
+  return impl_->executor->backward(state, gradients, saved_inputs);
+}
+
+Executor& Session::executor() { return *impl_->executor; }
+const Program& Session::program() const { return impl_->executor->program(); }
+std::string Session::captured_text() const { return impl_->captured_text; }
+std::string Session::lowered_text() const { return impl_->lowered_text; }
+std::string Session::training_text() const { return impl_->training_text; }
+const SessionReport& Session::report() const { return impl_->report; }
+
+std::string Session::plan_text(std::span<const int64_t> symbol_values) {
+  return lowtide::plan_text(program(), impl_->executor->binding(symbol_values));
+}
+
+std::string Session::explain() const {
+  return join(impl_->choices, "", [](std::ostream& out, const KernelChoice& choice) {
+    out << choice.node << ": " << choice.kernel;
+    if (!choice.refusals.empty()) out << " (refused: " << join(choice.refusals, "; ") << ")";
+    out << "\n";
+  });
+}
+
+MemoryReport Session::memory(std::span<const int64_t> symbol_values) { return impl_->executor->memory(symbol_values); }
+
+std::vector<std::string> Session::symbols() const {
+  std::vector<std::string> names;
+  for (const SymbolSource& symbol : program().symbols) names.push_back(symbol.name);
+  return names;
+}
+
+}  // namespace lowtide
