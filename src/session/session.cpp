@@ -22,7 +22,7 @@ struct Session::Impl {
   std::vector<KernelChoice> choices;
   SessionReport report;
   std::unique_ptr<Executor> executor;
-  std::vector<int> saved_inputs, saved_outputs, grad_outputs, gradient_targets;
+  std::vector<int> saved_inputs, saved_outputs, updated_inputs, grad_outputs, gradient_targets;
 
   // Runs a stage and notes how long it took.
   template <class Stage>
@@ -81,6 +81,7 @@ void Session::Impl::index_program() {
     if (program.inputs[i].saved) saved_inputs.push_back(static_cast<int>(i));
   for (size_t i = 0; i < program.outputs.size(); ++i)
     if (program.outputs[i].saved) saved_outputs.push_back(static_cast<int>(i));
+  for (const ProgramUpdate& update : program.updates) updated_inputs.push_back(update.input);
   grad_outputs.assign(program.gradient_outputs.begin(), program.gradient_outputs.end());
   gradient_targets.assign(program.gradient_targets.begin(), program.gradient_targets.end());
   for (const ProgramStep& step : program.steps) {
@@ -95,6 +96,7 @@ const std::vector<GraphInput>& Session::inputs() const { return impl_->inputs; }
 const std::vector<std::string>& Session::input_names() const { return impl_->input_names; }
 const std::vector<int>& Session::saved_inputs() const { return impl_->saved_inputs; }
 const std::vector<int>& Session::saved_outputs() const { return impl_->saved_outputs; }
+const std::vector<int>& Session::updated_inputs() const { return impl_->updated_inputs; }
 const std::vector<int>& Session::grad_outputs() const { return impl_->grad_outputs; }
 const std::vector<int>& Session::gradient_targets() const { return impl_->gradient_targets; }
 
