@@ -1,7 +1,8 @@
-// Height over lower bound, and time, of every packer on the generated problems and on recorded plans.
+// Height over lower bound, and processor time (packing uses one thread), of every packer on the generated problems and
+// on recorded plans.
 //   pack_bench [file.csv …]      without files: the generated problems and benchmarks/plans/*.csv
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -47,12 +48,12 @@ void report(const NamedProblem& named) {
   const int64_t bound = lower_bound(named.problem);
   std::printf("%-28s %6zu buffers %12.3f MB\n", named.name.c_str(), named.problem.buffers.size(), bound / 1e6);
   for (const Way& way : kWays) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     const Solution solution = way.pack(named.problem);
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    const double time_ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     const auto wrong = validate(named.problem, solution);
     std::printf("    %-10s %9.4f x bound %10.2f ms%s%s\n", way.name,
-                bound > 0 ? static_cast<double>(solution.height) / static_cast<double>(bound) : 1.0, time.count(),
+                bound > 0 ? static_cast<double>(solution.height) / static_cast<double>(bound) : 1.0, time_ms,
                 wrong ? "  INVALID: " : "", wrong ? wrong->c_str() : "");
   }
 }

@@ -15,6 +15,7 @@ namespace lowtide {
 struct Block {
   int64_t low, high;  // bytes [low, high)
   int32_t first, last;
+  int32_t buffer;
 };
 
 constexpr int64_t align_up(int64_t offset, int64_t alignment) {
@@ -24,7 +25,14 @@ constexpr int64_t align_up(int64_t offset, int64_t alignment) {
 class BlockList {
  public:
   void reserve(size_t count) { blocks_.reserve(count); }
-  void clear() { blocks_.clear(); }
+  // Becomes the blocks of `other` that satisfy `wanted`.
+  template <class Wanted>
+  void assign_if(const BlockList& other, Wanted wanted) {
+    blocks_.clear();
+    for (const Block& block : other.blocks_) {
+      if (wanted(block)) blocks_.push_back(block);
+    }
+  }
   const std::vector<Block>& blocks() const { return blocks_; }
 
   // The lowest offset at which `buffer` (of that padded size) meets no placed block.

@@ -50,7 +50,7 @@ Solution place_all(const Problem& problem, std::span<const int32_t> order, Fit f
     const int64_t offset = size == 0 ? 0 : fit(list, buffer, size);
     solution.offsets[index] = offset;
     solution.height = std::max(solution.height, offset + size);
-    if (size > 0) list.insert({offset, offset + size, buffer.first, buffer.last});
+    if (size > 0) list.insert({offset, offset + size, buffer.first, buffer.last, index});
   }
   return solution;
 }

@@ -21,6 +21,8 @@ class SplitMix {
   int32_t between(int32_t low, int32_t high) {
     return low + static_cast<int32_t>(below(static_cast<uint32_t>(high - low) + 1));
   }
+  // Uniform in [0, 1).
+  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   bool chance(uint32_t percent) { return below(100) < percent; }
 
  private:

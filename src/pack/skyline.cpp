@@ -1,89 +1,189 @@
+#include "pack/skyline.h"
+
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include "pack/block_list.h"
 #include "pack/packers.h"
 
 namespace lowtide {
-namespace {
 
-// A maximal run of steps [first, last] in which the arena is filled up to the same offset.
-struct Segment {
-  int64_t first, last;
-  int64_t height;
-};
-
-// Joins the segment at `at` with neighbours of its height.
-void join_neighbours(std::vector<Segment>& segments, size_t at) {
-  if (at + 1 < segments.size() && segments[at + 1].height == segments[at].height) {
-    segments[at].last = segments[at + 1].last;
-    segments.erase(segments.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+std::vector<int32_t> longest_life_first(const Problem& problem) {
+  const auto& buffers = problem.buffers;
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].size_bytes > 0) order.push_back(static_cast<int32_t>(i));
   }
-  if (at > 0 && segments[at - 1].height == segments[at].height) {
-    segments[at - 1].last = segments[at].last;
-    segments.erase(segments.begin() + static_cast<std::ptrdiff_t>(at));
+  const auto life = [&](int32_t i) { return int64_t{buffers[i].last} - buffers[i].first; };
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    if (life(a) != life(b)) return life(a) > life(b);
+    return padded_size(buffers[a]) > padded_size(buffers[b]);
+  });
+  return order;
+}
+
+Skyline::Skyline(const Problem& problem) : sections_(split_into_sections(problem)) {
+  const size_t count = problem.buffers.size(), section_count = sections_.live.size();
+  bucket_begin_.assign(section_count + 1, 0);
+  for (size_t i = 0; i < count; ++i) {
+    size_.push_back(padded_size(problem.buffers[i]));
+    alignment_.push_back(problem.buffers[i].alignment);
+    if (size_[i] > 0) ++bucket_begin_[sections_.first[i] + 1];
+  }
+  for (size_t section = 0; section < section_count; ++section) {
+    bucket_begin_[section + 1] += bucket_begin_[section];
+    bound_ = std::max(bound_, sections_.live[section]);
+  }
+  bucket_.resize(bucket_begin_.back());
+  std::vector<int32_t> next(bucket_begin_.begin(), bucket_begin_.end() - 1);
+  for (size_t i = 0; i < count; ++i) {
+    if (size_[i] > 0) bucket_[next[sections_.first[i]]++] = static_cast<int32_t>(i);
+  }
+  offsets_.assign(count, 0);
+  turns_.assign(count, 0);
+  rank_.assign(count, 0);
+}
+
+bool Skyline::fill(std::span<const int32_t> priority, int64_t limit) {
+  priority_ = priority;
+  for (size_t k = 0; k < priority.size(); ++k) rank_[priority[k]] = static_cast<int32_t>(k);
+  placed_.assign(size_.size(), 0);
+  placed_count_ = 0;
+  waiting_.assign(priority.begin(), priority.end());
+  waiting_first_.resize(priority.size());
+  waiting_last_.resize(priority.size());
+  for (size_t k = 0; k < priority.size(); ++k) {
+    waiting_first_[k] = sections_.first[priority[k]];
+    waiting_last_[k] = sections_.last[priority[k]];
+  }
+  remaining_ = sections_.live;
+  segments_.assign(1, {0, static_cast<int32_t>(remaining_.size()) - 1, 0});
+  raises_.clear();
+  excess_ = 0;
+  work_ += 4 * static_cast<int64_t>(priority.size());
+  while (static_cast<size_t>(placed_count_) < priority.size()) {
+    const size_t at = lowest_segment();
+    const int32_t buffer = choose(segments_[at]);
+    if (buffer >= 0) {
+      place(buffer, at);
+    } else {
+      raise(at);
+    }
+    if (excess_ > limit) return false;
+  }
+  return true;
+}
+
+size_t Skyline::lowest_segment() const {
+  size_t lowest = 0;
+  for (size_t k = 1; k < segments_.size(); ++k) {
+    if (segments_[k].height < segments_[lowest].height) lowest = k;
+  }
+  return lowest;
+}
+
+// The first in priority that lives only in the segment's sections, or -1. Narrow segments look at the buffers that
+// start in them, wide ones (where the first few mostly fit) at the waiting ones in order of priority.
+int32_t Skyline::choose(const Segment& segment) {
+  work_ += static_cast<int64_t>(segments_.size()) + 60;
+  const int32_t begin = bucket_begin_[segment.first], end = bucket_begin_[segment.last + 1];
+  if (static_cast<size_t>(end - begin) < waiting_.size() / 2) {
+    int32_t best = std::numeric_limits<int32_t>::max();
+    for (int32_t k = begin; k < end; ++k) {
+      const int32_t buffer = bucket_[k];
+      const bool fits = (placed_[buffer] == 0) & (sections_.last[buffer] <= segment.last) & (rank_[buffer] < best);
+      best = fits ? rank_[buffer] : best;
+    }
+    work_ += end - begin;
+    return best == std::numeric_limits<int32_t>::max() ? -1 : priority_[best];
+  }
+  size_t k = 0;
+  for (; k < waiting_.size(); ++k) {
+    const bool inside = (waiting_first_[k] >= segment.first) & (waiting_last_[k] <= segment.last);
+    if (inside && !placed_[waiting_[k]]) break;
+  }
+  work_ += static_cast<int64_t>(k);
+  const int32_t found = k < waiting_.size() ? waiting_[k] : -1;
+  if ((priority_.size() - static_cast<size_t>(placed_count_)) * 4 < waiting_.size() * 3) forget_placed();
+  return found;
+}
+
+void Skyline::forget_placed() {
+  size_t kept = 0;
+  for (size_t k = 0; k < waiting_.size(); ++k) {
+    if (placed_[waiting_[k]]) continue;
+    waiting_[kept] = waiting_[k];
+    waiting_first_[kept] = waiting_first_[k];
+    waiting_last_[kept] = waiting_last_[k];
+    ++kept;
+  }
+  waiting_.resize(kept);
+  waiting_first_.resize(kept);
+  waiting_last_.resize(kept);
+}
+
+void Skyline::place(int32_t buffer, size_t at) {
+  const Segment whole = segments_[at];
+  const int32_t first = sections_.first[buffer], last = sections_.last[buffer];
+  const int64_t offset = align_up(whole.height, alignment_[buffer]), top = offset + size_[buffer];
+  placed_[buffer] = 1;
+  turns_[buffer] = placed_count_++;
+  offsets_[buffer] = offset;
+  for (int32_t section = first; section <= last; ++section) remaining_[section] -= size_[buffer];
+  if (offset != whole.height) {  // alignment gave up bytes
+    for (int32_t section = first; section <= last; ++section) {
+      excess_ = std::max(excess_, top + remaining_[section] - bound_);
+    }
+  }
+  Segment pieces[3];
+  size_t count = 0, middle = at;
+  if (whole.first < first) {
+    pieces[count++] = {whole.first, first - 1, whole.height};
+    ++middle;
+  }
+  pieces[count++] = {first, last, top};
+  if (last < whole.last) pieces[count++] = {last + 1, whole.last, whole.height};
+  segments_[at] = pieces[0];
+  segments_.insert(segments_.begin() + static_cast<std::ptrdiff_t>(at) + 1, pieces + 1, pieces + count);
+  join_neighbours(middle);
+  work_ += (last - first) / 2;
+}
+
+void Skyline::raise(size_t at) {
+  Segment& segment = segments_[at];
+  int64_t height = std::numeric_limits<int64_t>::max();
+  if (at > 0) height = segments_[at - 1].height;
+  if (at + 1 < segments_.size()) height = std::min(height, segments_[at + 1].height);
+  int32_t fullest = segment.first;
+  for (int32_t section = segment.first; section <= segment.last; ++section) {
+    if (remaining_[section] > remaining_[fullest]) fullest = section;
+  }
+  work_ += segment.last - segment.first;
+  if (remaining_[fullest] > 0) {
+    const int64_t excess = height + remaining_[fullest] - bound_;
+    excess_ = std::max(excess_, excess);
+    raises_.push_back({segment.first, segment.last, segment.height, height, placed_count_, excess, fullest});
+  }
+  segment.height = height;
+  join_neighbours(at);
+}
+
+void Skyline::join_neighbours(size_t at) {
+  if (at + 1 < segments_.size() && segments_[at + 1].height == segments_[at].height) {
+    segments_[at].last = segments_[at + 1].last;
+    segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  if (at > 0 && segments_[at - 1].height == segments_[at].height) {
+    segments_[at - 1].last = segments_[at].last;
+    segments_.erase(segments_.begin() + static_cast<std::ptrdiff_t>(at));
   }
 }
-
-// Nothing fits there: the bytes up to the lower neighbour are wasted.
-void raise(std::vector<Segment>& segments, size_t at) {
-  int64_t neighbour = std::numeric_limits<int64_t>::max();
-  if (at > 0) neighbour = segments[at - 1].height;
-  if (at + 1 < segments.size()) neighbour = std::min(neighbour, segments[at + 1].height);
-  segments[at].height = neighbour;
-  join_neighbours(segments, at);
-}
-
-void cover(std::vector<Segment>& segments, size_t at, const Buffer& buffer, int64_t top) {
-  const Segment whole = segments[at];
-  std::vector<Segment> pieces;
-  if (whole.first < buffer.first) pieces.push_back({whole.first, int64_t{buffer.first} - 1, whole.height});
-  pieces.push_back({buffer.first, buffer.last, top});
-  if (buffer.last < whole.last) pieces.push_back({int64_t{buffer.last} + 1, whole.last, whole.height});
-  const size_t middle = at + (whole.first < buffer.first ? 1 : 0);
-  const auto place = segments.erase(segments.begin() + static_cast<std::ptrdiff_t>(at));
-  segments.insert(place, pieces.begin(), pieces.end());
-  join_neighbours(segments, middle);
-}
-
-}  // namespace
 
 Solution pack_skyline(const Problem& problem) {
   check_problem(problem);
-  const auto& buffers = problem.buffers;
-  std::vector<int32_t> waiting;  // longest life first, then largest
-  Segment all{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), 0};
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    if (padded_size(buffers[i]) == 0) continue;
-    waiting.push_back(static_cast<int32_t>(i));
-    all.first = std::min<int64_t>(all.first, buffers[i].first);
-    all.last = std::max<int64_t>(all.last, buffers[i].last);
-  }
-  const auto duration = [&](int32_t i) { return int64_t{buffers[i].last} - buffers[i].first; };
-  std::stable_sort(waiting.begin(), waiting.end(), [&](int32_t a, int32_t b) {
-    if (duration(a) != duration(b)) return duration(a) > duration(b);
-    return padded_size(buffers[a]) > padded_size(buffers[b]);
-  });
-  std::vector<int64_t> offsets(buffers.size(), 0);
-  std::vector<Segment> segments = {all};
-  while (!waiting.empty()) {
-    const auto lowest = std::min_element(segments.begin(), segments.end(),
-                                         [](const Segment& a, const Segment& b) { return a.height < b.height; });
-    const auto at = static_cast<size_t>(lowest - segments.begin());
-    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](int32_t i) {
-      return buffers[i].first >= lowest->first && buffers[i].last <= lowest->last;
-    });
-    if (next == waiting.end()) {
-      raise(segments, at);
-      continue;
-    }
-    const Buffer& buffer = buffers[*next];
-    offsets[*next] = align_up(lowest->height, buffer.alignment);
-    cover(segments, at, buffer, offsets[*next] + padded_size(buffer));
-    waiting.erase(next);
-  }
-  return settle(problem, offsets);
+  Skyline skyline(problem);
+  const auto priority = longest_life_first(problem);
+  if (!priority.empty()) skyline.fill(priority);
+  return settle(problem, skyline.offsets());
 }
 
 }  // namespace lowtide
