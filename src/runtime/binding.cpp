@@ -91,6 +91,30 @@ static void bind_steps(const Program& program, Binding& binding) {
   }
 }
 
+// Whatever a program says, a step must not leave its buffer: the check that stands between a damaged plan and memory.
+static void check_bounds(const Program& program, const Binding& binding) {
+  for (size_t b = 0; b < program.buffers.size(); ++b)
+    LT_USER_CHECK(
+        ErrorKind::kInvalidProgram,
+        program.buffers[b].kind != BufferKind::kConstant ||
+            binding.buffer_bytes[b] <= static_cast<int64_t>(program.constants.size()) - program.buffers[b].source,
+        "constant %", program.buffers[b].name, " ends past the constant bytes");
+  for (size_t i = 0; i < program.operands.size(); ++i) {
+    const ProgramOperand& operand = program.operands[i];
+    const TensorRef ref = bind_operand(program, binding, static_cast<int32_t>(i));
+    __int128 last = value_of(binding, operand.offset);
+    bool valid = last >= 0;
+    for (int d = 0; d < ref.rank; ++d) {
+      valid = valid && ref.strides[d] >= 0;
+      last += static_cast<__int128>(ref.sizes[d] - 1) * ref.strides[d];
+    }
+    const size_t buffer = static_cast<size_t>(operand.buffer);
+    valid = valid && (ref.numel() == 0 || (last + 1) * size_bytes(ref.dtype) <= binding.buffer_bytes[buffer]);
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, valid, "operand ", i, " leaves its buffer %",
+                  program.buffers[buffer].name, " of ", binding.buffer_bytes[buffer], " bytes");
+  }
+}
+
 static bool planned(const ProgramBuffer& buffer, bool with_gradients) {
   return buffer.kind == BufferKind::kArena || (with_gradients && buffer.kind == BufferKind::kGradient);
 }
@@ -159,6 +183,7 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
     if (buffer.kind == BufferKind::kGradient) binding->report.gradient_bytes += (bytes + 63) / 64 * 64;
     if (buffer.kind == BufferKind::kOutput) binding->report.output_bytes += (bytes + 63) / 64 * 64;
   }
+  check_bounds(program, *binding);
   bind_steps(program, *binding);
   binding->packing = make_packing(program, *binding, true, guard, known_order);
   MemoryReport& report = binding->report;
