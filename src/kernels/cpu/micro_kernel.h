@@ -80,50 +80,58 @@ LT_INLINE void pack_transposed(const float* source, int64_t step, int64_t depth,
   }
 }
 
-// Rows at or beyond `rows` compute row 0 again and are not stored.
+// Rows at or beyond `rows` compute row 0 again and are not stored. Loops over rows are unrolled, so that the sums stay
+// in registers.
 template <bool unit_step>
 static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_step, int rows,
                                            const float* panel, float* c, int64_t c_row, int cols, bool add) {
-  vf sum[kTileRows][2];
+  vf sum0[kTileRows], sum1[kTileRows];
   const float* row[kTileRows];
-  for (int i = 0; i < kTileRows; ++i) row[i] = a + (i < rows ? i : 0) * a_row;
-  if (!add) {
-    for (int i = 0; i < kTileRows; ++i) sum[i][0] = sum[i][1] = vf{};
-  } else if (cols == kTileCols) {
+  const int cols0 = cols < kLanes ? cols : kLanes, cols1 = cols - cols0;
+#pragma GCC unroll 14
+  for (int i = 0; i < kTileRows; ++i) {
+    row[i] = a + (i < rows ? i : 0) * a_row;
+    sum0[i] = sum1[i] = vf{};
+  }
+  if (add) {
+#pragma GCC unroll 14
     for (int i = 0; i < kTileRows; ++i) {
-      const float* from = c + (i < rows ? i : 0) * c_row;
-      sum[i][0] = load(from);
-      sum[i][1] = load(from + kLanes);
-    }
-  } else {
-    float padded[kTileCols] = {};
-    for (int i = 0; i < kTileRows; ++i) {
-      __builtin_memcpy(padded, c + (i < rows ? i : 0) * c_row, sizeof(float) * cols);
-      sum[i][0] = load(padded);
-      sum[i][1] = load(padded + kLanes);
+      if (i >= rows) continue;
+      const float* from = c + i * c_row;
+      if (cols == kTileCols) {
+        sum0[i] = load(from);
+        sum1[i] = load(from + kLanes);
+      } else {
+        sum0[i] = cols0 == kLanes ? load(from) : load(from, cols0);
+        if (cols1 > 0) sum1[i] = load(from + kLanes, cols1);
+      }
     }
   }
-  int64_t at = 0;
-  for (int64_t k = 0; k < depth; ++k) {
+  const int64_t step = unit_step ? 1 : a_step;
+  for (int64_t k = 0, at = 0; k < depth; ++k, at += step) {
     const vf b0 = load(panel), b1 = load(panel + kLanes);
     panel += kTileCols;
 #pragma GCC unroll 14
     for (int i = 0; i < kTileRows; ++i) {
       const vf x = splat(row[i][at]);
-      sum[i][0] = fma(x, b0, sum[i][0]);
-      sum[i][1] = fma(x, b1, sum[i][1]);
+      sum0[i] = fma(x, b0, sum0[i]);
+      sum1[i] = fma(x, b1, sum1[i]);
     }
-    at += unit_step ? 1 : a_step;
   }
-  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 14
+  for (int i = 0; i < kTileRows; ++i) {
+    if (i >= rows) continue;
+    float* to = c + i * c_row;
     if (cols == kTileCols) {
-      store(c + i * c_row, sum[i][0]);
-      store(c + i * c_row + kLanes, sum[i][1]);
+      store(to, sum0[i]);
+      store(to + kLanes, sum1[i]);
     } else {
-      float padded[kTileCols];
-      store(padded, sum[i][0]);
-      store(padded + kLanes, sum[i][1]);
-      __builtin_memcpy(c + i * c_row, padded, sizeof(float) * cols);
+      if (cols0 == kLanes) {
+        store(to, sum0[i]);
+      } else {
+        store(to, sum0[i], cols0);
+      }
+      if (cols1 > 0) store(to + kLanes, sum1[i], cols1);
     }
   }
 }
