@@ -88,12 +88,14 @@ void reduce(const float* x, float* out, int64_t rows, int64_t cols) {
   }
 }
 
-void sum_rows(const float* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add) {
+// row(r) points to row r.
+template <class Row>
+LT_INLINE void add_up(Row row, float* out, int64_t rows, int64_t cols, bool add) {
   const auto panel = [&](int64_t c, auto width, auto count) LT_INLINE_LAMBDA {
     vf sum[width];
     for (int k = 0; k < width; ++k) sum[k] = vf{};
     for (int64_t r = 0; r < rows; ++r) {
-      for (int k = 0; k < width; ++k) sum[k] += load(x + r * stride + c + k * kLanes, count);
+      for (int k = 0; k < width; ++k) sum[k] += load(row(r) + c + k * kLanes, count);
     }
     for (int k = 0; k < width; ++k) {
       float* to = out + c + k * kLanes;
@@ -112,6 +114,15 @@ void sum_rows(const float* x, int64_t stride, float* out, int64_t rows, int64_t 
   if (c < cols) panel(c, One{}, static_cast<int>(cols - c));
 }
 
+void sum_rows(const float* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add) {
+  add_up([&](int64_t r) LT_INLINE_LAMBDA { return x + r * stride; }, out, rows, cols, add);
+}
+
+void gather_sum(const float* x, int64_t stride, const int32_t* rows_at, int64_t rows, float* out, int64_t cols,
+                bool add) {
+  add_up([&](int64_t r) LT_INLINE_LAMBDA { return x + rows_at[r] * stride; }, out, rows, cols, add);
+}
+
 }  // namespace
 
 constinit const SoftmaxTable softmax_table = {
@@ -121,6 +132,7 @@ constinit const SoftmaxTable softmax_table = {
     log_softmax_grad_rows,
     {reduce<RowReduce::kSum>, reduce<RowReduce::kMean>, reduce<RowReduce::kSumSquares>, reduce<RowReduce::kMax>,
      reduce<RowReduce::kMin>},
-    sum_rows};
+    sum_rows,
+    gather_sum};
 
 }  // namespace lowtide::cpu::LT_ISA

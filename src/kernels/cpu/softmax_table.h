@@ -17,6 +17,9 @@ struct SoftmaxTable {
   Reduce reduce[kRowReduces];
   // out[c] = sum of `rows` rows in order, row r at x + r * stride; `add` adds that sum to out.
   void (*sum_rows)(const float* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add);
+  // The same over rows x + rows_at[r] * stride, r < rows.
+  void (*gather_sum)(const float* x, int64_t stride, const int32_t* rows_at, int64_t rows, float* out, int64_t cols,
+                     bool add);
 };
 
 LT_ISA_TABLES(SoftmaxTable, softmax_table)

@@ -1,0 +1,54 @@
+#include "kernels/cpu/embedding.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+TEST(Embedding, GatherAndScatterAdd) {
+  struct Case {
+    int64_t rows, cols, n, skipped;
+  };
+  for (const Case& c : {Case{1, 1, 1, -1}, {3, 17, 5, 0}, {2, 768, 513, -1}, {1025, 3, 2000, 7}, {100, 513, 65, -1}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols << " by " << c.n);
+    const std::vector<float> table = random_floats(c.rows * c.cols, 1), dy = random_floats(c.n * c.cols, 2);
+    std::mt19937 generator(3);
+    std::vector<int64_t> indices(c.n);
+    for (int64_t& index : indices) {
+      index = static_cast<int64_t>(generator() % c.rows);
+      if (generator() % 4 == 0) index -= c.rows;
+    }
+    std::vector<double> wanted(c.rows * c.cols);
+    for (int64_t i = 0; i < c.n; ++i) {
+      const int64_t row = (indices[i] + c.rows) % c.rows;
+      for (int64_t k = 0; k < c.cols && row != c.skipped; ++k) wanted[row * c.cols + k] += dy[i * c.cols + k];
+    }
+    for_every_run(
+        [&] {
+          std::vector<float> out(c.n * c.cols + c.rows * c.cols, -1.0f);
+          std::vector<char> scratch(scatter_add_rows_scratch_bytes(c.n, c.rows));
+          gather_rows(table.data(), c.rows, c.cols * 4, indices.data(), c.n, out.data());
+          scatter_add_rows(dy.data(), indices.data(), c.n, out.data() + c.n * c.cols, c.rows, c.cols, c.skipped,
+                           scratch.data());
+          return out;
+        },
+        [&](const std::vector<float>& out) {
+          for (int64_t i = 0; i < c.n * c.cols; ++i) {
+            ASSERT_EQ(out[i], table[(indices[i / c.cols] + c.rows) % c.rows * c.cols + i % c.cols]);
+          }
+          expect_close(out.data() + c.n * c.cols, wanted.size(), [&](int64_t i) { return wanted[i]; }, 1e-6, 2e-5);
+        });
+  }
+}
+
+TEST(Embedding, BadIndicesAreFound) {
+  const std::vector<int64_t> indices = {0, -3, 2, 3, -4};
+  EXPECT_EQ(first_bad_index(indices.data(), 3, 3), -1);
+  EXPECT_EQ(first_bad_index(indices.data(), 5, 3), 3);
+  EXPECT_EQ(first_bad_index(indices.data() + 4, 1, 3), 0);
+}
+
+}  // namespace
+}  // namespace lowtide::cpu
