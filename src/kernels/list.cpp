@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "kernels/reference/reference.h"
+
+namespace lowtide {
+
+namespace {
+
+constexpr Kernel reference_kernel(Op op, const char* name, KernelFunction run, int8_t in_place,
+                                  int64_t (*scratch)(const KernelCall&)) {
+  Kernel kernel{op, name, "reference", run, nullptr};
+  kernel.scratch_bytes = scratch;
+  kernel.accepts = Accept::kAny;
+  kernel.in_place[0] = in_place;
+  return kernel;
+}
+
+// Best first within an op.
+constexpr Kernel kKernels[] = {
+#define LT_REFERENCE(op, function) reference_kernel(Op::k##op, "reference." #op, reference::function, -1, nullptr),
+#define LT_REFERENCE_IN_PLACE(op, function) \
+  reference_kernel(Op::k##op, "reference." #op, reference::function, 0, nullptr),
+#define LT_REFERENCE_IN_PLACE_OF_SECOND(op, function) \
+  reference_kernel(Op::k##op, "reference." #op, reference::function, 1, nullptr),
+#define LT_REFERENCE_WITH_SCRATCH(op, function, scratch) \
+  reference_kernel(Op::k##op, "reference." #op, reference::function, -1, reference::scratch),
+#include "kernels/reference/list.inc"
+};
+
+// By op, best first: the order within an op is that of the lists.
+const std::vector<Kernel>& sorted_kernels() {
+  static const std::vector<Kernel> sorted = [] {
+    std::vector<Kernel> kernels(std::begin(kKernels), std::end(kKernels));
+    std::stable_sort(kernels.begin(), kernels.end(), [](const Kernel& a, const Kernel& b) { return a.op < b.op; });
+    return kernels;
+  }();
+  return sorted;
+}
+
+}  // namespace
+
+std::span<const Kernel> all_kernels() { return sorted_kernels(); }
+
+std::span<const Kernel> kernels_of(Op op) {
+  const std::vector<Kernel>& kernels = sorted_kernels();
+  auto begin = std::lower_bound(kernels.begin(), kernels.end(), op, [](const Kernel& k, Op o) { return k.op < o; });
+  auto end = std::upper_bound(begin, kernels.end(), op, [](Op o, const Kernel& k) { return o < k.op; });
+  return {begin, end};
+}
+
+const Kernel* find_kernel(std::string_view name) {
+  for (const Kernel& kernel : sorted_kernels()) {
+    if (name == kernel.name) return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,246 @@
+// Pooling over d1..dk of [N, C, d1..dk], and resizing of the last two dims.
+#include "kernels/reference/elements.h"
+#include "kernels/reference/reference.h"
+#include "kernels/walk.h"
+
+namespace lowtide::reference {
+
+namespace {
+
+// Coordinates of a row-major position in the spatial dims of `tensor`, and the offset that they mean.
+struct Point {
+  int64_t at[kMaxRank];
+};
+Point point_of(const TensorRef& tensor, int64_t position) {
+  Point point;
+  for (int i = tensor.rank - 1; i >= 2; --i) {
+    point.at[i - 2] = position % tensor.sizes[i];
+    position /= tensor.sizes[i];
+  }
+  return point;
+}
+int64_t offset_of(const TensorRef& tensor, const int64_t* at) {
+  int64_t offset = 0;
+  for (int i = 2; i < tensor.rank; ++i) offset += at[i - 2] * tensor.strides[i];
+  return offset;
+}
+int64_t spatial_numel(const TensorRef& tensor) { return product(tensor.sizes, 2, tensor.rank); }
+
+// Calls body(n*C + c, offset of that channel in each tensor) on all threads.
+template <size_t N, class Body>
+void for_each_channel(const std::array<const TensorRef*, N>& tensors, Body body) {
+  const int64_t channels = tensors[0]->sizes[1];
+  parallel_for(tensors[0]->sizes[0] * channels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::array<int64_t, N> offsets;
+      for (size_t t = 0; t < N; ++t) {
+        offsets[t] = tensors[t] ? i / channels * tensors[t]->strides[0] + i % channels * tensors[t]->strides[1] : 0;
+      }
+      body(offsets);
+    }
+  });
+}
+
+void fill_zero(const TensorRef& tensor, int64_t offset) {
+  const int64_t numel = spatial_numel(tensor);
+  for (int64_t i = 0; i < numel; ++i) set(tensor, offset + offset_of(tensor, point_of(tensor, i).at), 0.0);
+}
+
+}  // namespace
+
+KernelStatus max_pool(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], *y = output(call, 0), *indices = output(call, 1);
+  const TensorRef& shape = y ? *y : *indices;
+  const auto &kernel = call.attrs->ints("kernel_shape"), &strides = call.attrs->ints("strides");
+  const auto &pads = call.attrs->ints("pads"), &dilations = call.attrs->ints("dilations");
+  const int spatial = x.rank - 2;
+  int64_t taps = 1;
+  for (int64_t k : kernel) taps *= k;
+  for_each_channel<3>({&x, y, indices}, [&](const auto& offsets) {
+    for (int64_t o = 0; o < spatial_numel(shape); ++o) {
+      const Point out = point_of(shape, o);
+      double best = -kInfinity;
+      int64_t best_at = -1;
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        int64_t from[kMaxRank], flat = 0, rest = tap;
+        bool inside = true;
+        for (int i = spatial - 1; i >= 0; --i) {
+          from[i] = out.at[i] * strides[i] - pads[i] + rest % kernel[i] * dilations[i];
+          rest /= kernel[i];
+          inside &= from[i] >= 0 && from[i] < x.sizes[2 + i];
+        }
+        if (!inside) continue;
+        for (int i = 0; i < spatial; ++i) flat = flat * x.sizes[2 + i] + from[i];
+        const double value = get(x, offsets[0] + offset_of(x, from));
+        if (best_at < 0 || value > best || value != value) {
+          best = value;
+          best_at = flat;
+        }
+      }
+      if (y) set(*y, offsets[1] + offset_of(*y, out.at), best);
+      if (indices) set_int(*indices, offsets[2] + offset_of(*indices, out.at), best_at);
+    }
+  });
+  return nullptr;
+}
+
+KernelStatus max_pool_grad(const KernelCall& call) {
+  const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
+  for_each_channel<3>({&dy, &indices, &dx}, [&](const auto& offsets) {
+    fill_zero(dx, offsets[2]);
+    for (int64_t o = 0; o < spatial_numel(dy); ++o) {
+      const Point out = point_of(dy, o);
+      const int64_t flat = get_int(indices, offsets[1] + offset_of(indices, out.at));
+      const int64_t to = offsets[2] + offset_of(dx, point_of(dx, flat).at);
+      set(dx, to, get(dx, to) + get(dy, offsets[0] + offset_of(dy, out.at)));
+    }
+  });
+  return nullptr;
+}
+
+namespace {
+
+// The part of x that one output of an average pool covers, and what it divides by.
+struct Box {
+  int64_t begin[kMaxRank], end[kMaxRank];
+  double divisor;
+};
+Box box_of(const KernelCall& call, const TensorRef& x, const Point& out) {
+  const auto &kernel = call.attrs->ints("kernel_shape"), &strides = call.attrs->ints("strides");
+  const auto& pads = call.attrs->ints("pads");
+  const int spatial = x.rank - 2;
+  int64_t padded = 1, inside = 1;
+  Box box;
+  for (int i = 0; i < spatial; ++i) {
+    const int64_t begin = out.at[i] * strides[i] - pads[i];
+    const int64_t end = std::min(begin + kernel[i], x.sizes[2 + i] + pads[spatial + i]);
+    box.begin[i] = std::max<int64_t>(begin, 0);
+    box.end[i] = std::min(end, x.sizes[2 + i]);
+    padded *= end - begin;
+    inside *= std::max<int64_t>(box.end[i] - box.begin[i], 0);
+  }
+  box.divisor = static_cast<double>(call.attrs->b("count_include_pad") ? padded : inside);
+  return box;
+}
+// body(coordinates) over the box.
+template <class Body>
+void for_each_in(const Box& box, int spatial, Body body) {
+  int64_t at[kMaxRank];
+  for (int i = 0; i < spatial; ++i) {
+    if (box.begin[i] >= box.end[i]) return;
+    at[i] = box.begin[i];
+  }
+  for (;;) {
+    body(at);
+    int i = spatial - 1;
+    while (i >= 0 && ++at[i] == box.end[i]) {
+      at[i] = box.begin[i];
+      --i;
+    }
+    if (i < 0) return;
+  }
+}
+
+}  // namespace
+
+KernelStatus average_pool(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  for_each_channel<2>({&x, &y}, [&](const auto& offsets) {
+    for (int64_t o = 0; o < spatial_numel(y); ++o) {
+      const Point out = point_of(y, o);
+      const Box box = box_of(call, x, out);
+      double sum = 0;
+      for_each_in(box, x.rank - 2, [&](const int64_t* at) { sum += get(x, offsets[0] + offset_of(x, at)); });
+      set(y, offsets[1] + offset_of(y, out.at), sum / box.divisor);
+    }
+  });
+  return nullptr;
+}
+
+KernelStatus average_pool_grad(const KernelCall& call) {
+  const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
+  for_each_channel<2>({&dy, &dx}, [&](const auto& offsets) {
+    fill_zero(dx, offsets[1]);
+    for (int64_t o = 0; o < spatial_numel(dy); ++o) {
+      const Point out = point_of(dy, o);
+      const Box box = box_of(call, dx, out);
+      const double share = get(dy, offsets[0] + offset_of(dy, out.at)) / box.divisor;
+      for_each_in(box, dx.rank - 2, [&](const int64_t* at) {
+        const int64_t to = offsets[1] + offset_of(dx, at);
+        set(dx, to, get(dx, to) + share);
+      });
+    }
+  });
+  return nullptr;
+}
+
+namespace {
+
+// Which two input positions an output position mixes, and how much of the second.
+struct Mix {
+  int64_t first, second;
+  double of_second;
+};
+
+Mix mix_of(const KernelCall& call, int64_t at, int64_t in, int64_t out) {
+  if (call.attrs->s("mode") == "nearest") {
+    const float scale = static_cast<float>(in) / static_cast<float>(out);
+    const int64_t from = std::min(static_cast<int64_t>(std::floor(static_cast<float>(at) * scale)), in - 1);
+    return {from, from, 0};
+  }
+  double position;
+  if (call.attrs->b("align_corners")) {
+    position = out > 1 ? static_cast<double>(at) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
+  } else {
+    const double scale = static_cast<double>(in) / static_cast<double>(out);
+    position = std::max(0.0, (static_cast<double>(at) + 0.5) * scale - 0.5);
+  }
+  const int64_t first = std::min(static_cast<int64_t>(position), in - 1);
+  return {first, std::min(first + 1, in - 1), std::clamp(position - static_cast<double>(first), 0.0, 1.0)};
+}
+
+// visit(weight, offset in small, offset in large) for every term of the map small -> large over the last two dims.
+template <class Visit>
+void resize_terms(const KernelCall& call, const TensorRef& small, const TensorRef& large, Visit visit) {
+  const int h = small.rank - 2, w = small.rank - 1;
+  TensorRef outer = small;
+  outer.rank -= 2;
+  grid_over<2>(outer, {strides_of(small), strides_of(large)}).for_each([&](int64_t, const auto& at) {
+    for (int64_t i = 0; i < large.sizes[h]; ++i) {
+      const Mix rows = mix_of(call, i, small.sizes[h], large.sizes[h]);
+      for (int64_t j = 0; j < large.sizes[w]; ++j) {
+        const Mix cols = mix_of(call, j, small.sizes[w], large.sizes[w]);
+        const int64_t to = at[1] + i * large.strides[h] + j * large.strides[w];
+        auto from = [&](int64_t r, int64_t c) { return at[0] + r * small.strides[h] + c * small.strides[w]; };
+        visit((1 - rows.of_second) * (1 - cols.of_second), from(rows.first, cols.first), to, true);
+        visit((1 - rows.of_second) * cols.of_second, from(rows.first, cols.second), to, false);
+        visit(rows.of_second * (1 - cols.of_second), from(rows.second, cols.first), to, false);
+        visit(rows.of_second * cols.of_second, from(rows.second, cols.second), to, false);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+KernelStatus resize(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  double sum = 0;
+  resize_terms(call, x, y, [&](double weight, int64_t from, int64_t to, bool first) {
+    if (first) sum = 0;
+    if (weight != 0) sum += weight * get(x, from);
+    set(y, to, sum);
+  });
+  return nullptr;
+}
+
+KernelStatus resize_grad(const KernelCall& call) {
+  const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
+  grid_over<1>(dx, {strides_of(dx)}).for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
+  resize_terms(call, dx, dy, [&](double weight, int64_t to, int64_t from, bool) {
+    if (weight != 0) set(dx, to, get(dx, to) + weight * get(dy, from));
+  });
+  return nullptr;
+}
+
+}  // namespace lowtide::reference

@@ -1,0 +1,257 @@
+#include "kernels/reference/elements.h"
+#include "kernels/reference/reference.h"
+#include "kernels/walk.h"
+
+namespace lowtide::reference {
+
+namespace {
+
+// For every output element: fold(values, n) over the runs of what it reduces, in row-major order, then finish(count).
+// Make() gives a fresh fold.
+template <class T, class Make>
+KernelStatus reduce(const KernelCall& call, Make make) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  bool reduced[kMaxRank] = {};
+  if (call.attrs->has("axis")) {
+    reduced[call.attrs->i("axis")] = true;
+  } else {
+    for (int64_t axis : call.attrs->ints("axes")) reduced[axis] = true;
+  }
+  const bool keepdims = call.attrs->b("keepdims");
+  Grid<2> outer;
+  Grid<1> inner;
+  for (int i = 0, out = 0; i < x.rank; ++i) {
+    if (reduced[i]) {
+      inner.add_dim(x.sizes[i], {x.strides[i]});
+      out += keepdims;
+    } else {
+      outer.add_dim(x.sizes[i], {x.strides[i], y.strides[out++]});
+    }
+  }
+  inner.collapse();
+  const int64_t count = inner.numel();
+  int64_t length = 1, stride = 0;
+  if (inner.rank > 0) {
+    --inner.rank;
+    length = inner.sizes[inner.rank];
+    stride = inner.strides[inner.rank][0];
+  }
+  parallel_for(outer.numel(), std::max<int64_t>(1, 4096 / std::max<int64_t>(count, 1)),
+               [&](int64_t begin, int64_t end) {
+                 outer.for_each(begin, end, [&](int64_t, const auto& offsets) {
+                   auto fold = make();
+                   if (count > 0) {
+                     inner.for_each([&](int64_t, const auto& row) {
+                       for (int64_t first = 0; first < length; first += kRun) {
+                         T values[kRun];
+                         const int64_t n = std::min(kRun, length - first);
+                         load(x, offsets[0] + row[0] + first * stride, stride, n, values);
+                         fold.run(values, n);
+                       }
+                     });
+                   }
+                   const T result = fold.finish(count);
+                   store(y, offsets[1], 1, 1, &result);
+                 });
+               });
+  return nullptr;
+}
+
+template <class T>
+struct SumFold {
+  T total = 0;
+  void run(const T* values, int64_t n) {
+    T block = 0;
+    for (int64_t i = 0; i < n; ++i) block += values[i];
+    total += block;
+  }
+  T finish(int64_t) const { return total; }
+};
+
+struct MeanFold : SumFold<double> {
+  double finish(int64_t count) const { return total / static_cast<double>(count); }
+};
+
+template <class T>
+struct ProductFold {
+  T total = 1;
+  void run(const T* values, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) total *= values[i];
+  }
+  T finish(int64_t) const { return total; }
+};
+
+struct NormFold {
+  double total = 0;
+  void run(const double* values, int64_t n) {
+    double block = 0;
+    for (int64_t i = 0; i < n; ++i) block += values[i] * values[i];
+    total += block;
+  }
+  double finish(int64_t) const { return std::sqrt(total); }
+};
+
+// The largest (sign 1) or smallest (-1); NaN wins over everything.
+template <class T, int sign>
+struct ExtremeFold {
+  T best = 0;
+  int64_t at = -1, seen = 0;
+  void run(const T* values, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const bool better = sign > 0 ? values[i] > best : values[i] < best;
+      if (at < 0 || (!is_nan_value(best) && (better || is_nan_value(values[i])))) {
+        best = values[i];
+        at = seen + i;
+      }
+    }
+    seen += n;
+  }
+  T finish(int64_t) const { return best; }
+};
+
+// Scaled by the largest value seen so far.
+struct LogSumExpFold {
+  double largest = -kInfinity, total = 0;
+  void run(const double* values, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const double x = values[i];
+      if (x > largest) {
+        total = total * std::exp(largest - x) + 1;
+        largest = x;
+      } else if (x != -kInfinity) {
+        total += x == largest ? 1 : std::exp(x - largest);
+      }
+    }
+  }
+  double finish(int64_t) const {
+    return std::fabs(largest) == kInfinity && total == total ? largest : largest + std::log(total);
+  }
+};
+
+template <int sign>
+KernelStatus extreme(const KernelCall& call) {
+  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, [] { return ExtremeFold<double, sign>(); });
+  return reduce<int64_t>(call, [] { return ExtremeFold<int64_t, sign>(); });
+}
+
+template <class T, int sign>
+KernelStatus arg_extreme(const KernelCall& call) {
+  struct Fold : ExtremeFold<T, sign> {
+    T finish(int64_t) const { return static_cast<T>(this->at); }
+  };
+  return reduce<T>(call, [] { return Fold(); });
+}
+
+}  // namespace
+
+KernelStatus reduce_sum(const KernelCall& call) {
+  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, [] { return SumFold<double>(); });
+  return reduce<int64_t>(call, [] { return SumFold<int64_t>(); });
+}
+KernelStatus reduce_mean(const KernelCall& call) {
+  return reduce<double>(call, [] { return MeanFold(); });
+}
+KernelStatus reduce_max(const KernelCall& call) { return extreme<1>(call); }
+KernelStatus reduce_min(const KernelCall& call) { return extreme<-1>(call); }
+KernelStatus reduce_prod(const KernelCall& call) {
+  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, [] { return ProductFold<double>(); });
+  return reduce<int64_t>(call, [] { return ProductFold<int64_t>(); });
+}
+KernelStatus reduce_l2(const KernelCall& call) {
+  return reduce<double>(call, [] { return NormFold(); });
+}
+KernelStatus reduce_log_sum_exp(const KernelCall& call) {
+  return reduce<double>(call, [] { return LogSumExpFold(); });
+}
+KernelStatus arg_max(const KernelCall& call) {
+  return is_float(call.inputs[0].dtype) ? arg_extreme<double, 1>(call) : arg_extreme<int64_t, 1>(call);
+}
+KernelStatus arg_min(const KernelCall& call) {
+  return is_float(call.inputs[0].dtype) ? arg_extreme<double, -1>(call) : arg_extreme<int64_t, -1>(call);
+}
+
+template <class T>
+static KernelStatus cumulate(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  if (x.rank == 0) {
+    T value;
+    load(x, 0, 1, 1, &value);
+    store(y, 0, 1, 1, &value);
+    return nullptr;
+  }
+  const int64_t axis = call.attrs->i("axis");
+  const int64_t size = x.sizes[axis];
+  const bool reverse = call.attrs->b("reverse", false);
+  const Grid<2> rows = rows_over<2>(x, axis, {strides_of(x), strides_of(y)});
+  parallel_for(rows.numel(), std::max<int64_t>(1, 4096 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
+    rows.for_each(begin, end, [&](int64_t, const auto& offsets) {
+      T total = 0;
+      for (int64_t k = 0; k < size; ++k) {
+        const int64_t i = reverse ? size - 1 - k : k;
+        T value;
+        load(x, offsets[0] + i * x.strides[axis], 1, 1, &value);
+        total += value;
+        store(y, offsets[1] + i * y.strides[axis], 1, 1, &total);
+      }
+    });
+  });
+  return nullptr;
+}
+
+KernelStatus cum_sum(const KernelCall& call) {
+  return is_float(call.inputs[0].dtype) ? cumulate<double>(call) : cumulate<int64_t>(call);
+}
+
+// The first `k` of every row in order, ties by index. scratch: the row's values and its indices.
+template <class T>
+static KernelStatus order_rows(const KernelCall& call, int64_t k, bool descending) {
+  const TensorRef &x = call.inputs[0], *values_out = output(call, 0), *indices_out = output(call, 1);
+  const int64_t axis = x.rank == 0 ? 0 : call.attrs->i("axis");
+  const int64_t size = x.rank == 0 ? 1 : x.sizes[axis], stride = x.rank == 0 ? 0 : x.strides[axis];
+  T* values = static_cast<T*>(call.scratch);
+  int64_t* order = static_cast<int64_t*>(call.scratch) + size;
+  auto out_strides = [](const TensorRef* t) { return t != nullptr ? strides_of(*t) : Strides(); };
+  const Strides value_strides = out_strides(values_out), index_strides = out_strides(indices_out);
+  rows_over<3>(x, axis, {strides_of(x), value_strides, index_strides}).for_each([&](int64_t, const auto& offsets) {
+    load(x, offsets[0], stride, size, values);
+    for (int64_t i = 0; i < size; ++i) order[i] = i;
+    // NaN counts as the largest.
+    auto before = [&](int64_t a, int64_t b) {
+      const T p = values[a], q = values[b];
+      const bool p_nan = is_nan_value(p), q_nan = is_nan_value(q);
+      if (p_nan != q_nan) return descending ? p_nan : q_nan;
+      if (p_nan || p == q) return a < b;
+      return descending ? p > q : p < q;
+    };
+    if (k < size) {
+      std::partial_sort(order, order + k, order + size, before);
+    } else {
+      std::sort(order, order + size, before);
+    }
+    for (int64_t i = 0; i < k; ++i) {
+      if (values_out) store(*values_out, offsets[1] + i * value_strides.at[axis], 1, 1, values + order[i]);
+      if (indices_out) set_int(*indices_out, offsets[2] + i * index_strides.at[axis], order[i]);
+    }
+  });
+  return nullptr;
+}
+
+KernelStatus top_k(const KernelCall& call) {
+  const int64_t k = call.attrs->i("k");
+  const bool largest = call.attrs->b("largest");
+  return is_float(call.inputs[0].dtype) ? order_rows<double>(call, k, largest) : order_rows<int64_t>(call, k, largest);
+}
+
+KernelStatus sort(const KernelCall& call) {
+  const TensorRef& x = call.inputs[0];
+  const int64_t size = x.rank == 0 ? 1 : x.sizes[call.attrs->i("axis")];
+  const bool descending = call.attrs->b("descending");
+  return is_float(x.dtype) ? order_rows<double>(call, size, descending) : order_rows<int64_t>(call, size, descending);
+}
+
+int64_t sort_scratch(const KernelCall& call) {
+  const TensorRef& x = call.inputs[0];
+  return 16 * (x.rank == 0 ? 1 : x.sizes[call.attrs->i("axis")]);
+}
+
+}  // namespace lowtide::reference

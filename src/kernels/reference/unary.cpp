@@ -1,0 +1,170 @@
+#include "kernels/reference/map.h"
+#include "kernels/reference/reference.h"
+
+namespace lowtide::reference {
+
+template <class F>
+static KernelStatus map_ints(const KernelCall& call, F f) {
+  return map<int64_t, int64_t, 1>(call, f);
+}
+
+// For ops that mean the same on floats and integers.
+template <class F>
+static KernelStatus map_numbers(const KernelCall& call, F f) {
+  return is_float(call.inputs[0].dtype) ? map_floats(call, f) : map_ints(call, f);
+}
+
+static double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
+static double log1p_exp(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+static double relu6(double x) { return x < 0 ? 0.0 : x > 6 ? 6.0 : x; }
+
+KernelStatus copy(const KernelCall& call) {
+  return map_numbers(call, [](auto x) { return x; });
+}
+
+KernelStatus cast(const KernelCall& call) {
+  // Integers go to floating point in one rounding; store() does it.
+  if (!is_float(call.inputs[0].dtype)) return map_ints(call, [](int64_t x) { return x; });
+  return map_floats(call, [](double x) { return x; });
+}
+
+KernelStatus abs(const KernelCall& call) {
+  if (!is_float(call.inputs[0].dtype))
+    return map_ints(call, [](int64_t x) { return x < 0 ? -static_cast<uint64_t>(x) : x; });
+  return map_floats(call, [](double x) { return std::fabs(x); });
+}
+KernelStatus neg(const KernelCall& call) {
+  if (!is_float(call.inputs[0].dtype)) return map_ints(call, [](int64_t x) { return -static_cast<uint64_t>(x); });
+  return map_floats(call, [](double x) { return -x; });
+}
+KernelStatus exp(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::exp(x); });
+}
+KernelStatus log(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::log(x); });
+}
+KernelStatus log1p(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::log1p(x); });
+}
+KernelStatus expm1(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::expm1(x); });
+}
+KernelStatus sqrt(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::sqrt(x); });
+}
+KernelStatus rsqrt(const KernelCall& call) {
+  return map_floats(call, [](double x) { return 1 / std::sqrt(x); });
+}
+KernelStatus reciprocal(const KernelCall& call) {
+  return map_floats(call, [](double x) { return 1 / x; });
+}
+KernelStatus sin(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::sin(x); });
+}
+KernelStatus cos(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::cos(x); });
+}
+KernelStatus tan(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::tan(x); });
+}
+KernelStatus atan(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::atan(x); });
+}
+KernelStatus tanh(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::tanh(x); });
+}
+KernelStatus sigmoid(const KernelCall& call) { return map_floats(call, sigmoid_of); }
+KernelStatus erf(const KernelCall& call) {
+  return map_floats(call, [](double x) { return std::erf(x); });
+}
+
+// NaN stays NaN.
+KernelStatus relu(const KernelCall& call) {
+  return map_numbers(call, [](auto x) { return x < 0 ? decltype(x){0} : x; });
+}
+KernelStatus leaky_relu(const KernelCall& call) {
+  const double alpha = call.attrs->f("alpha");
+  return map_floats(call, [=](double x) { return x > 0 ? x : alpha * x; });
+}
+KernelStatus elu(const KernelCall& call) {
+  const double alpha = call.attrs->f("alpha"), scale = call.attrs->f("scale"), inner = call.attrs->f("input_scale");
+  return map_floats(call, [=](double x) { return x > 0 ? scale * x : scale * alpha * std::expm1(x * inner); });
+}
+KernelStatus softplus(const KernelCall& call) {
+  const double beta = call.attrs->f("beta"), threshold = call.attrs->f("threshold");
+  return map_floats(call, [=](double x) { return beta * x > threshold ? x : log1p_exp(beta * x) / beta; });
+}
+KernelStatus gelu(const KernelCall& call) {
+  if (call.attrs->s("approximate") == "tanh") {
+    return map_floats(
+        call, [](double x) { return 0.5 * x * (1 + std::tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x))); });
+  }
+  return map_floats(call, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); });
+}
+KernelStatus swish(const KernelCall& call) {
+  return map_floats(call, [](double x) { return x * sigmoid_of(x); });
+}
+KernelStatus quick_gelu(const KernelCall& call) {
+  const double alpha = call.attrs->f("alpha");
+  return map_floats(call, [=](double x) { return x * sigmoid_of(alpha * x); });
+}
+KernelStatus hard_sigmoid(const KernelCall& call) {
+  return map_floats(call, [](double x) { return relu6(x + 3) / 6; });
+}
+KernelStatus hard_swish(const KernelCall& call) {
+  return map_floats(call, [](double x) { return x * relu6(x + 3) / 6; });
+}
+KernelStatus mish(const KernelCall& call) {
+  return map_floats(call, [](double x) { return x * std::tanh(log1p_exp(x)); });
+}
+KernelStatus clip(const KernelCall& call) {
+  const double low = call.attrs->f("min", -kInfinity), high = call.attrs->f("max", kInfinity);
+  // As in PyTorch the upper bound wins where they cross, and NaN passes.
+  if (is_float(call.inputs[0].dtype)) {
+    return map_floats(call, [=](double x) {
+      const double raised = x < low ? low : x;
+      return raised > high ? high : raised;
+    });
+  }
+  return map_ints(call, [=](int64_t x) {
+    const int64_t raised = static_cast<double>(x) < low ? static_cast<int64_t>(low) : x;
+    return static_cast<double>(raised) > high ? static_cast<int64_t>(high) : raised;
+  });
+}
+
+// Integers are whole already.
+template <class F>
+static KernelStatus round_with(const KernelCall& call, F f) {
+  return is_float(call.inputs[0].dtype) ? map_floats(call, f) : map_ints(call, [](int64_t x) { return x; });
+}
+KernelStatus floor(const KernelCall& call) {
+  return round_with(call, [](double x) { return std::floor(x); });
+}
+KernelStatus ceil(const KernelCall& call) {
+  return round_with(call, [](double x) { return std::ceil(x); });
+}
+KernelStatus round(const KernelCall& call) {
+  return round_with(call, [](double x) { return std::nearbyint(x); });
+}
+KernelStatus trunc(const KernelCall& call) {
+  return round_with(call, [](double x) { return std::trunc(x); });
+}
+// 0 for NaN, as in PyTorch.
+KernelStatus sign(const KernelCall& call) {
+  return map_numbers(call, [](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); });
+}
+KernelStatus logical_not(const KernelCall& call) {
+  return map_ints(call, [](int64_t x) { return x == 0; });
+}
+KernelStatus bitwise_not(const KernelCall& call) {
+  const bool boolean = call.inputs[0].dtype == DType::kBool;
+  return map_ints(call, [=](int64_t x) { return boolean ? x == 0 : ~x; });
+}
+KernelStatus is_nan(const KernelCall& call) {
+  return map<int64_t, double, 1>(call, [](double x) { return x != x; });
+}
+KernelStatus is_inf(const KernelCall& call) {
+  return map<int64_t, double, 1>(call, [](double x) { return std::fabs(x) == kInfinity; });
+}
+
+}  // namespace lowtide::reference
