@@ -44,11 +44,19 @@ struct Session::Impl {
   void index_program();
 };
 
+// A graph of ops of ours (a user's text) needs no lowering.
+static bool is_lowered(const Graph& graph) {
+  for (NodeId id : graph.order())
+    if (!is_call(graph.node(id).op)) return true;
+  return graph.order().empty();
+}
+
 Session::Session(Graph captured, SessionOptions options) : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.options = std::move(options);
   impl.captured_text = print(captured);
   Graph graph = impl.timed("lower", [&] {
+    if (is_lowered(captured)) return std::move(captured);
     functionalise(captured);
     return lower(captured, &impl.report.lowering);
   });
