@@ -5,12 +5,11 @@
 
 namespace lowtide {
 
-// Appends YieldOp and the backward nodes, and makes the outputs: updates, then one kGradient per input that requires one and is reached
-// (inputs that are not reached have no gradient output: PyTorch's None).
-// Requires: a lowered forward graph (only ops with a rule, Aten, PythonOp, or non-differentiable ones). A differentiable path through an op
-// without rule is an internal error.
-// `output_needs_grad[i]`: whether the caller may send a gradient for module output i; empty: every floating output on a path from an input
-// that requires a gradient.
+// Appends YieldOp and the backward nodes, and makes the outputs: updates, then one kGradient per input that requires
+// one and is reached (inputs that are not reached have no gradient output: PyTorch's None). Requires: a lowered forward
+// graph (only ops with a rule, Aten, PythonOp, or non-differentiable ones). A differentiable path through an op without
+// rule is an internal error. `output_needs_grad[i]`: whether the caller may send a gradient for module output i; empty:
+// every floating output on a path from an input that requires a gradient.
 Graph build_gradient(const Graph& forward, std::vector<bool> output_needs_grad = {});
 
 }  // namespace lowtide

@@ -52,4 +52,16 @@ std::vector<TensorType> infer_attention_grad(const InferArgs& args) {
   return {args.in(1), args.in(2), args.in(3), float_mask ? args.in(6) : no_output()};
 }
 
+// The scores are computed again from q, k and log_sum_exp; dropout draws its mask again.
+void grad_attention(GradContext& c) {
+  LT_USER_CHECK(ErrorKind::kUnsupported, !c.dy(1),
+                with_origin("Attention: no gradient through log_sum_exp", c.node().origin));
+  std::vector<ValueId> operands{c.dy(), c.in(0), c.in(1), c.in(2), c.out(0), c.out(1)};
+  if (c.in(3)) operands.push_back(c.in(3));
+  const NodeId grad =
+      c.b().node(Op::kAttentionGrad, std::move(operands), c.attrs(), {c.wants(0), c.wants(1), c.wants(2), c.wants(3)});
+  for (size_t i = 0; i < 4; ++i)
+    if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
+}
+
 }  // namespace lowtide

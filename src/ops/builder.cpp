@@ -92,6 +92,14 @@ ValueId Builder::reduce(Op op, ValueId x, std::vector<int64_t> axes, bool keepdi
   return this->op(op, {x}, {{"axes", dims(axes)}, {"keepdims", keepdims}});
 }
 
+ValueId Builder::pad_axis(ValueId x, int64_t axis, Dim before, Dim after) {
+  if (before.is(0) && after.is(0)) return x;
+  std::vector<Dim> pads(2 * shape(x).size(), Dim(0));
+  pads.at(static_cast<size_t>(axis)) = before;
+  pads.at(static_cast<size_t>(rank(x) + axis)) = after;
+  return op(Op::kPad, {x}, {{"pads", std::move(pads)}, {"mode", "constant"}, {"value", 0.0}});
+}
+
 ValueId Builder::reduce_to(ValueId x, const Shape& shape) {
   const Shape& from = this->shape(x);
   LT_CHECK(from.size() >= shape.size(), "cannot sum ", to_string(type(x)), " down to ", to_string(shape));

@@ -57,6 +57,8 @@ class Builder {
   ValueId squeeze(ValueId x, std::vector<int64_t> axes);
   ValueId slice(ValueId x, int64_t axis, Dim start, Dim end, Dim step = 1);
   ValueId reduce(Op op, ValueId x, std::vector<int64_t> axes, bool keepdims);
+  // Zeros before and after x on one axis.
+  ValueId pad_axis(ValueId x, int64_t axis, Dim before, Dim after);
   // Sums x down to `shape`: the adjoint of broadcasting.
   ValueId reduce_to(ValueId x, const Shape& shape);
 

@@ -47,4 +47,7 @@ std::vector<TensorType> infer_random(const InferArgs& args) {
   return {of_shape_attr(args)};
 }
 
+// The mask is drawn again: nothing is kept.
+void grad_dropout(GradContext& c) { c.set(0, c.b().op(Op::kDropoutGrad, {c.dy()}, c.attrs())); }
+
 }  // namespace lowtide

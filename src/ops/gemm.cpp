@@ -42,4 +42,62 @@ std::vector<TensorType> infer_gemm(const InferArgs& args) {
   return {y};
 }
 
+// What to do with A and B of y = alpha * op(A) op(B).
+struct Product {
+  bool trans_a = false, trans_b = false;
+  double alpha = 1.0;
+};
+
+// op(left) op(right) of 2-d operands, or of batches.
+static ValueId multiply(Builder& b, ValueId left, bool trans_left, ValueId right, bool trans_right, double alpha) {
+  Attrs attrs{{"transA", trans_left}, {"transB", trans_right}, {"alpha", alpha}};
+  if (b.rank(left) == 2 && b.rank(right) == 2) {
+    attrs.set("beta", 1.0);
+    return b.op(Op::kGemm, {left, right}, std::move(attrs));
+  }
+  return b.op(Op::kFusedMatMul, {left, right}, std::move(attrs));
+}
+
+// With Y = alpha A' B', A' = op(A), B' = op(B):  dA' = alpha dY B'^T,  dB' = alpha A'^T dY, each written without a
+// transposition.
+static void grad_product(GradContext& c, Product p) {
+  Builder& b = c.b();
+  const ValueId a = c.in(0), w = c.in(1);
+  const Shape a_shape = c.type(a).shape, w_shape = c.type(w).shape;
+  ValueId dy = c.dy();
+  // A batch times one matrix is one large matrix times it: its rows need no batch, and the gradient of B is one
+  // product, not a sum of many.
+  const bool flat = w_shape.size() == 2 && a_shape.size() > 2 && !p.trans_a;
+  const auto rows = [&](ValueId x) {
+    const Shape& shape = b.shape(x);
+    return b.reshape(x, {numel({shape.begin(), shape.end() - 1}), shape.back()});
+  };
+  if (flat) dy = rows(dy);
+  if (c.wants(0)) {
+    const ValueId da =
+        p.trans_a ? multiply(b, w, p.trans_b, dy, true, p.alpha) : multiply(b, dy, false, w, !p.trans_b, p.alpha);
+    c.set(0, flat ? b.reshape(da, a_shape) : b.reduce_to(da, a_shape));
+  }
+  if (c.wants(1)) {
+    const ValueId left = flat ? rows(a) : a;
+    const ValueId dw =
+        p.trans_b ? multiply(b, dy, true, left, p.trans_a, p.alpha) : multiply(b, left, !p.trans_a, dy, false, p.alpha);
+    c.set(1, b.reduce_to(dw, w_shape));
+  }
+}
+
+void grad_matmul(GradContext& c) { grad_product(c, {}); }
+
+void grad_fused_matmul(GradContext& c) {
+  grad_product(c, {c.attrs().b("transA"), c.attrs().b("transB"), c.attrs().f("alpha")});
+}
+
+void grad_gemm(GradContext& c) {
+  grad_product(c, {c.attrs().b("transA"), c.attrs().b("transB"), c.attrs().f("alpha")});
+  if (!c.wants(2)) return;
+  const ValueId sum = c.b().reduce_to(c.dy(), c.type(c.in(2)).shape);
+  const double beta = c.attrs().f("beta");
+  c.set(2, beta == 1.0 ? sum : c.b().mul(sum, beta));
+}
+
 }  // namespace lowtide

@@ -93,4 +93,65 @@ std::vector<TensorType> infer_slice_scatter(const InferArgs& args) {
   return {base};
 }
 
+static ValueId zeros_like(GradContext& c, ValueId like) {
+  return c.b().full(c.type(like).shape, 0.0, c.type(like).dtype);
+}
+
+void grad_gather(GradContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.set("shape", c.type(c.in(0)).shape);
+  c.set(0, c.b().op(Op::kGatherGrad, {c.dy(), c.in(1)}, std::move(attrs)));
+}
+
+void grad_gather_elements(GradContext& c) {
+  c.set(0, c.b().op(Op::kScatterElements, {zeros_like(c, c.in(0)), c.in(1), c.dy()},
+                    {{"axis", c.attrs().dim("axis")}, {"reduction", "add"}}));
+}
+
+// y = max(data, updates there): dy is shared by all that equal y, as torch.scatter_reduce does.
+static void grad_scatter_extreme(GradContext& c) {
+  Builder& b = c.b();
+  const ValueId data = c.in(0), indices = c.in(1), updates = c.in(2), y = c.out(0);
+  const DType dtype = c.type(y).dtype;
+  const Attrs gather{{"axis", c.attrs().dim("axis")}};
+  const ValueId data_hit = b.op(Op::kEqual, {data, y});
+  const ValueId update_hit = b.op(Op::kEqual, {updates, b.op(Op::kGatherElements, {y, indices}, gather)});
+  const ValueId count = b.op(Op::kScatterElements, {b.cast(data_hit, dtype), indices, b.cast(update_hit, dtype)},
+                             {{"axis", c.attrs().dim("axis")}, {"reduction", "add"}});
+  const ValueId share = b.div(c.dy(), count);
+  if (c.wants(0)) c.set(0, b.op(Op::kWhere, {data_hit, share, b.scalar(0, dtype)}));
+  if (c.wants(2))
+    c.set(2, b.op(Op::kWhere, {update_hit, b.op(Op::kGatherElements, {share, indices}, gather), b.scalar(0, dtype)}));
+}
+
+void grad_scatter_elements(GradContext& c) {
+  const std::string& reduction = c.attrs().s("reduction");
+  if (reduction == "max" || reduction == "min") return grad_scatter_extreme(c);
+  LT_USER_CHECK(ErrorKind::kUnsupported, reduction != "mul",
+                with_origin("ScatterElements: no gradient of reduction \"mul\"", c.node().origin));
+  Builder& b = c.b();
+  if (c.wants(0))
+    c.set(0, reduction == "add" ? c.dy()
+                                : b.op(Op::kScatterElements, {c.dy(), c.in(1), zeros_like(c, c.in(2))}, c.attrs()));
+  if (c.wants(2)) c.set(2, b.op(Op::kGatherElements, {c.dy(), c.in(1)}, {{"axis", c.attrs().dim("axis")}}));
+}
+
+void grad_gather_nd(GradContext& c) {
+  c.set(0, c.b().op(Op::kScatterND, {zeros_like(c, c.in(0)), c.in(1), c.dy()}, {{"reduction", "add"}}));
+}
+
+void grad_scatter_nd(GradContext& c) {
+  Builder& b = c.b();
+  const bool adds = c.attrs().s("reduction") == "add";
+  if (c.wants(0)) c.set(0, adds ? c.dy() : b.op(Op::kScatterND, {c.dy(), c.in(1), zeros_like(c, c.in(2))}, c.attrs()));
+  if (c.wants(2)) c.set(2, b.op(Op::kGatherND, {c.dy(), c.in(1)}));
+}
+
+void grad_slice_scatter(GradContext& c) {
+  Builder& b = c.b();
+  const Attrs& attrs = c.attrs();
+  if (c.wants(0)) c.set(0, b.op(Op::kSliceScatter, {c.dy(), zeros_like(c, c.in(1))}, attrs));
+  if (c.wants(1)) c.set(1, b.slice(c.dy(), attrs.i("axis"), attrs.dim("start"), attrs.dim("end"), attrs.dim("step")));
+}
+
 }  // namespace lowtide

@@ -37,4 +37,18 @@ std::vector<TensorType> infer_cross_entropy_grad(const InferArgs& args) {
   return {args.in(1)};
 }
 
+// dlogits = dloss*weight*(softmax(logits) - onehot(labels)), the softmax from logits and their log-sum-exp
+void grad_cross_entropy(GradContext& c) {
+  const auto refuse = [&](bool refused, std::string_view what) {
+    LT_USER_CHECK(ErrorKind::kUnsupported, !refused,
+                  with_origin(concat("SoftmaxCrossEntropyLoss: no gradient ", what), c.node().origin));
+  };
+  refuse(c.dy(1).valid(), "through log_sum_exp");
+  refuse(c.wants(2), "of the class weights");
+  if (!c.wants(0)) return;
+  std::vector<ValueId> operands{c.dy(), c.in(0), c.in(1), c.out(1)};
+  if (c.in(2)) operands.push_back(c.in(2));
+  c.set(0, c.b().op(Op::kSoftmaxCrossEntropyLossGrad, std::move(operands), c.attrs()));
+}
+
 }  // namespace lowtide

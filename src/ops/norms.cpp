@@ -105,4 +105,62 @@ std::vector<TensorType> infer_batch_norm_grad(const InferArgs& args) {
   return {x, parameter, parameter};
 }
 
+// Whether dy flows into the first output. The statistics are for the backward only.
+static bool flows_into_first(const GradContext& c) {
+  for (size_t i = 1; i < c.node().outputs.size(); ++i)
+    LT_USER_CHECK(ErrorKind::kUnsupported, !c.dy(i),
+                  with_origin(concat(name(c.node().op), ": no gradient through its statistics"), c.node().origin));
+  return c.dy(0).valid();
+}
+
+// y = x*scale + bias in each gradient: dx needs the weight, dx and dweight need x and the statistics, dbias needs dy
+// alone.
+static void grad_affine_norm(GradContext& c, Op grad_op, Attrs attrs, const std::vector<int64_t>& bias_reduction) {
+  if (!flows_into_first(c)) return;
+  if (!c.wants(0) && !c.wants(1)) {
+    if (c.wants(2)) c.set(2, c.b().reduce(Op::kReduceSum, c.dy(), bias_reduction, false));
+    return;
+  }
+  std::vector<ValueId> operands{c.dy(), c.in(0), c.out(1), c.out(2)};
+  if (c.wants(0) && c.in(1)) operands.push_back(c.in(1));
+  const NodeId grad = c.b().node(grad_op, std::move(operands), std::move(attrs), {c.wants(0), c.wants(1), c.wants(2)});
+  for (size_t i = 0; i < 3; ++i)
+    if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
+}
+
+static std::vector<int64_t> axes_but(int64_t rank, int64_t begin, int64_t end) {
+  std::vector<int64_t> axes;
+  for (int64_t i = 0; i < rank; ++i)
+    if (i < begin || i >= end) axes.push_back(i);
+  return axes;
+}
+
+void grad_layer_norm(GradContext& c) {
+  const int64_t axis = c.attrs().i("axis"), dims = rank(c.type(c.in(0)));
+  grad_affine_norm(c, Op::kLayerNormalizationGrad, {{"axis", axis}}, axes_but(dims, axis, dims));
+}
+
+void grad_group_norm(GradContext& c) {
+  grad_affine_norm(c, Op::kGroupNormalizationGrad, {{"num_groups", c.attrs().dim("num_groups")}},
+                   axes_but(rank(c.type(c.in(0))), 1, 2));
+}
+
+void grad_batch_norm(GradContext& c) {
+  grad_affine_norm(c, Op::kBatchNormalizationGrad, {}, axes_but(rank(c.type(c.in(0))), 1, 2));
+}
+
+void grad_rms_norm(GradContext& c) {
+  if (!flows_into_first(c)) return;
+  std::vector<ValueId> operands{c.dy(), c.in(0), c.out(1)};
+  if (c.wants(0) && c.in(1)) operands.push_back(c.in(1));
+  const NodeId grad = c.b().node(Op::kSimplifiedLayerNormalizationGrad, std::move(operands),
+                                 {{"axis", c.attrs().dim("axis")}}, {c.wants(0), c.wants(1)});
+  for (size_t i = 0; i < 2; ++i)
+    if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
+}
+
+void grad_softmax(GradContext& c) { c.set(0, c.b().op(Op::kSoftmaxGrad, {c.dy(), c.out(0)}, c.attrs())); }
+
+void grad_log_softmax(GradContext& c) { c.set(0, c.b().op(Op::kLogSoftmaxGrad, {c.dy(), c.out(0)}, c.attrs())); }
+
 }  // namespace lowtide

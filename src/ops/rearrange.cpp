@@ -55,4 +55,73 @@ std::vector<TensorType> infer_repeat_interleave(const InferArgs& args) {
   return {y};
 }
 
+void grad_concat(GradContext& c) {
+  const int64_t axis = c.attrs().i("axis");
+  Dim start = 0;
+  for (size_t i = 0; i < c.node().inputs.size(); ++i) {
+    const Dim end = start + c.type(c.in(i)).shape[static_cast<size_t>(axis)];
+    if (c.wants(i)) c.set(i, c.b().slice(c.dy(), axis, start, end));
+    start = end;
+  }
+}
+
+// Padding with a constant is undone by slices, which move no bytes; where x was cropped, by the opposite padding.
+void grad_pad(GradContext& c) {
+  Builder& b = c.b();
+  const Attrs& attrs = c.attrs();
+  const std::vector<Dim>& pads = attrs.ints("pads");
+  const Shape shape = c.type(c.in(0)).shape;
+  if (attrs.s("mode") != "constant")
+    return c.set(0, b.op(Op::kPadGrad, {c.dy()}, {{"pads", pads}, {"mode", attrs.s("mode")}, {"shape", shape}}));
+  bool crops = false;
+  std::vector<Dim> opposite;
+  for (const Dim& pad : pads) {
+    crops = crops || range_of(pad, c.graph().ranges()).low < 0;
+    opposite.push_back(-pad);
+  }
+  if (crops) return c.set(0, b.op(Op::kPad, {c.dy()}, {{"pads", opposite}, {"mode", "constant"}, {"value", 0.0}}));
+  ValueId dx = c.dy();
+  for (size_t i = 0; i < shape.size(); ++i) dx = b.slice(dx, static_cast<int64_t>(i), pads[i], pads[i] + shape[i]);
+  c.set(0, dx);
+}
+
+// The sum over the repetitions, which are axes of their own in `split`.
+static ValueId sum_repeats(GradContext& c, Shape split, std::vector<int64_t> axes) {
+  return c.b().reduce(Op::kReduceSum, c.b().reshape(c.dy(), std::move(split)), std::move(axes), false);
+}
+
+void grad_tile(GradContext& c) {
+  const Shape& shape = c.type(c.in(0)).shape;
+  const std::vector<Dim>& repeats = c.attrs().ints("repeats");
+  Shape split;
+  std::vector<int64_t> axes;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (!repeats[i].is(1)) {
+      axes.push_back(static_cast<int64_t>(split.size()));
+      split.push_back(repeats[i]);
+    }
+    split.push_back(shape[i]);
+  }
+  c.set(0, sum_repeats(c, std::move(split), std::move(axes)));
+}
+
+void grad_repeat_interleave(GradContext& c) {
+  const int64_t axis = c.attrs().i("axis");
+  Shape split = c.type(c.in(0)).shape;
+  split.insert(split.begin() + axis + 1, c.attrs().dim("repeats"));
+  c.set(0, sum_repeats(c, std::move(split), {axis + 1}));
+}
+
+void grad_flip(GradContext& c) { c.set(0, c.b().op(Op::kFlip, {c.dy()}, c.attrs())); }
+
+void grad_roll(GradContext& c) {
+  Attrs attrs = c.attrs();
+  std::vector<Dim> back;
+  for (const Dim& shift : attrs.ints("shifts")) back.push_back(-shift);
+  attrs.set("shifts", back);
+  c.set(0, c.b().op(Op::kRoll, {c.dy()}, std::move(attrs)));
+}
+
+void grad_trilu(GradContext& c) { c.set(0, c.b().op(Op::kTrilu, {c.dy()}, c.attrs())); }
+
 }  // namespace lowtide

@@ -45,4 +45,78 @@ std::vector<TensorType> infer_sort(const InferArgs& args) {
   return {args.in(0), {DType::kI64, args.in(0).shape}};
 }
 
+// A reduced value (y or dy) with its reduced axes back, as size 1.
+static ValueId kept(GradContext& c, ValueId reduced) {
+  return c.attrs().b("keepdims") ? reduced : c.b().unsqueeze(reduced, c.attrs().is("axes"));
+}
+
+void grad_reduce_sum(GradContext& c) { c.set(0, c.b().expand(kept(c, c.dy()), c.type(c.in(0)).shape)); }
+
+// dx = dy/count
+void grad_reduce_mean(GradContext& c) {
+  Builder& b = c.b();
+  const TensorType& x = c.type(c.in(0));
+  Dim count = 1;
+  for (int64_t axis : c.attrs().is("axes")) count = count * x.shape[static_cast<size_t>(axis)];
+  const ValueId share = b.div(c.dy(), b.scalar_dim(count, x.dtype));
+  c.set(0, b.expand(kept(c, share), x.shape));
+}
+
+// dx = dy/(number of extremes) at every extreme
+static void grad_extreme(GradContext& c) {
+  Builder& b = c.b();
+  const ValueId hit = b.op(Op::kEqual, {c.in(0), kept(c, c.out(0))});
+  const ValueId count = b.reduce(Op::kReduceSum, b.cast(hit, b.dtype(c.dy())), c.attrs().is("axes"), true);
+  const ValueId share = b.div(kept(c, c.dy()), count);
+  c.set(0, b.op(Op::kWhere, {hit, share, b.scalar_like(0, share)}));
+}
+void grad_reduce_max(GradContext& c) { grad_extreme(c); }
+void grad_reduce_min(GradContext& c) { grad_extreme(c); }
+
+// dx_i = dy * product of the others: with zeros replaced by one, product/x_i, and nothing where another element is
+// zero.
+void grad_reduce_prod(GradContext& c) {
+  Builder& b = c.b();
+  const ValueId x = c.in(0);
+  const std::vector<int64_t> axes = c.attrs().is("axes");
+  const ValueId is_zero = b.op(Op::kEqual, {x, b.scalar_like(0, x)});
+  const ValueId nonzero = b.op(Op::kWhere, {is_zero, b.scalar_like(1, x), x});
+  const ValueId product = b.reduce(Op::kReduceProd, nonzero, axes, true);
+  const ValueId zero_count = b.cast(is_zero, b.dtype(x));
+  const ValueId other_zeros = b.sub(b.reduce(Op::kReduceSum, zero_count, axes, true), zero_count);
+  const ValueId others = b.div(b.mul(kept(c, c.dy()), product), nonzero);
+  c.set(0, b.op(Op::kWhere, {b.op(Op::kGreater, {other_zeros, b.scalar_like(0, x)}), b.scalar_like(0, x), others}));
+}
+
+// dx = x*dy/y, 0 where the norm is 0
+void grad_reduce_l2(GradContext& c) {
+  Builder& b = c.b();
+  const ValueId y = kept(c, c.out(0)), zero = b.scalar_like(0, y);
+  const ValueId ratio = b.op(Op::kWhere, {b.op(Op::kEqual, {y, zero}), zero, b.div(kept(c, c.dy()), y)});
+  c.set(0, b.mul(c.in(0), ratio));
+}
+
+// dx = dy*exp(x - y)
+void grad_reduce_log_sum_exp(GradContext& c) {
+  Builder& b = c.b();
+  c.set(0, b.mul(b.op(Op::kExp, {b.sub(c.in(0), kept(c, c.out(0)))}), kept(c, c.dy())));
+}
+
+void grad_cum_sum(GradContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.set("reverse", !attrs.b("reverse", false));
+  c.set(0, c.b().op(Op::kCumSum, {c.dy()}, std::move(attrs)));
+}
+
+// dy back to where the values came from
+static void grad_of_picked(GradContext& c) {
+  if (!c.dy()) return;
+  const TensorType& x = c.type(c.in(0));
+  const ValueId zeros = c.b().full(x.shape, 0.0, x.dtype);
+  c.set(0, c.b().op(Op::kScatterElements, {zeros, c.out(1), c.dy()},
+                    {{"axis", c.attrs().dim("axis")}, {"reduction", "none"}}));
+}
+void grad_top_k(GradContext& c) { grad_of_picked(c); }
+void grad_sort(GradContext& c) { grad_of_picked(c); }
+
 }  // namespace lowtide

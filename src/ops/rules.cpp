@@ -1,7 +1,6 @@
 #include "ops/rules.h"
 
 #include <iterator>
-#include <variant>
 
 #include "base/check.h"
 #include "ops/inference.h"
@@ -21,20 +20,7 @@ InferFunction infer_function(Op op) {
   return found == infer_none ? nullptr : found;
 }
 
-static bool has_type(const AttrValue<Dim>& value, AttrType type) {
-  switch (type) {
-    case AttrType::kInt: return std::holds_alternative<Dim>(value);
-    case AttrType::kFloat: return std::holds_alternative<double>(value);
-    case AttrType::kBool: return std::holds_alternative<bool>(value);
-    case AttrType::kString: return std::holds_alternative<std::string>(value);
-    case AttrType::kDType: return std::holds_alternative<DType>(value);
-    case AttrType::kInts: return std::holds_alternative<std::vector<Dim>>(value);
-    case AttrType::kFloats: return std::holds_alternative<std::vector<double>>(value);
-  }
-  return false;
-}
-
-static void check_against_list(const InferArgs& args) {
+static void check_operand_count(const InferArgs& args) {
   const OpInfo& op = info(args.op);
   const int count = static_cast<int>(args.inputs.size());
   LT_INFER_CHECK(args, count >= op.min_inputs && count <= op.max_inputs, "takes ", op.min_inputs,
@@ -42,11 +28,6 @@ static void check_against_list(const InferArgs& args) {
                  count);
   for (size_t i = 0; i < static_cast<size_t>(op.min_inputs); ++i)
     LT_INFER_CHECK(args, args.has(i), "operand ", i, " is absent");
-  for (const AttrSchema& attr : op.attrs) {
-    const AttrValue<Dim>* value = args.attrs.find(attr.name);
-    LT_INFER_CHECK(args, value || !attr.required, "attribute ", attr.name, " is missing");
-    LT_INFER_CHECK(args, !value || has_type(*value, attr.type), "attribute ", attr.name, " has another type");
-  }
 }
 
 std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs,
@@ -54,7 +35,7 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
   const InferFunction function = infer_function(op);
   LT_CHECK(function != nullptr, name(op), " has no inference");
   const InferArgs args{op, inputs, attrs, ranges};
-  check_against_list(args);
+  check_operand_count(args);
   return function(args);
 }
 

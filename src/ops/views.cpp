@@ -70,4 +70,33 @@ std::vector<TensorType> infer_squeeze(const InferArgs& args) {
   return {y};
 }
 
+void grad_identity(GradContext& c) { c.set(0, c.dy()); }
+
+void grad_reshape(GradContext& c) { c.set(0, c.b().reshape(c.dy(), c.type(c.in(0)).shape)); }
+
+void grad_transpose(GradContext& c) {
+  const std::vector<int64_t> perm = c.attrs().is("perm");
+  std::vector<int64_t> inverse(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) inverse[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  c.set(0, c.b().transpose(c.dy(), inverse));
+}
+
+// Zeros around dy; between its elements where the slice has a step.
+void grad_slice(GradContext& c) {
+  const Shape& shape = c.type(c.in(0)).shape;
+  const Attrs& attrs = c.attrs();
+  if (!attrs.dim("step").is(1)) {
+    const ValueId zeros = c.b().full(shape, 0.0, c.type(c.in(0)).dtype);
+    return c.set(0, c.b().op(Op::kSliceScatter, {zeros, c.dy()}, attrs));
+  }
+  const size_t axis = static_cast<size_t>(attrs.i("axis"));
+  c.set(0, c.b().pad_axis(c.dy(), static_cast<int64_t>(axis), attrs.dim("start"), shape[axis] - attrs.dim("end")));
+}
+
+void grad_expand(GradContext& c) { c.set(0, c.b().reduce_to(c.dy(), c.type(c.in(0)).shape)); }
+
+void grad_unsqueeze(GradContext& c) { c.set(0, c.b().squeeze(c.dy(), c.attrs().is("axes"))); }
+
+void grad_squeeze(GradContext& c) { c.set(0, c.b().unsqueeze(c.dy(), c.attrs().is("axes"))); }
+
 }  // namespace lowtide

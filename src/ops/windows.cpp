@@ -98,4 +98,33 @@ std::vector<TensorType> infer_resize(const InferArgs& args) {
   return {y};
 }
 
+void grad_conv(GradContext& c) {
+  if (!c.wants(0) && !c.wants(1)) {
+    std::vector<int64_t> axes{0};
+    for (int64_t i = 2; i < c.b().rank(c.dy()); ++i) axes.push_back(i);
+    return c.set(2, c.b().reduce(Op::kReduceSum, c.dy(), axes, false));
+  }
+  const NodeId grad =
+      c.b().node(Op::kConvGrad, {c.dy(), c.in(0), c.in(1)}, c.attrs(), {c.wants(0), c.wants(1), c.wants(2)});
+  for (size_t i = 0; i < 3; ++i)
+    if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
+}
+
+void grad_max_pool(GradContext& c) {
+  c.set(0, c.b().op(Op::kMaxPoolGrad, {c.dy(), c.out(1)}, {{"shape", c.type(c.in(0)).shape}}));
+}
+
+void grad_average_pool(GradContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.set("shape", c.type(c.in(0)).shape);
+  c.set(0, c.b().op(Op::kAveragePoolGrad, {c.dy()}, std::move(attrs)));
+}
+
+void grad_resize(GradContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.erase("sizes");
+  attrs.set("shape", c.type(c.in(0)).shape);
+  c.set(0, c.b().op(Op::kResizeGrad, {c.dy()}, std::move(attrs)));
+}
+
 }  // namespace lowtide

@@ -1,0 +1,39 @@
+#include "grad/needs.h"
+
+#include <algorithm>
+
+namespace lowtide {
+
+static bool ends_paths(Op op) { return op == Op::kDetach || op == Op::kBernoulli; }
+
+static bool any_of(const std::vector<ValueId>& values, const std::vector<bool>& marks) {
+  return std::any_of(values.begin(), values.end(), [&](ValueId value) { return value && marks[value.at()]; });
+}
+
+std::vector<bool> needs_gradient(const Graph& forward) {
+  std::vector<bool> needs(forward.value_count());
+  for (const GraphInput& input : forward.inputs())
+    needs[input.value.at()] = input.requires_grad && is_float(forward.type(input.value).dtype);
+  for (NodeId id : forward.order()) {
+    const Node& node = forward.node(id);
+    if (ends_paths(node.op) || !any_of(node.inputs, needs)) continue;
+    for (ValueId output : node.outputs)
+      if (output) needs[output.at()] = is_float(forward.type(output).dtype);
+  }
+  return needs;
+}
+
+std::vector<bool> reached_by_gradient(const Graph& forward, const std::vector<bool>& needs,
+                                      const std::vector<ValueId>& sources) {
+  std::vector<bool> reached(forward.value_count());
+  for (ValueId source : sources) reached[source.at()] = needs[source.at()];
+  for (auto at = forward.order().rbegin(); at != forward.order().rend(); ++at) {
+    const Node& node = forward.node(*at);
+    if (!any_of(node.outputs, reached)) continue;
+    for (ValueId input : node.inputs)
+      if (input && needs[input.at()]) reached[input.at()] = true;
+  }
+  return reached;
+}
+
+}  // namespace lowtide
