@@ -5,9 +5,7 @@
 // when adding, so neither tiles nor cuts of the depth change a bit.
 #pragma once
 
-#include <utility>
-
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/lane_transpose.h"
 
 namespace lowtide::cpu::LT_ISA {
 
@@ -15,24 +13,6 @@ constexpr int kTileRows = LT_LANES == 16 ? 14 : 6;
 constexpr int kTileCols = 2 * kLanes;
 
 LT_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-template <int half, int... lane>
-LT_INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, lane...>) {
-  const vf low = __builtin_shufflevector(a, b, ((lane & half) ? kLanes + lane - half : lane)...);
-  b = __builtin_shufflevector(a, b, ((lane & half) ? kLanes + lane : lane + half)...);
-  a = low;
-}
-
-template <int half = 1>
-LT_INLINE void transpose(vf* rows) {
-  if constexpr (half < kLanes) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) {
-      if (!(i & half)) exchange<half>(rows[i], rows[i + half], std::make_integer_sequence<int, kLanes>());
-    }
-    transpose<half * 2>(rows);
-  }
-}
 
 // panel[k * kTileCols + j] = source[k * step + j] for j < cols, 0 beyond.
 static inline void pack_panel(const float* source, int64_t step, int64_t depth, int64_t cols, float* panel) {
