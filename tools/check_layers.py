@@ -27,8 +27,8 @@ ARROWS = {
     "runtime": ("program", "kernels", "torch_symbols"),
     "session": ("lower", "grad", "memory", "plan", "runtime"),
 }
-# The planner reads which kernels there are, never calls one.
-KERNEL_LISTS = re.compile(r"kernels/(\w+/)?(\w+_)?list\.(h|inc)$")
+# The planner reads which kernels there are (kernel.h declares the lists), never calls one.
+KERNEL_LISTS = re.compile(r"kernels/(kernel\.h|(\w+/)?(\w+_)?list\.(h|inc))$")
 LIST_READERS = ("plan", "memory")
 
 # module or subpackage of python/lowtide -> the others it may import

@@ -24,6 +24,7 @@ def found(root, path, text):
         ("src/ir/graph.h", "base/ids.h"),  # an arrow carries on: ir -> opset -> base
         ("src/ir/graph_test.cpp", "ir/graph.h"),
         ("src/plan/choose.cpp", "kernels/cpu/list.inc"),
+        ("src/plan/choose.cpp", "kernels/kernel.h"),
         ("src/plan/choose.cpp", "passes/cse.h"),
         ("src/memory/stash.cpp", "program/program.h"),
         ("src/runtime/executor.cpp", "kernels/cpu/softmax.h"),
