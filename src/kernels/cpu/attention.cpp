@@ -1,11 +1,7 @@
 #include "kernels/cpu/attention.h"
 
-#include <algorithm>
-#include <atomic>
-
-#include "base/check.h"
-#include "base/parallel.h"
 #include "kernels/cpu/attention_table.h"
+#include "kernels/cpu/task_slots.h"
 
 namespace lowtide::cpu {
 namespace {
@@ -22,24 +18,10 @@ int64_t part_queries(const AttentionOptions& options) {
   return (each + 335) / 336 * 336 < options.queries ? (each + 335) / 336 * 336 : options.queries;
 }
 
-// Runs tasks [0, tasks) on as many threads as there is scratch for; a thread takes the next task when it has done one.
-template <class Task>
-void run_tasks(int64_t tasks, int64_t slot_floats, void* scratch, int64_t scratch_bytes, bool parallel, Task task) {
-  const int64_t slots = std::min(tasks, parallel ? scratch_bytes / (slot_floats * kFloat) : 1);
-  LT_CHECK(slots > 0 || tasks == 0, "attention got ", scratch_bytes, " bytes of scratch, needs ", slot_floats * kFloat);
-  std::atomic<int64_t> next{0};
-  parallel_for(slots, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t slot = begin; slot < end; ++slot) {
-      float* own = static_cast<float*>(scratch) + slot * slot_floats;
-      for (int64_t each = next++; each < tasks; each = next++) task(each, own);
-    }
-  });
-}
-
-// Worth a second thread: some 30 us of work.
-bool is_large(const AttentionOptions& options) {
+// Not worth a second thread: less than some 30 us of work.
+bool is_small(const AttentionOptions& options) {
   return static_cast<double>(options.batch * options.query_heads) * options.queries * options.keys *
-             (options.head_dim + options.value_dim) >
+             (options.head_dim + options.value_dim) <
          1e6;
 }
 
@@ -67,7 +49,7 @@ void attention(const AttentionOptions& options, Heads q, Heads k, Heads v, Mutab
   const int64_t each = part_queries(options), parts = (options.queries + each - 1) / each;
   const AttentionTable& table = attention_table();
   run_tasks(options.batch * options.query_heads * parts, table.forward_scratch(options, each), scratch, scratch_bytes,
-            is_large(options), [&](int64_t task, float* own) {
+            is_small(options), [&](int64_t task, float* own) {
               // The last queries of a causal head take longest: begin with them.
               const int64_t part = parts - 1 - task % parts, head = task / parts;
               table.forward(call, head / options.query_heads, head % options.query_heads, part * each,
@@ -89,7 +71,7 @@ void attention_grad(const AttentionOptions& options, Heads q, Heads k, Heads v, 
   call.grads = grads;
   const AttentionTable& table = attention_table();
   run_tasks(
-      options.batch * options.key_heads, table.backward_scratch(options), scratch, scratch_bytes, is_large(options),
+      options.batch * options.key_heads, table.backward_scratch(options), scratch, scratch_bytes, is_small(options),
       [&](int64_t task, float* own) { table.backward(call, task / options.key_heads, task % options.key_heads, own); });
 }
 

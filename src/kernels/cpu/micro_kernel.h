@@ -1,8 +1,8 @@
 // Register tiles of matrix products. For files *_isa.cpp only.
 //   C (rows x cols) = or += A (rows x depth) B (depth x cols)
 // A is read in place, by broadcasts, with any strides; B is packed into panels of kTileCols columns, depth-major and
-// padded with zeros. Every element of C is one chain of fma over the depth in ascending order that starts from C itself
-// when adding, so neither tiles nor cuts of the depth change a bit.
+// padded with zeros. Every element of the product is one chain of fma over the depth in ascending order from 0; tiles
+// change no bit, cuts of the depth do.
 #pragma once
 
 #include "kernels/cpu/lane_transpose.h"
@@ -73,20 +73,6 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
     row[i] = a + (i < rows ? i : 0) * a_row;
     sum0[i] = sum1[i] = vf{};
   }
-  if (add) {
-#pragma GCC unroll 14
-    for (int i = 0; i < kTileRows; ++i) {
-      if (i >= rows) continue;
-      const float* from = c + i * c_row;
-      if (cols == kTileCols) {
-        sum0[i] = load(from);
-        sum1[i] = load(from + kLanes);
-      } else {
-        sum0[i] = cols0 == kLanes ? load(from) : load(from, cols0);
-        if (cols1 > 0) sum1[i] = load(from + kLanes, cols1);
-      }
-    }
-  }
   const int64_t step = unit_step ? 1 : a_step;
   for (int64_t k = 0, at = 0; k < depth; ++k, at += step) {
     const vf b0 = load(panel), b1 = load(panel + kLanes);
@@ -103,15 +89,15 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
     if (i >= rows) continue;
     float* to = c + i * c_row;
     if (cols == kTileCols) {
-      store(to, sum0[i]);
-      store(to + kLanes, sum1[i]);
+      store(to, add ? load(to) + sum0[i] : sum0[i]);
+      store(to + kLanes, add ? load(to + kLanes) + sum1[i] : sum1[i]);
     } else {
       if (cols0 == kLanes) {
-        store(to, sum0[i]);
+        store(to, add ? load(to) + sum0[i] : sum0[i]);
       } else {
-        store(to, sum0[i], cols0);
+        store(to, add ? load(to, cols0) + sum0[i] : sum0[i], cols0);
       }
-      if (cols1 > 0) store(to + kLanes, sum1[i], cols1);
+      if (cols1 > 0) store(to + kLanes, add ? load(to + kLanes, cols1) + sum1[i] : sum1[i], cols1);
     }
   }
 }
