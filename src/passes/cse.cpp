@@ -1,0 +1,118 @@
+#include "passes/cse.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "passes/rewrite.h"
+
+namespace lowtide {
+
+namespace {
+
+bool is_commutative(Op op) {
+  switch (op) {
+    case Op::kAdd:
+    case Op::kMul:
+    case Op::kMax:
+    case Op::kMin:
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kXor:
+    case Op::kBitwiseAnd:
+    case Op::kBitwiseOr:
+    case Op::kBitwiseXor:
+    case Op::kEqual:
+    case Op::kNotEqual: return true;
+    default: return false;
+  }
+}
+
+bool may_merge(const Node& node) {
+  const OpCategory category = info(node.op).category;
+  return category != OpCategory::kCall && category != OpCategory::kControl && node.op != Op::kCopy && !node.body;
+}
+
+std::vector<ValueId> operands(const Node& node) {
+  std::vector<ValueId> inputs = node.inputs;
+  if (is_commutative(node.op)) std::sort(inputs.begin(), inputs.end());
+  return inputs;
+}
+
+size_t hash(const Node& node) {
+  size_t result = static_cast<size_t>(node.op);
+  const auto mix = [&](size_t piece) { result = (result ^ piece) * 0x9e3779b97f4a7c15u + (result >> 29); };
+  for (ValueId input : operands(node)) mix(std::hash<ValueId>()(input));
+  // The large lists of attributes rarely tell nodes apart; the comparison does.
+  mix(node.attrs.size());
+  return result;
+}
+
+bool same_outputs(const Graph& graph, const Node& a, const Node& b) {
+  if (a.outputs.size() != b.outputs.size()) return false;
+  for (size_t i = 0; i < a.outputs.size(); ++i) {
+    // An output that the first lacks cannot stand for the second's.
+    if (!b.outputs[i]) continue;
+    if (!a.outputs[i] || graph.type(a.outputs[i]) != graph.type(b.outputs[i])) return false;
+  }
+  return true;
+}
+
+bool same_value(const Graph& graph, const Node& a, const Node& b) {
+  return a.op == b.op && a.target == b.target && a.attrs == b.attrs && operands(a) == operands(b) &&
+         same_outputs(graph, a, b);
+}
+
+bool are_two_module_outputs(const Graph& graph, const Node& a, const Node& b) {
+  for (size_t i = 0; i < a.outputs.size(); ++i)
+    if (a.outputs[i] && b.outputs[i] && is_module_output(graph, a.outputs[i]) && is_module_output(graph, b.outputs[i]))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+bool cse(Graph& graph) {
+  std::unordered_multimap<size_t, NodeId> seen;
+  std::vector<bool> is_backward(graph.node_capacity());
+  bool changed = false, backward = false;
+  const auto is_stashed = [&](const Node& node) {
+    return std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
+      if (!output) return true;
+      const std::vector<NodeId>& users = graph.value(output).users;
+      return std::any_of(users.begin(), users.end(), [&](NodeId user) { return is_backward[user.at()]; });
+    });
+  };
+  {
+    bool after = false;
+    for (NodeId id : graph.order()) {
+      is_backward[id.at()] = after;
+      after = after || graph.node(id).op == Op::kYieldOp;
+    }
+  }
+  const std::vector<NodeId> order = graph.order();
+  for (NodeId id : order) {
+    const Node& node = graph.node(id);
+    backward = is_backward[id.at()];
+    if (!may_merge(node)) continue;
+    const size_t key = hash(node);
+    const auto [begin, end] = seen.equal_range(key);
+    const auto first = std::find_if(begin, end, [&](const auto& entry) {
+      const Node& other = graph.node(entry.second);
+      const bool crosses = backward && !is_backward[entry.second.at()];
+      return same_value(graph, other, node) && !are_two_module_outputs(graph, other, node) &&
+             (!crosses || is_view(node.op) || is_stashed(other));
+    });
+    if (first == end) {
+      seen.emplace(key, id);
+      continue;
+    }
+    const std::vector<ValueId> kept = graph.node(first->second).outputs, outputs = node.outputs;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (outputs[i]) graph.replace_uses(outputs[i], kept[i]);
+    graph.remove(id);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace lowtide
