@@ -138,7 +138,9 @@ class GradientBuilder {
     for (const GraphInput& input : graph_.inputs()) {
       if (!reached[input.value.at()]) continue;
       ValueId grad = total(input.value);
-      builder_.set_origin(gradient_origin(gradients_[input.value.at()].origin));
+      // Where nothing flowed in, the input's first user stopped it.
+      const Node& first_user = graph_.node(graph_.value(input.value).users.at(0));
+      builder_.set_origin(grad ? gradients_[input.value.at()].origin : gradient_origin(first_user.origin));
       const TensorType type = graph_.type(input.value);
       if (!grad) grad = builder_.named(grad_name(input.value)).full(type.shape, 0.0, type.dtype);
       // The caller owns each gradient: no two of them, and none and the caller's own incoming one, may share bytes.

@@ -1,0 +1,93 @@
+// Every gradient rule, on the example graphs of its op. The numbers are checked where the kernels are.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "grad/gradient.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "ops/example_graphs.h"
+#include "ops/rule.h"
+
+namespace lowtide {
+namespace {
+
+bool is_backward(const Graph& graph, NodeId id) { return graph.node(id).origin.kind == OriginKind::kGradient; }
+
+// Builds and checks a training graph in which only the marked inputs require a gradient.
+Graph train(const Example& example, const std::vector<bool>& requires_grad) {
+  Graph forward = build_example(example, DType::kF64);
+  for (size_t i = 0; i < forward.inputs().size(); ++i)
+    forward.inputs()[i].requires_grad = forward.inputs()[i].requires_grad && requires_grad[i];
+  for (NodeId id : forward.order()) forward.edit(id).origin = {"block.0", "model.py:7", OriginKind::kForward, {}};
+  Graph training = build_gradient(forward);
+  verify(training);
+  verify_types(training);
+  return training;
+}
+
+std::set<ValueId> gradient_targets(const Graph& graph) {
+  std::set<ValueId> targets;
+  for (const GraphOutput& output : graph.outputs())
+    if (output.kind == OutputKind::kGradient) targets.insert(output.target);
+  return targets;
+}
+
+void check_backward(const Graph& training) {
+  for (NodeId id : training.order()) {
+    if (!is_backward(training, id)) continue;
+    const Node& node = training.node(id);
+    EXPECT_EQ(node.origin.module, "block.0") << print_node(training, id);
+    EXPECT_EQ(node.origin.line, "model.py:7") << print_node(training, id);
+    for (ValueId output : node.outputs)
+      EXPECT_TRUE(!output || !training.value(output).users.empty() || training.is_output(output))
+          << "nobody reads %" << training.value(output).name << " of\n"
+          << print(training);
+  }
+}
+
+TEST(GradientRules, EveryDifferentiableOpHasAnExample) {
+  std::set<Op> seen;
+  for (const Example& example : example_graphs())
+    for (const ExampleInput& input : example.inputs)
+      if (input.requires_grad) seen.insert(example.op);
+  for (const OpInfo& op : all_ops())
+    EXPECT_TRUE(!is_differentiable(op.op) || is_call(op.op) || seen.contains(op.op)) << op.name;
+}
+
+TEST(GradientRules, GiveEachInputItsGradientAndNothingElse) {
+  for (const Example& example : example_graphs()) {
+    SCOPED_TRACE(example.name);
+    const Graph forward = build_example(example, DType::kF64);
+    const size_t count = forward.inputs().size();
+    if (!is_differentiable(example.op) || !is_float(forward.type(forward.outputs()[0].value).dtype)) continue;
+    // All at once, then one by one.
+    std::vector<std::vector<bool>> choices{std::vector<bool>(count, true)};
+    for (size_t i = 0; i < count; ++i) {
+      choices.emplace_back(count);
+      choices.back()[i] = true;
+    }
+    for (const std::vector<bool>& choice : choices) {
+      const Graph training = train(example, choice);
+      std::set<ValueId> expected;
+      for (size_t i = 0; i < count; ++i)
+        if (choice[i] && forward.inputs()[i].requires_grad) expected.insert(training.inputs()[i].value);
+      EXPECT_EQ(gradient_targets(training), expected) << print(training);
+      check_backward(training);
+    }
+  }
+}
+
+TEST(GradientRules, ReachEveryBackwardOp) {
+  std::set<Op> seen;
+  for (const Example& example : example_graphs()) {
+    if (!is_differentiable(example.op)) continue;
+    const Graph training = train(example, std::vector<bool>(example.inputs.size(), true));
+    for (NodeId id : training.order()) seen.insert(training.node(id).op);
+  }
+  for (const OpInfo& op : all_ops())
+    EXPECT_TRUE(!op.name.ends_with("Grad") || op.op == Op::kCallGrad || seen.contains(op.op)) << op.name;
+}
+
+}  // namespace
+}  // namespace lowtide

@@ -1,0 +1,99 @@
+#include "ops/example_inputs.h"
+
+namespace lowtide::examples {
+
+static void add_norms(List& list) {
+  for (Op op : {Op::kSoftmax, Op::kLogSoftmax}) {
+    list.add(op, "", {real({3, 5}, -2, 2)}, {{"axis", 1}});
+    list.add(op, "first axis", {real({3, 2, 2}, -2, 2)}, {{"axis", 0}});
+  }
+  const auto layer = [](int64_t axis) { return Attrs{{"axis", axis}, {"epsilon", 1e-5}}; };
+  list.add(Op::kLayerNormalization, "", {real({2, 3, 4}), real({4}), real({4})}, layer(2));
+  list.add(Op::kLayerNormalization, "two dims", {real({2, 3, 4}), real({3, 4}), real({3, 4})}, layer(1));
+  list.add(Op::kLayerNormalization, "plain", {real({3, 4})}, layer(1));
+  list.add(Op::kLayerNormalization, "weight only", {real({3, 4}), real({4})}, layer(1));
+  list.add(Op::kLayerNormalization, "bias only", {real({3, 4}), absent(), real({4})}, layer(1));
+  list.add(Op::kSimplifiedLayerNormalization, "", {real({2, 3, 4}), real({4})}, layer(2));
+  list.add(Op::kSimplifiedLayerNormalization, "plain", {real({3, 4})}, layer(1));
+  const auto group = [](int64_t groups) { return Attrs{{"num_groups", groups}, {"epsilon", 1e-5}}; };
+  list.add(Op::kGroupNormalization, "", {real({2, 4, 3}), real({4}), real({4})}, group(2));
+  list.add(Op::kGroupNormalization, "plain", {real({2, 4, 2, 2})}, group(4));
+  list.add(Op::kGroupNormalization, "one group", {real({2, 4}), real({4}), real({4})}, group(1));
+  const Attrs batch{{"epsilon", 1e-5}, {"momentum", 0.1}};
+  const ExampleInput mean = fixed({3}), variance = fixed({3}, 0.5, 2);
+  list.add(Op::kBatchNormalization, "", {real({2, 3, 2, 2}), real({3}), real({3}), mean, variance}, batch);
+  list.add(Op::kBatchNormalization, "no running statistics", {real({4, 3}), real({3}), real({3})}, batch);
+  list.add(Op::kBatchNormalization, "no affine", {real({4, 3, 2}), absent(), absent(), mean, variance}, batch);
+}
+
+static void add_losses(List& list) {
+  const auto loss = [](const char* reduction, int64_t ignored, double smoothing) {
+    return Attrs{{"reduction", reduction}, {"ignore_index", ignored}, {"label_smoothing", smoothing}};
+  };
+  const ExampleInput logits = real({6, 4}, -2, 2), labels = integers({6}, 0, 3);
+  list.add(Op::kSoftmaxCrossEntropyLoss, "mean", {logits, labels}, loss("mean", -100, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "sum", {logits, labels}, loss("sum", -100, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "none", {logits, labels}, loss("none", -100, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "ignored", {logits, labels}, loss("mean", 1, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "weighted", {logits, labels, fixed({4}, 0.5, 2)}, loss("mean", 2, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "smoothed", {logits, labels}, loss("mean", -100, 0.1));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "smoothed, weighted", {logits, labels, fixed({4}, 0.5, 2)},
+           loss("none", 1, 0.2));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "pixels", {real({2, 3, 2, 2}), integers({2, 2, 2}, 0, 2)}, loss("mean", 0, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "one row", {real({4}), integers({}, 0, 3)}, loss("mean", -100, 0));
+}
+
+static void add_products(List& list) {
+  list.add(Op::kMatMul, "", {real({3, 4}), real({4, 2})});
+  list.add(Op::kMatMul, "batches", {real({2, 3, 4}), real({2, 4, 2})});
+  list.add(Op::kMatMul, "batch by matrix", {real({2, 2, 3, 4}), real({4, 2})});
+  list.add(Op::kMatMul, "matrix by batch", {real({3, 4}), real({2, 4, 2})});
+  list.add(Op::kMatMul, "broadcast batches", {real({2, 1, 3, 4}), real({3, 4, 2})});
+  for (bool trans_a : {false, true})
+    for (bool trans_b : {false, true}) {
+      const std::string note = concat(trans_a ? "A^T " : "A ", trans_b ? "B^T" : "B");
+      const Sizes a = trans_a ? Sizes{4, 3} : Sizes{3, 4}, b = trans_b ? Sizes{2, 4} : Sizes{4, 2};
+      const auto batch = [](Sizes shape, int64_t size) {
+        shape.insert(shape.begin(), size);
+        return shape;
+      };
+      const Attrs fused{{"transA", trans_a}, {"transB", trans_b}, {"alpha", 0.5}};
+      Attrs gemm = fused;
+      gemm.set("beta", 2.0);
+      list.add(Op::kFusedMatMul, note, {real(a), real(b)}, fused);
+      list.add(Op::kFusedMatMul, note + " batches", {real(batch(a, 2)), real(batch(b, 2))}, fused);
+      list.add(Op::kFusedMatMul, note + " batch by matrix", {real(batch(a, 2)), real(b)}, fused);
+      list.add(Op::kGemm, note, {real(a), real(b), real({2})}, gemm);
+    }
+  const Attrs plain{{"transA", false}, {"transB", true}, {"alpha", 1.0}, {"beta", 1.0}};
+  list.add(Op::kGemm, "no C", {real({3, 4}), real({2, 4})}, plain);
+  list.add(Op::kGemm, "full C", {real({3, 4}), real({2, 4}), real({3, 2})}, plain);
+  list.add(Op::kGemm, "column C", {real({3, 4}), real({2, 4}), real({3, 1})}, plain);
+  list.add(Op::kGemm, "scalar C", {real({3, 4}), real({2, 4}), real({})}, plain);
+}
+
+static void add_attention(List& list) {
+  const auto attrs = [](bool causal, double dropout) {
+    return Attrs{{"is_causal", causal}, {"scale", 0.5}, {"dropout", dropout}, {"stream", 2}};
+  };
+  const ExampleInput q = real({2, 2, 3, 4}), k = real({2, 2, 5, 4}), v = real({2, 2, 5, 4});
+  list.add(Op::kAttention, "", {q, k, v}, attrs(false, 0));
+  list.add(Op::kAttention, "causal", {q, real({2, 2, 3, 4}), real({2, 2, 3, 4})}, attrs(true, 0));
+  list.add(Op::kAttention, "causal, more keys", {q, k, v}, attrs(true, 0));
+  list.add(Op::kAttention, "grouped heads", {real({2, 4, 3, 4}), k, v}, attrs(false, 0));
+  list.add(Op::kAttention, "other value size", {q, k, real({2, 2, 5, 3})}, attrs(false, 0));
+  list.add(Op::kAttention, "bool mask", {q, k, v, flags({2, 1, 3, 5}, 0.85)}, attrs(false, 0));
+  list.add(Op::kAttention, "learnt bias", {q, k, v, real({1, 2, 3, 5})}, attrs(false, 0));
+  list.add(Op::kAttention, "learnt bias of keys", {q, k, v, real({5})}, attrs(false, 0));
+  list.add(Op::kAttention, "dropout", {q, k, v}, attrs(false, 0.3));
+  list.add(Op::kAttention, "all at once", {real({2, 4, 5, 4}), k, v, real({2, 1, 5, 5})}, attrs(true, 0.2));
+}
+
+void add_rows_and_products(List& list) {
+  add_norms(list);
+  add_losses(list);
+  add_products(list);
+  add_attention(list);
+}
+
+}  // namespace lowtide::examples

@@ -1,0 +1,65 @@
+#include "ops/example_inputs.h"
+
+namespace lowtide::examples {
+
+static void add_convolutions(List& list) {
+  const auto conv = [](const Sizes& strides, const Sizes& pads, const Sizes& dilations, int64_t group) {
+    return Attrs{{"strides", dims(strides)}, {"pads", dims(pads)}, {"dilations", dims(dilations)}, {"group", group}};
+  };
+  list.add(Op::kConv, "", {real({2, 2, 5, 4}), real({3, 2, 3, 3}), real({3})}, conv({1, 1}, {1, 1, 1, 1}, {1, 1}, 1));
+  list.add(Op::kConv, "patches", {real({1, 3, 4, 4}), real({2, 3, 2, 2}), real({2})},
+           conv({2, 2}, {0, 0, 0, 0}, {1, 1}, 1));
+  list.add(Op::kConv, "no bias", {real({1, 2, 5, 5}), real({2, 2, 3, 3})}, conv({2, 1}, {1, 0, 1, 0}, {1, 1}, 1));
+  list.add(Op::kConv, "depthwise", {real({1, 4, 4, 4}), real({4, 1, 3, 3}), real({4})},
+           conv({1, 1}, {1, 1, 1, 1}, {1, 1}, 4));
+  list.add(Op::kConv, "groups, dilated", {real({1, 4, 6, 6}), real({6, 2, 2, 2})},
+           conv({1, 1}, {0, 0, 0, 0}, {2, 2}, 2));
+  list.add(Op::kConv, "1-d", {real({2, 2, 7}), real({3, 2, 3}), real({3})}, conv({2}, {1, 1}, {1}, 1));
+  list.add(Op::kConv, "3-d", {real({1, 2, 3, 3, 3}), real({2, 2, 2, 2, 2})},
+           conv({1, 1, 1}, {0, 0, 0, 0, 0, 0}, {1, 1, 1}, 1));
+}
+
+static void add_pools(List& list) {
+  const auto pool = [](const Sizes& kernel, const Sizes& strides, const Sizes& pads, bool ceil_mode) {
+    return Attrs{
+        {"kernel_shape", dims(kernel)}, {"strides", dims(strides)}, {"pads", dims(pads)}, {"ceil_mode", ceil_mode}};
+  };
+  const auto max_pool = [&](Attrs attrs, const Sizes& dilations) {
+    attrs.set("dilations", dims(dilations));
+    return attrs;
+  };
+  const auto average_pool = [&](Attrs attrs, bool count_include_pad) {
+    attrs.set("count_include_pad", count_include_pad);
+    return attrs;
+  };
+  const Attrs plain = pool({2, 2}, {2, 2}, {0, 0, 0, 0}, false),
+              overlapping = pool({3, 3}, {2, 2}, {1, 1, 1, 1}, false);
+  const Attrs ceiled = pool({3, 2}, {2, 2}, {1, 0, 1, 0}, true);
+  list.add(Op::kMaxPool, "", {distinct({1, 2, 4, 4})}, max_pool(plain, {1, 1}));
+  list.add(Op::kMaxPool, "overlapping", {distinct({1, 2, 5, 6})}, max_pool(overlapping, {1, 1}));
+  list.add(Op::kMaxPool, "ceil", {distinct({1, 2, 6, 5})}, max_pool(ceiled, {1, 1}));
+  list.add(Op::kMaxPool, "dilated", {distinct({1, 1, 6, 6})},
+           max_pool(pool({2, 2}, {1, 1}, {0, 0, 0, 0}, false), {2, 2}));
+  list.add(Op::kMaxPool, "1-d", {distinct({1, 2, 7})}, max_pool(pool({3}, {2}, {1, 1}, false), {1}));
+  list.add(Op::kAveragePool, "", {real({1, 2, 4, 4})}, average_pool(plain, true));
+  list.add(Op::kAveragePool, "counts padding", {real({1, 2, 5, 6})}, average_pool(overlapping, true));
+  list.add(Op::kAveragePool, "without padding", {real({1, 2, 5, 6})}, average_pool(overlapping, false));
+  list.add(Op::kAveragePool, "ceil", {real({1, 2, 6, 5})}, average_pool(ceiled, true));
+  list.add(Op::kAveragePool, "ceil without padding", {real({1, 2, 6, 5})}, average_pool(ceiled, false));
+  list.add(Op::kAveragePool, "1-d", {real({1, 2, 7})}, average_pool(pool({3}, {2}, {1, 1}, false), true));
+}
+
+void add_windows(List& list) {
+  add_convolutions(list);
+  add_pools(list);
+  const auto resize = [](const Sizes& sizes, const char* mode, bool align_corners) {
+    return Attrs{{"sizes", dims(sizes)}, {"mode", mode}, {"align_corners", align_corners}};
+  };
+  list.add(Op::kResize, "nearest up", {real({1, 2, 3, 2})}, resize({6, 5}, "nearest", false));
+  list.add(Op::kResize, "nearest down", {real({1, 2, 5, 6})}, resize({3, 2}, "nearest", false));
+  list.add(Op::kResize, "bilinear up", {real({1, 2, 3, 2})}, resize({6, 5}, "bilinear", false));
+  list.add(Op::kResize, "bilinear down", {real({1, 2, 5, 6})}, resize({3, 2}, "bilinear", false));
+  list.add(Op::kResize, "bilinear, corners", {real({1, 2, 3, 2})}, resize({5, 4}, "bilinear", true));
+}
+
+}  // namespace lowtide::examples
