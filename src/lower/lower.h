@@ -1,10 +1,11 @@
 // A captured graph (aten:: nodes as torch.export gave them) → a functional graph of the ops in ops.def.
 //
-// The captured graph: every node is Op::kAten, Node::target = "aten::add.Tensor" (name.overload), operands = tensor arguments in schema order,
-// attribute `operands` = the schema argument of each operand (list arguments repeat their name; an absent element of an optional tensor
-// list is an invalid ValueId), every other argument that is not None under its schema name, defaults filled in. Symbolic ints are Dims.
-// dtype arguments are DType; layout, device, memory_format, pin_memory, generator are left out, but for `memory_format` = "channels_last" (String).
-// A tensor constant is a graph input of kind kConstant. Output types are the exporter's (meta['val']).
+// The captured graph: every node is Op::kAten, Node::target = "aten::add.Tensor" (name.overload), operands = tensor
+// arguments in schema order, attribute `operands` = the schema argument of each operand (list arguments repeat their
+// name; an absent element of an optional tensor list is an invalid ValueId), every other argument that is not None
+// under its schema name, defaults filled in. Symbolic ints are Dims. dtype arguments are DType; layout, device,
+// memory_format, pin_memory, generator are left out, but for `memory_format` = "channels_last" (String). A tensor
+// constant is a graph input of kind kConstant. Output types are the exporter's (meta['val']).
 #pragma once
 
 #include <string>
@@ -15,19 +16,21 @@
 namespace lowtide {
 
 struct LoweringReport {
-  int lowered = 0;                      // captured nodes that became ops of ours (or vanished)
-  std::vector<std::string> fallbacks;  // targets that stay Aten or PythonOp, one entry per node, with their origin: "aten::histc.default (model.moe, m.py:3)"
+  int lowered = 0;                     // captured nodes that became ops of ours (or vanished)
+  std::vector<std::string> fallbacks;  // targets that stay Aten or PythonOp, one entry per node, with their origin:
+                                       // "aten::histc.default (model.moe, m.py:3)"
 };
 
-// In-place ops and mutation through views become new values and scatters; a mutated input or buffer becomes an output of kind kUpdate.
-// aten::batch_norm with training statistics writes its buffers although its schema does not say so.
-// Requires: a captured graph. Leaves: a captured graph without mutation (targets lose their trailing underscore), outputs re-pointed.
-// Mutation through a view that has no scatter (as_strided, …) is Error(kUnsupported) naming the user's line.
+// In-place ops and mutation through views become new values and scatters; a mutated input or buffer becomes an output
+// of kind kUpdate. aten::batch_norm with training statistics writes its buffers although its schema does not say so.
+// Requires: a captured graph. Leaves: a captured graph without mutation (targets lose their trailing underscore),
+// outputs re-pointed. Mutation through a view that has no scatter (as_strided, …) is Error(kUnsupported) naming the
+// user's line.
 void functionalise(Graph& graph);
 
-// One function per ATen op; an op without lowering stays Aten. Requires: functionalise. Promotion, wrapped scalars and 0-d tensors are
-// decided here from the exporter's types: the result of each lowered node has exactly the dtype and shape that the exporter gave.
-// Where autocast was around the call, node output types say so and casts become nodes.
+// One function per ATen op; an op without lowering stays Aten. Requires: functionalise. Promotion, wrapped scalars and
+// 0-d tensors are decided here from the exporter's types: the result of each lowered node has exactly the dtype and
+// shape that the exporter gave. Where autocast was around the call, node output types say so and casts become nodes.
 // Ops whose output sizes depend on data are Error(kUnsupported) naming op and line.
 Graph lower(const Graph& captured, LoweringReport* report = nullptr);
 

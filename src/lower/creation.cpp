@@ -1,0 +1,63 @@
+// Tensors out of numbers.
+#include "lower/targets.h"
+
+namespace lowtide {
+
+static bool filled(Call& c, const Number& number) { return c.result(c.full(c.shape(), number, c.dtype())); }
+
+// zeros, new_zeros, zeros_like, zero, and empty, whose content is nobody's business.
+bool lower_zeros(Call& c) { return filled(c, Dim(0)); }
+bool lower_ones(Call& c) { return filled(c, Dim(1)); }
+bool lower_full(Call& c) { return filled(c, c.number("fill_value")); }
+bool lower_scalar_tensor(Call& c) { return filled(c, c.number("s")); }
+
+// fill(self, value): a number, or a 0-d tensor that may need a gradient.
+bool lower_fill(Call& c) {
+  if (!c.is_tensor("value")) return filled(c, c.number("value"));
+  return c.result(c.b.expand(c.b.reshape(c.operand("value", c.dtype()), {}), c.shape()));
+}
+
+static ValueId range(Call& c, const Dim& numel, const Dim& start, const Dim& step) {
+  return c.b.op(Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", numel}, {"int_start", start}, {"int_step", step}});
+}
+
+bool lower_arange(Call& c) {
+  const Number start = c.has("start") ? c.number("start") : Number(Dim(0));
+  const Number step = c.has("step") ? c.number("step") : Number(Dim(1));
+  const Dim* int_start = std::get_if<Dim>(&start);
+  const Dim* int_step = std::get_if<Dim>(&step);
+  const Dim count = c.shape()[0];
+  if (int_start != nullptr && int_step != nullptr) {
+    if (!is_integer(c.dtype())) return c.result(range(c, count, *int_start, *int_step));
+    return c.result(c.b.op(
+        Op::kRange, {}, {{"dtype", c.dtype()}, {"numel", count}, {"int_start", *int_start}, {"int_step", *int_step}}));
+  }
+  if (!is_float(c.dtype())) return false;
+  return c.result(
+      c.b.op(Op::kRange, {},
+             {{"dtype", c.dtype()}, {"numel", count}, {"start", to_double(start)}, {"step", to_double(step)}}));
+}
+
+bool lower_linspace(Call& c) {
+  const Dim steps = c.shape()[0];
+  if (!steps.is_constant() || !is_float(c.dtype()) || c.is_tensor("start") || c.is_tensor("end")) return false;
+  const double start = c.real("start"), end = c.real("end"), gaps = static_cast<double>(steps.constant()) - 1;
+  return c.result(c.b.op(
+      Op::kRange, {},
+      {{"dtype", c.dtype()}, {"numel", steps}, {"start", start}, {"step", gaps > 0 ? (end - start) / gaps : 0.0}}));
+}
+
+bool lower_eye(Call& c) {
+  const ValueId rows = c.b.unsqueeze(range(c, c.shape()[0], 0, 1), {1});
+  const ValueId columns = range(c, c.shape()[1], 0, 1);
+  return c.result(c.b.op(Op::kEqual, {rows, columns}));
+}
+
+bool lower_one_hot(Call& c) {
+  const Dim classes = c.dim("num_classes");
+  if (classes.is(-1)) c.unsupported("the number of classes depends on data");
+  const ValueId x = c.tensor("self");
+  return c.result(c.b.op(Op::kEqual, {c.b.unsqueeze(x, {c.b.rank(x)}), range(c, classes, 0, 1)}));
+}
+
+}  // namespace lowtide

@@ -1,0 +1,280 @@
+// Writes become new values. The graph is walked once and written anew; for every captured value the walk knows its
+// current value in the new graph and, for a view, the call that made it from its parent:
+//
+//   %v = slice %x          a write of %v:  %x' = slice_scatter %x, new    (and so on, up to the root of the chain of
+//   views) %w = select %x         a later read of %w or %x: derived again from %x'
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "lower/alias.h"
+#include "lower/call.h"
+#include "lower/lower.h"
+
+namespace lowtide {
+
+namespace {
+
+// batch_norm in training, with running statistics: it writes them, though its schema does not say so.
+bool updates_statistics(const Node& node) {
+  return (node.target == "aten::batch_norm.default" && node.attrs.b("training", false)) ||
+         (node.target == "aten::instance_norm.default" && node.attrs.b("use_input_stats", false));
+}
+
+ValueId find_operand(const Node& node, std::string_view name) {
+  const std::vector<std::string>& names = operand_names(node);
+  const auto at = std::find(names.begin(), names.end(), name);
+  return at == names.end() ? ValueId{} : node.inputs[static_cast<size_t>(at - names.begin())];
+}
+
+bool writes(const Node& node) {
+  return node.op == Op::kAten && (!functional_target(node.target).empty() || node.target.ends_with(".out") ||
+                                  (updates_statistics(node) && find_operand(node, "running_mean")));
+}
+
+class Functionaliser {
+ public:
+  explicit Functionaliser(const Graph& captured)
+      : captured_(captured), out_(captured.name()), values_(captured.value_count()) {}
+
+  Graph run() {
+    out_.ranges() = captured_.ranges();
+    for (const GraphInput& input : captured_.inputs()) {
+      const Value& value = captured_.value(input.value);
+      State& state = values_[input.value.at()];
+      state.current = out_.add_input(value.name, value.type, input.kind, input.requires_grad, input.strides);
+      state.is_dense = input.strides.empty();
+    }
+    for (NodeId id : captured_.order()) visit(id);
+    for (const GraphOutput& output : captured_.outputs())
+      out_.add_output(read(output.value), output.kind, output.target ? first_value(output.target) : ValueId{});
+    for (const GraphInput& input : captured_.inputs())
+      if (values_[input.value.at()].version > 0)
+        out_.add_output(read(input.value), OutputKind::kUpdate, first_value(input.value));
+    return std::move(out_);
+  }
+
+ private:
+  struct State {
+    ValueId current;       // in the new graph
+    ValueId parent;        // a view: of this captured value …
+    NodeId view;           // … by this call (none: the very same elements)
+    size_t output = 0;     // … whose output this is
+    int version = 0;       // of a root: how often it was written; of a view: the root's version that `current` shows
+    bool is_dense = true;  // row-major for sure
+    // A reshape of something strided: PyTorch may have copied. Shares memory or not with `doubtful_root` since its
+    // version then.
+    ValueId doubtful_root;
+    int doubtful_version = 0;
+    NodeId doubtful_write;  // of a root: a write through such a reshape, which may have changed it
+  };
+
+  State& state(ValueId captured) { return values_[captured.at()]; }
+  ValueId root(ValueId captured) {
+    while (state(captured).parent) captured = state(captured).parent;
+    return captured;
+  }
+  // The new graph's input for a captured input.
+  ValueId first_value(ValueId input) const {
+    return out_.inputs()[static_cast<size_t>(captured_.value(input).output_index)].value;
+  }
+
+  ValueId read(ValueId captured) {
+    if (!captured) return {};
+    State& found = state(captured);
+    const State& base = state(root(captured));
+    if (base.doubtful_write) refuse(base.doubtful_write, "it writes through a reshape that may be a view or a copy");
+    if (found.doubtful_root && state(root(found.doubtful_root)).version != found.doubtful_version)
+      refuse(captured_.value(captured).producer, "what it may be a view of is written before it is read");
+    if (found.parent && found.version != base.version) {
+      const ValueId parent = read(found.parent);
+      found.current = found.view ? emit_view(found, captured, parent) : parent;
+      found.version = base.version;
+    }
+    return found.current;
+  }
+
+  ValueId emit_view(const State& view, ValueId captured, ValueId parent) {
+    const Node& node = captured_.node(view.view);
+    return emit(view_again(captured_, node, view.output, parent), captured, node.origin);
+  }
+
+  // A call with the type and name of a captured value.
+  ValueId emit(const CallSpec& call, ValueId like, const Origin& origin) {
+    std::vector<ValueId> operands;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : call.operands) {
+      names.push_back(name);
+      operands.push_back(value);
+    }
+    Attrs attrs = call.attrs;
+    attrs.set("operands", names);
+    const Value& value = captured_.value(like);
+    const NodeId node = out_.add_node(Op::kAten, operands, {value.type}, attrs, origin, {}, {value.name});
+    out_.edit(node).target = call.target;
+    return out_.node(node).outputs[0];
+  }
+
+  // `captured` and everything that shares its memory now reads `written`.
+  void write(ValueId captured, ValueId written, NodeId writer) {
+    State& found = state(captured);
+    if (found.doubtful_root) state(root(found.doubtful_root)).doubtful_write = writer;
+    if (!found.parent) {
+      ++found.version;
+    } else {
+      ValueId base = written;
+      if (found.view) {
+        const Node& view = captured_.node(found.view);
+        const auto inverse = write_through(captured_, view, found.output, read(found.parent), written);
+        if (!inverse) refuse(writer, concat("it writes through ", view.target));
+        base = emit(*inverse, found.parent, captured_.node(writer).origin);
+      }
+      write(found.parent, base, writer);
+      found.version = state(root(captured)).version;
+    }
+    found.current = written;
+  }
+
+  [[noreturn]] void refuse(NodeId node, std::string_view reason) const {
+    LT_USER_FAIL(ErrorKind::kUnsupported, describe_call(captured_.node(node)), ": ", reason);
+  }
+
+  void visit(NodeId id) {
+    const Node& node = captured_.node(id);
+    if (!writes(node)) {
+      copy(id);
+      if (node.op == Op::kAten) note_aliases(id);
+    } else if (updates_statistics(node)) {
+      normalise(id);
+    } else {
+      write_in_place(id);
+    }
+  }
+
+  // The call on current values; its outputs are the captured ones.
+  void copy(NodeId id) {
+    const Node& node = captured_.node(id);
+    std::vector<ValueId> operands;
+    bool dense = true;
+    for (ValueId input : node.inputs) {
+      operands.push_back(read(input));
+      if (input) dense = dense && state(input).is_dense;
+    }
+    std::vector<TensorType> types;
+    std::vector<std::string> names;
+    std::vector<bool> wanted;
+    for (ValueId output : node.outputs) {
+      types.push_back(output ? captured_.type(output) : TensorType{});
+      names.push_back(output ? captured_.value(output).name : "");
+      wanted.push_back(output.valid());
+    }
+    const NodeId copied = out_.add_node(node.op, operands, types, node.attrs, node.origin, {}, names, wanted);
+    out_.edit(copied).target = node.target;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (!node.outputs[i]) continue;
+      state(node.outputs[i]).current = out_.node(copied).outputs[i];
+      state(node.outputs[i]).is_dense = dense;
+    }
+  }
+
+  // Row-major elements stay row-major under these; other views stride over them.
+  static bool keeps_density(const Node& node) {
+    for (std::string_view name : {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::unflatten", "aten::alias",
+                                  "aten::detach", "aten::to."})
+      if (node.target.starts_with(name) && node.target != "aten::view_as_complex.default") return true;
+    const bool cuts_first = node.target.starts_with("aten::slice.") || node.target.starts_with("aten::select.");
+    return cuts_first && node.attrs.i("dim", 0) == 0 && node.attrs.i("step", 1) == 1;
+  }
+
+  void note_aliases(NodeId id) {
+    const Node& node = captured_.node(id);
+    const Aliasing kind = aliasing(captured_, node);
+    if (kind == Aliasing::kNone) return;
+    const ValueId parent = node.inputs[0];
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (!node.outputs[i]) continue;
+      State& output = state(node.outputs[i]);
+      if (kind == Aliasing::kMaybe && !state(parent).is_dense) {
+        output.doubtful_root = parent;
+        output.doubtful_version = state(root(parent)).version;
+        output.is_dense = false;
+        continue;
+      }
+      output.parent = parent;
+      output.view = id;
+      output.output = i;
+      output.version = state(root(parent)).version;
+      output.is_dense = state(parent).is_dense && (kind == Aliasing::kMaybe || keeps_density(node));
+    }
+  }
+
+  // Views in place (unsqueeze_ …) change no element: what comes out is a view of what went in.
+  static bool is_view_in_place(std::string_view functional) {
+    for (std::string_view name : {"aten::squeeze.", "aten::unsqueeze.", "aten::transpose.", "aten::t.",
+                                  "aten::swapaxes.", "aten::swapdims.", "aten::detach."})
+      if (functional.starts_with(name)) return true;
+    return false;
+  }
+
+  void write_in_place(NodeId id) {
+    const Node& node = captured_.node(id);
+    const std::string functional = functional_target(node.target);
+    if (functional.empty()) refuse(id, "it writes an argument");
+    for (std::string_view name : {"aten::resize", "aten::set.", "aten::as_strided."})
+      if (functional.starts_with(name)) refuse(id, "it changes the storage of a tensor");
+    const ValueId self = node.inputs.empty() ? ValueId{} : node.inputs[0];
+    LT_USER_CHECK(ErrorKind::kInvalidGraph, self.valid() && !node.outputs.empty(), describe_call(node),
+                  ": expected a tensor that it writes, and that tensor as its output");
+    CallSpec call{functional, {}, node.attrs};
+    const std::vector<std::string>& names = operand_names(node);
+    for (size_t i = 0; i < node.inputs.size(); ++i) call.operands.emplace_back(names[i], read(node.inputs[i]));
+    const bool is_view = is_view_in_place(functional);
+    const ValueId result = emit(call, is_view && node.outputs[0] ? node.outputs[0] : self, node.origin);
+    if (!is_view) write(self, result, id);
+    // The output is the tensor that was written.
+    if (!node.outputs[0]) return;
+    State& output = state(node.outputs[0]);
+    output.current = result;
+    output.parent = self;
+    output.version = state(root(self)).version;
+    output.is_dense = state(self).is_dense && (!is_view || functional.starts_with("aten::detach"));
+    if (is_view) output.view = id;
+  }
+
+  // batch_norm(running_mean, running_var, …) → its functional form, whose outputs 3 and 4 are the new statistics.
+  void normalise(NodeId id) {
+    const Node& node = captured_.node(id);
+    if (node.target != "aten::batch_norm.default") refuse(id, "it updates running statistics");
+    const ValueId mean = find_operand(node, "running_mean"), variance = find_operand(node, "running_var");
+    LT_USER_CHECK(ErrorKind::kInvalidGraph, variance.valid(), describe_call(node),
+                  ": expected running_var beside running_mean");
+    std::vector<ValueId> operands;
+    for (ValueId input : node.inputs) operands.push_back(read(input));
+    Attrs attrs = node.attrs;
+    attrs.erase("cudnn_enabled");
+    const TensorType statistics = captured_.type(mean);
+    const NodeId functional = out_.add_node(
+        Op::kAten, operands, {captured_.type(node.outputs[0]), {}, {}, statistics, captured_.type(variance)}, attrs,
+        node.origin, {}, {captured_.value(node.outputs[0]).name, "", "", "new_mean", "new_variance"},
+        {true, false, false, true, true});
+    out_.edit(functional).target = "aten::_native_batch_norm_legit_functional.default";
+    const std::vector<ValueId>& outputs = out_.node(functional).outputs;
+    state(node.outputs[0]).current = outputs[0];
+    write(mean, outputs[3], id);
+    write(variance, outputs[4], id);
+  }
+
+  const Graph& captured_;
+  Graph out_;
+  std::vector<State> values_;  // by captured value
+};
+
+}  // namespace
+
+void functionalise(Graph& graph) {
+  const bool mutates =
+      std::any_of(graph.order().begin(), graph.order().end(), [&](NodeId id) { return writes(graph.node(id)); });
+  if (mutates) graph = Functionaliser(graph).run();
+}
+
+}  // namespace lowtide

@@ -1,0 +1,92 @@
+// Matrix products.
+#include "lower/gemm.h"
+
+#include "lower/targets.h"
+
+namespace lowtide {
+
+static Shape leading(const Shape& shape, size_t dropped) {
+  return Shape(shape.begin(), shape.end() - static_cast<int64_t>(dropped));
+}
+
+static Shape with(Shape shape, std::initializer_list<Dim> dims) {
+  shape.insert(shape.end(), dims);
+  return shape;
+}
+
+ValueId matrix_product(Builder& b, ValueId x, ValueId y) {
+  const int64_t x_rank = b.rank(x), y_rank = b.rank(y);
+  if (x_rank == 1 && y_rank == 1) return b.reshape(matrix_product(b, b.unsqueeze(x, {0}), b.unsqueeze(y, {1})), {});
+  if (x_rank == 1) return b.squeeze(matrix_product(b, b.unsqueeze(x, {0}), y), {y_rank - 2});
+  if (y_rank == 1) return b.squeeze(matrix_product(b, x, b.unsqueeze(y, {1})), {x_rank - 1});
+  if (x_rank == 2 || y_rank > 2) return b.op(Op::kMatMul, {x, y});
+  // Rows of all batches against one matrix: one flat product.
+  const Shape rows = leading(b.shape(x), 1);
+  const Dim columns = b.shape(y)[1];
+  const ValueId flat = b.reshape(x, {numel(rows), b.shape(x).back()});
+  return b.reshape(b.op(Op::kMatMul, {flat, y}), with(rows, {columns}));
+}
+
+// x w^T + bias over the last dim of x: one Gemm of all rows.
+bool lower_linear(Call& c) {
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("input", dtype), w = c.operand("weight", dtype);
+  const ValueId bias = c.optional("bias") ? c.operand("bias", dtype) : ValueId{};
+  if (c.b.rank(w) == 1) {
+    const ValueId y = matrix_product(c.b, x, w);
+    return c.result(bias ? c.b.add(y, bias) : y);
+  }
+  const ValueId rows = c.b.reshape(x, {numel(leading(c.b.shape(x), 1)), c.b.shape(x).back()});
+  std::vector<ValueId> operands{rows, w};
+  if (bias) operands.push_back(bias);
+  const ValueId y = c.b.op(Op::kGemm, operands, {{"transA", false}, {"transB", true}, {"alpha", 1.0}, {"beta", 1.0}});
+  return c.result(c.b.reshape(y, c.shape()));
+}
+
+bool lower_matmul(Call& c) {
+  // matmul(self, other), mm and bmm(self, mat2), mv(self, vec), dot(self, tensor), outer apart.
+  std::string_view second = "other";
+  for (std::string_view name : {"mat2", "vec", "tensor"})
+    if (c.is_tensor(name)) second = name;
+  return c.result(matrix_product(c.b, c.operand("self", c.dtype()), c.operand(second, c.dtype())));
+}
+
+bool lower_outer(Call& c) {
+  const ValueId x = c.operand("self", c.dtype()), y = c.operand("vec2", c.dtype());
+  return c.result(c.b.mul(c.b.unsqueeze(x, {1}), c.b.unsqueeze(y, {0})));
+}
+
+// beta*self + alpha*(mat1 mat2)
+bool lower_addmm(Call& c) {
+  const DType dtype = c.dtype();
+  if (!is_float(dtype)) return false;
+  const double alpha = c.real("alpha", 1), beta = c.real("beta", 1);
+  std::vector<ValueId> operands{c.operand("mat1", dtype), c.operand("mat2", dtype)};
+  if (beta != 0) operands.push_back(c.operand("self", dtype));
+  return c.result(
+      c.b.op(Op::kGemm, operands, {{"transA", false}, {"transB", false}, {"alpha", alpha}, {"beta", beta}}));
+}
+
+static ValueId scaled(Call& c, ValueId x, double factor) { return factor == 1 ? x : c.b.mul(x, factor); }
+
+// beta*self + alpha*product; self may be absent from the value (beta = 0).
+static bool add_product(Call& c, ValueId product) {
+  const double beta = c.real("beta", 1);
+  if (beta == 0) return c.result(product);
+  return c.result(c.b.add(scaled(c, c.operand("self", c.dtype()), beta), product));
+}
+
+bool lower_baddbmm(Call& c) {
+  const DType dtype = c.dtype();
+  const double alpha = c.real("alpha", 1);
+  const ValueId x = c.operand("batch1", dtype), y = c.operand("batch2", dtype);
+  if (alpha == 1) return add_product(c, c.b.op(Op::kMatMul, {x, y}));
+  return add_product(c, c.b.op(Op::kFusedMatMul, {x, y}, {{"transA", false}, {"transB", false}, {"alpha", alpha}}));
+}
+
+bool lower_addmv(Call& c) {
+  const ValueId product = matrix_product(c.b, c.operand("mat", c.dtype()), c.operand("vec", c.dtype()));
+  return add_product(c, scaled(c, product, c.real("alpha", 1)));
+}
+
+}  // namespace lowtide

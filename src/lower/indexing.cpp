@@ -1,0 +1,229 @@
+// Gathers and scatters by index tensors.
+#include <numeric>
+
+#include "lower/targets.h"
+#include "ops/rule.h"
+
+namespace lowtide {
+
+bool lower_embedding(Call& c) {
+  if (c.flag("scale_grad_by_freq")) return false;
+  Attrs attrs{{"axis", Dim(0)}};
+  if (const int64_t padding = c.integer("padding_idx", -1); padding >= 0) attrs.set("padding_idx", Dim(padding));
+  return c.result(c.b.op(Op::kGather, {c.tensor("weight"), c.tensor("indices")}, attrs));
+}
+
+bool lower_gather(Call& c) {
+  const ValueId x = c.tensor("self"), index = c.tensor("index");
+  if (c.b.rank(x) == 0 || c.b.rank(index) == 0) return false;
+  return c.result(c.b.op(Op::kGatherElements, {x, index}, {{"axis", Dim(c.axis("dim", c.b.rank(x)))}}));
+}
+
+bool lower_take_along_dim(Call& c) {
+  ValueId x = c.tensor("self"), index = c.tensor("indices");
+  if (!c.has("dim"))
+    return c.result(c.b.op(Op::kGather, {c.b.reshape(x, {numel(c.b.shape(x))}), c.b.reshape(index, c.shape())},
+                           {{"axis", Dim(0)}}));
+  const size_t axis = static_cast<size_t>(c.axis("dim", c.b.rank(x)));
+  Shape data = c.shape();
+  data[axis] = c.b.shape(x)[axis];
+  x = c.b.expand(x, data);
+  index = c.b.expand(index, c.shape());
+  return c.result(c.b.op(Op::kGatherElements, {x, index}, {{"axis", Dim(static_cast<int64_t>(axis))}}));
+}
+
+bool lower_index_select(Call& c) {
+  const ValueId x = c.tensor("self");
+  if (c.b.rank(x) == 0) return false;
+  const int64_t axis = c.axis("dim", c.b.rank(x));
+  ValueId index = c.tensor("index");
+  if (c.b.rank(index) == 0) index = c.b.reshape(index, {1});
+  return c.result(c.b.op(Op::kGather, {x, index}, {{"axis", Dim(axis)}}));
+}
+
+// ---- scatter along one dim
+
+static std::string reduction(const std::string& torch_name) {
+  if (torch_name == "sum" || torch_name == "add") return "add";
+  if (torch_name == "prod" || torch_name == "multiply") return "mul";
+  if (torch_name == "amax") return "max";
+  if (torch_name == "amin") return "min";
+  return "";
+}
+
+static bool scatter(Call& c, const std::string& how) {
+  const ValueId x = c.operand("self", c.dtype()), index = c.tensor("index");
+  if (c.b.rank(x) == 0 || c.b.rank(index) == 0) return false;
+  // The source may be larger than the index: only its leading part is read.
+  ValueId source =
+      c.has("src") ? c.operand("src", c.dtype()) : c.b.expand(c.operand("value", c.dtype()), c.b.shape(index));
+  const Shape& wanted = c.b.shape(index);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (c.b.shape(source)[i] != wanted[i]) source = c.b.slice(source, static_cast<int64_t>(i), 0, wanted[i]);
+  return c.result(c.b.op(Op::kScatterElements, {x, index, source},
+                         {{"axis", Dim(c.axis("dim", c.b.rank(x)))}, {"reduction", how}}));
+}
+
+bool lower_scatter(Call& c) { return scatter(c, "none"); }
+bool lower_scatter_add(Call& c) { return scatter(c, "add"); }
+bool lower_scatter_reduce(Call& c) {
+  const std::string how = reduction(c.text("reduce"));
+  return !how.empty() && c.flag("include_self", true) && scatter(c, how);
+}
+
+// ---- whole slices along one dim: index_add, index_copy, index_fill
+
+static std::vector<int64_t> axis_to_front(int64_t axis, int64_t rank) {
+  std::vector<int64_t> perm{axis};
+  for (int64_t i = 0; i < rank; ++i)
+    if (i != axis) perm.push_back(i);
+  return perm;
+}
+
+static std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
+  std::vector<int64_t> result(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) result[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  return result;
+}
+
+static ValueId as_column(Builder& b, ValueId index) {
+  index = b.cast(index, DType::kI64);
+  return b.reshape(index, {numel(b.shape(index)), 1});
+}
+
+bool lower_index_write(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype);
+  const int64_t rank = b.rank(x);
+  if (rank == 0) return false;
+  const int64_t axis = c.axis("dim", rank);
+  const bool adds = c.node().target == "aten::index_add.default";
+  ValueId updates = c.has("source") ? c.operand("source", dtype) : c.operand("value", dtype);
+  if (adds && c.has("alpha") && c.real("alpha") != 1) updates = b.mul(updates, c.constant(c.number("alpha"), dtype));
+  Shape shape = c.shape();
+  shape[static_cast<size_t>(axis)] = numel(b.shape(c.tensor("index")));
+  updates = b.rank(updates) == 0 ? b.expand(updates, shape) : b.reshape(updates, shape);
+  const std::vector<int64_t> perm = axis_to_front(axis, rank);
+  const ValueId data = b.transpose(x, perm);
+  const ValueId written = b.op(Op::kScatterND, {data, as_column(b, c.tensor("index")), b.transpose(updates, perm)},
+                               {{"reduction", std::string(adds ? "add" : "none")}});
+  return c.result(b.transpose(written, inverse(perm)));
+}
+
+// ---- advanced indexing: x[i, :, j] with tensors in some places
+
+namespace {
+
+// The indexed dims, their tensors broadcast to one shape, and where the result's index dims stand.
+struct Indices {
+  std::vector<int64_t> axes;
+  std::vector<ValueId> tensors;
+  Shape shape;                // broadcast shape of the tensors
+  int64_t at = 0;             // first index dim in the result: that of the first tensor if all are neighbours, else 0
+  std::vector<int64_t> perm;  // indexed dims first, then the others
+};
+
+bool is_mask(Call& c, ValueId index) { return c.b.dtype(index) == DType::kBool || c.b.dtype(index) == DType::kU8; }
+
+Indices read_indices(Call& c, const std::vector<ValueId>& given, int64_t rank) {
+  Indices result;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    if (is_mask(c, given[i])) c.unsupported("the size of the result of a boolean index depends on data");
+    result.axes.push_back(static_cast<int64_t>(i));
+    result.tensors.push_back(c.b.cast(given[i], DType::kI64));
+    result.shape = broadcast(result.shape, c.b.shape(given[i]));
+  }
+  if (result.axes.empty()) return result;
+  const bool neighbours = result.axes.back() - result.axes.front() + 1 == static_cast<int64_t>(result.axes.size());
+  result.at = neighbours ? result.axes.front() : 0;
+  result.perm = result.axes;
+  for (int64_t i = 0, next = 0; i < rank; ++i) {
+    if (next < static_cast<int64_t>(result.axes.size()) && result.axes[static_cast<size_t>(next)] == i)
+      ++next;
+    else
+      result.perm.push_back(i);
+  }
+  return result;
+}
+
+// [.., K]: the tensors side by side.
+ValueId index_tuples(Builder& b, const Indices& indices) {
+  Shape column = indices.shape;
+  column.push_back(1);
+  std::vector<ValueId> columns;
+  for (ValueId tensor : indices.tensors) columns.push_back(b.reshape(b.expand(tensor, indices.shape), column));
+  if (columns.size() == 1) return columns[0];
+  return b.op(Op::kConcat, columns, {{"axis", Dim(static_cast<int64_t>(indices.shape.size()))}});
+}
+
+// Moves the leading index dims of a result to their place (front=false), or from there to the front.
+ValueId place_index_dims(Builder& b, ValueId x, const Indices& indices, bool to_front) {
+  if (indices.at == 0) return x;
+  const int64_t rank = b.rank(x), count = static_cast<int64_t>(indices.shape.size());
+  std::vector<int64_t> perm;  // from front to place
+  for (int64_t i = 0; i < indices.at; ++i) perm.push_back(count + i);
+  for (int64_t i = 0; i < count; ++i) perm.push_back(i);
+  for (int64_t i = count + indices.at; i < rank; ++i) perm.push_back(i);
+  return b.transpose(x, to_front ? inverse(perm) : perm);
+}
+
+}  // namespace
+
+bool lower_index(Call& c) {
+  Builder& b = c.b;
+  const ValueId x = c.tensor("self");
+  const Indices indices = read_indices(c, c.tensors("indices"), b.rank(x));
+  if (indices.axes.empty()) return c.result(x);
+  if (indices.axes.size() == 1)
+    return c.result(b.op(Op::kGather, {x, indices.tensors[0]}, {{"axis", Dim(indices.axes[0])}}));
+  const ValueId gathered = b.op(Op::kGatherND, {b.transpose(x, indices.perm), index_tuples(b, indices)});
+  return c.result(place_index_dims(b, gathered, indices, false));
+}
+
+// x[mask] = values, where values broadcast over the places that the mask chooses: a Where.
+static bool put_by_mask(Call& c, ValueId x, ValueId mask, ValueId values) {
+  Builder& b = c.b;
+  const int64_t rest = b.rank(x) - b.rank(mask);
+  Shape shape = b.shape(mask);
+  shape.insert(shape.end(), static_cast<size_t>(rest), Dim(1));
+  // The first dim of values counts the chosen places, unless it broadcasts.
+  Shape found = b.shape(values);
+  while (static_cast<int64_t>(found.size()) > rest) {
+    if (!found.front().is(1)) c.unsupported("values for the places of a boolean mask depend on data");
+    found.erase(found.begin());
+  }
+  const ValueId condition = b.reshape(b.cast(mask, DType::kBool), shape);
+  return c.result(b.op(Op::kWhere, {condition, b.reshape(values, found), x}));
+}
+
+bool lower_index_put(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype), values = c.operand("values", dtype);
+  const std::vector<ValueId> given = c.tensors("indices");
+  const bool adds = c.flag("accumulate");
+  if (given.size() == 1 && given[0] && is_mask(c, given[0])) {
+    if (adds) c.unsupported("accumulating at the places of a boolean mask");
+    return put_by_mask(c, x, given[0], values);
+  }
+  const Indices indices = read_indices(c, given, b.rank(x));
+  if (indices.axes.empty()) return false;
+  Shape target = c.shape();  // of x[indices]
+  for (auto axis = indices.axes.rbegin(); axis != indices.axes.rend(); ++axis) target.erase(target.begin() + *axis);
+  target.insert(target.begin() + indices.at, indices.shape.begin(), indices.shape.end());
+  // Leading dims of size 1 beyond the target's rank are dropped, as PyTorch does.
+  Shape trimmed = b.shape(values);
+  while (trimmed.size() > target.size() && trimmed.front().is(1)) trimmed.erase(trimmed.begin());
+  const ValueId updates = place_index_dims(b, b.expand(b.reshape(values, trimmed), target), indices, true);
+  const ValueId written = b.op(Op::kScatterND, {b.transpose(x, indices.perm), index_tuples(b, indices), updates},
+                               {{"reduction", std::string(adds ? "add" : "none")}});
+  return c.result(b.transpose(written, inverse(indices.perm)));
+}
+
+// ---- what PyTorch makes of data
+
+bool lower_data_dependent(Call& c) { c.unsupported("the size of its result depends on data"); }
+
+}  // namespace lowtide

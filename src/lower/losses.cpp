@@ -1,0 +1,178 @@
+// Losses. `reduction` is PyTorch's enum: 0 none, 1 mean, 2 sum.
+#include "lower/targets.h"
+
+namespace lowtide {
+
+static std::string reduction_name(Call& c) {
+  switch (c.integer("reduction", 1)) {
+    case 0: return "none";
+    case 1: return "mean";
+    default: return "sum";
+  }
+}
+
+static ValueId reduce_all(Builder& b, ValueId x, Op op) {
+  std::vector<int64_t> axes;
+  for (int64_t axis = 0; axis < b.rank(x); ++axis) axes.push_back(axis);
+  return axes.empty() ? x : b.reduce(op, x, axes, false);
+}
+
+// The loss of each element, reduced as asked.
+static bool reduced(Call& c, ValueId loss) {
+  const std::string how = reduction_name(c);
+  if (how == "none") return c.result(loss);
+  return c.result(reduce_all(c.b, loss, how == "mean" ? Op::kReduceMean : Op::kReduceSum));
+}
+
+// ---- classes
+
+// Per-class weights along the class dim of a value of `rank` dims.
+static ValueId along_classes(Builder& b, ValueId weight, int64_t rank) {
+  Shape shape(static_cast<size_t>(rank), Dim(1));
+  shape[rank > 1 ? 1 : 0] = b.shape(weight)[0];
+  return b.reshape(weight, shape);
+}
+
+// Targets that are probabilities: -sum_c target_c weight_c log_softmax(x)_c; the mean divides by the number of samples.
+static bool soft_cross_entropy(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype);
+  ValueId target = c.operand("target", dtype);
+  const int64_t axis = b.rank(x) > 1 ? 1 : 0;
+  const Dim classes = b.shape(x)[static_cast<size_t>(axis)];
+  if (const double smoothing = c.real("label_smoothing", 0); smoothing > 0) {
+    if (!classes.is_constant()) return false;
+    target = b.add(b.mul(target, 1 - smoothing), smoothing / static_cast<double>(classes.constant()));
+  }
+  ValueId terms = b.mul(b.op(Op::kLogSoftmax, {x}, {{"axis", Dim(axis)}}), target);
+  if (c.is_tensor("weight")) terms = b.mul(terms, along_classes(b, c.operand("weight", dtype), b.rank(x)));
+  const ValueId loss = b.neg(b.reduce(Op::kReduceSum, terms, {axis}, false));
+  return reduced(c, loss);
+}
+
+bool lower_cross_entropy(Call& c) {
+  const DType dtype = c.dtype();
+  if (is_float(c.b.dtype(c.tensor("target")))) return soft_cross_entropy(c);
+  std::vector<ValueId> operands{c.operand("self", dtype), c.operand("target", DType::kI64)};
+  if (c.is_tensor("weight")) operands.push_back(c.operand("weight", dtype));
+  return c.result(c.b.op(Op::kSoftmaxCrossEntropyLoss, operands,
+                         {{"reduction", reduction_name(c)},
+                          {"ignore_index", Dim(c.integer("ignore_index", -100))},
+                          {"label_smoothing", c.real("label_smoothing", 0)}}));
+}
+
+// -weight[t] * x[t]; the mean divides by the summed weights of targets that are not ignored.
+bool lower_nll_loss(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype), target = c.operand("target", DType::kI64);
+  const int64_t axis = b.rank(x) > 1 ? 1 : 0;
+  if (b.rank(target) + 1 != b.rank(x)) return false;
+  const ValueId ignored = b.op(Op::kEqual, {target, c.constant(c.number("ignore_index"), DType::kI64)});
+  const ValueId safe = b.op(Op::kWhere, {ignored, c.constant(Dim(0), DType::kI64), target});
+  const ValueId zero = b.scalar(0, dtype);
+  ValueId weight = c.is_tensor("weight") ? b.op(Op::kGather, {c.operand("weight", dtype), safe}, {{"axis", Dim(0)}})
+                                         : b.scalar(1, dtype);
+  weight = b.op(Op::kWhere, {ignored, zero, weight});
+  const ValueId picked =
+      b.squeeze(b.op(Op::kGatherElements, {x, b.unsqueeze(safe, {axis})}, {{"axis", Dim(axis)}}), {axis});
+  const ValueId loss = b.neg(b.op(Op::kWhere, {ignored, zero, b.mul(picked, weight)}));
+  if (reduction_name(c) != "mean") return reduced(c, loss);
+  return c.result(b.div(reduce_all(b, loss, Op::kReduceSum), reduce_all(b, weight, Op::kReduceSum)));
+}
+
+// ---- regression
+
+static ValueId difference(Call& c) { return c.b.sub(c.operand("self", c.dtype()), c.operand("target", c.dtype())); }
+
+bool lower_mse_loss(Call& c) {
+  const ValueId d = difference(c);
+  return reduced(c, c.b.mul(d, d));
+}
+
+bool lower_l1_loss(Call& c) { return reduced(c, c.b.op(Op::kAbs, {difference(c)})); }
+
+// d^2/2 below the knee, linear above: huber has slope delta there, smooth_l1 slope 1.
+static bool knee_loss(Call& c, double knee, double below, double above) {
+  Builder& b = c.b;
+  const ValueId d = difference(c), size = b.op(Op::kAbs, {d});
+  const ValueId square = b.mul(b.mul(d, d), below);
+  const ValueId line = b.mul(b.add(size, -knee / 2), above);
+  return reduced(c, b.op(Op::kWhere, {b.op(Op::kLess, {size, b.scalar_like(knee, size)}), square, line}));
+}
+bool lower_smooth_l1_loss(Call& c) {
+  const double beta = c.real("beta", 1);
+  if (beta == 0) return lower_l1_loss(c);
+  return knee_loss(c, beta, 0.5 / beta, 1);
+}
+bool lower_huber_loss(Call& c) {
+  const double delta = c.real("delta", 1);
+  return knee_loss(c, delta, 0.5, delta);
+}
+
+// ---- probabilities
+
+// (1 - t) x + (1 + (pos_weight - 1) t) softplus(-x), the stable form.
+bool lower_bce_with_logits(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
+  const ValueId one = b.scalar(1, dtype);
+  // softplus(-x) = max(-x, 0) + log1p(exp(-|x|))
+  const ValueId tail = b.op(Op::kLog1p, {b.op(Op::kExp, {b.neg(b.op(Op::kAbs, {x}))})});
+  ValueId soft = b.add(b.op(Op::kRelu, {b.neg(x)}), tail);
+  if (c.is_tensor("pos_weight")) {
+    const ValueId extra = b.sub(c.operand("pos_weight", dtype), one);
+    soft = b.mul(b.add(one, b.mul(extra, target)), soft);
+  }
+  ValueId loss = b.add(b.mul(b.sub(one, target), x), soft);
+  if (c.is_tensor("weight")) loss = b.mul(loss, c.operand("weight", dtype));
+  return reduced(c, loss);
+}
+
+// Logarithms are bounded by -100, as in PyTorch.
+bool lower_bce(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
+  const ValueId one = b.scalar(1, dtype);
+  auto bounded_log = [&](ValueId p) { return b.op(Op::kClip, {b.op(Op::kLog, {p})}, {{"min", -100.0}}); };
+  const ValueId hit = b.mul(target, bounded_log(x));
+  const ValueId miss = b.mul(b.sub(one, target), bounded_log(b.sub(one, x)));
+  ValueId loss = b.neg(b.add(hit, miss));
+  if (c.is_tensor("weight")) loss = b.mul(loss, c.operand("weight", dtype));
+  return reduced(c, loss);
+}
+
+// target (log target - x), or exp(target) (target - x); 0 where target is 0.
+bool lower_kl_div(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
+  if (c.flag("log_target")) return reduced(c, b.mul(b.op(Op::kExp, {target}), b.sub(target, x)));
+  const ValueId positive = b.op(Op::kGreater, {target, b.scalar(0, dtype)});
+  const ValueId safe = b.op(Op::kWhere, {positive, target, b.scalar(1, dtype)});
+  const ValueId loss = b.mul(target, b.sub(b.op(Op::kLog, {safe}), x));
+  return reduced(c, loss);
+}
+
+// ---- angles
+
+// x1 . x2 / (|x1| |x2|), each norm at least eps.
+bool lower_cosine_similarity(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  ValueId x = c.operand("x1", dtype), y = c.operand("x2", dtype);
+  const int64_t rank = std::max(b.rank(x), b.rank(y));
+  if (b.rank(x) != b.rank(y) || rank == 0) return false;
+  const int64_t axis = c.axis("dim", rank, 1);
+  auto unit = [&](ValueId z) {
+    const ValueId norm = b.reduce(Op::kReduceL2, z, {axis}, true);
+    return b.div(z, b.op(Op::kClip, {norm}, {{"min", c.real("eps", 1e-8)}}));
+  };
+  const ValueId left = unit(x), right = unit(y);
+  return c.result(b.reduce(Op::kReduceSum, b.mul(left, right), {axis}, false));
+}
+
+}  // namespace lowtide

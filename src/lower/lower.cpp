@@ -1,0 +1,149 @@
+#include "lower/lower.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "lower/call.h"
+#include "lower/targets.h"
+
+namespace lowtide {
+
+namespace {
+
+class Walk {
+ public:
+  Walk(const Graph& captured, LoweringReport& report)
+      : captured_(captured),
+        graph_(captured.name()),
+        builder_(graph_),
+        report_(report),
+        lowered_(captured.value_count()) {}
+
+  Graph run() {
+    graph_.ranges() = captured_.ranges();
+    for (const GraphInput& input : captured_.inputs()) {
+      const Value& value = captured_.value(input.value);
+      lowered_[input.value.at()] =
+          graph_.add_input(value.name, value.type, input.kind, input.requires_grad, input.strides);
+      for (const Dim& dim : value.type.shape) collect_symbols(dim, known_symbols_);
+    }
+    const std::vector<bool> live = find_live();
+    for (NodeId id : captured_.order())
+      if (live[id.at()]) lower_node(id);
+    for (const GraphOutput& output : captured_.outputs())
+      graph_.add_output(map(output.value), output.kind, output.target ? map(output.target) : ValueId{});
+    return std::move(graph_);
+  }
+
+ private:
+  // After functionalise no node has an effect but its outputs: one that nobody reads (an assertion, a dead draw) goes.
+  std::vector<bool> find_live() const {
+    std::vector<bool> live(captured_.node_capacity());
+    auto mark = [&](ValueId value) {
+      if (value && captured_.value(value).producer) live[captured_.value(value).producer.at()] = true;
+    };
+    for (const GraphOutput& output : captured_.outputs()) mark(output.value);
+    for (auto at = captured_.order().rbegin(); at != captured_.order().rend(); ++at)
+      if (live[at->at()])
+        for (ValueId input : captured_.node(*at).inputs) mark(input);
+    return live;
+  }
+
+  ValueId map(ValueId captured) const { return captured ? lowered_[captured.at()] : ValueId{}; }
+
+  void check_symbols(const Node& node, const Dim& dim) const {
+    std::set<std::string> symbols;
+    collect_symbols(dim, symbols);
+    for (const std::string& symbol : symbols)
+      LT_USER_CHECK(ErrorKind::kUnsupported, known_symbols_.contains(symbol), describe_call(node), ": the size ",
+                    symbol, " depends on data");
+  }
+
+  // Sizes must be functions of the inputs' sizes.
+  void check_sizes(const Node& node) const {
+    for (ValueId output : node.outputs)
+      if (output)
+        for (const Dim& dim : captured_.type(output).shape) check_symbols(node, dim);
+    for (const auto& [name, value] : node.attrs) {
+      if (const Dim* dim = std::get_if<Dim>(&value)) check_symbols(node, *dim);
+      if (const auto* list = std::get_if<std::vector<Dim>>(&value))
+        for (const Dim& dim : *list) check_symbols(node, dim);
+    }
+  }
+
+  void lower_node(NodeId id) {
+    const Node& node = captured_.node(id);
+    builder_.set_origin(node.origin);
+    std::vector<ValueId> operands;
+    for (ValueId input : node.inputs) operands.push_back(map(input));
+    if (node.op != Op::kAten) return copy_node(id, operands);
+    check_sizes(node);
+
+    const size_t first_new = graph_.value_count();
+    if (const Target* target = find_target(node.target)) {
+      Call call(builder_, captured_, id, operands, target->op, next_stream_);
+      if (target->lower(call)) {
+        ++report_.lowered;
+        return take_results(id, call, first_new);
+      }
+    }
+    report_.fallbacks.push_back(describe_call(node));
+    copy_node(id, operands);
+  }
+
+  void take_results(NodeId id, const Call& call, size_t first_new) {
+    const Node& node = captured_.node(id);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (!node.outputs[i]) continue;
+      const ValueId result = call.results()[i];
+      const TensorType& expected = captured_.type(node.outputs[i]);
+      LT_CHECK(result.valid(), describe_call(node), ": its lowering gives no output ", i);
+      LT_CHECK(graph_.type(result) == expected, describe_call(node), ": its lowering gives ",
+               to_string(graph_.type(result)), " where the exporter says ", to_string(expected));
+      lowered_[node.outputs[i].at()] = result;
+      // The captured name goes to the value that stands for it, unless that is an older one.
+      if (result.at() >= first_new) graph_.rename(result, captured_.value(node.outputs[i]).name);
+    }
+  }
+
+  void copy_node(NodeId id, const std::vector<ValueId>& operands) {
+    const Node& node = captured_.node(id);
+    std::vector<TensorType> types;
+    std::vector<std::string> names;
+    std::vector<bool> wanted;
+    for (ValueId output : node.outputs) {
+      types.push_back(output ? captured_.type(output) : TensorType{});
+      names.push_back(output ? captured_.value(output).name : "");
+      wanted.push_back(output.valid());
+    }
+    const NodeId copy = graph_.add_node(node.op, operands, types, node.attrs, node.origin, {}, names, wanted);
+    graph_.edit(copy).target = node.target;
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      if (node.outputs[i]) lowered_[node.outputs[i].at()] = graph_.node(copy).outputs[i];
+  }
+
+  const Graph& captured_;
+  Graph graph_;
+  Builder builder_;
+  LoweringReport& report_;
+  std::vector<ValueId> lowered_;  // by captured value
+  std::set<std::string> known_symbols_;
+  int64_t next_stream_ = 0;
+};
+
+}  // namespace
+
+Graph lower(const Graph& captured, LoweringReport* report) {
+  LoweringReport unread;
+  return Walk(captured, report != nullptr ? *report : unread).run();
+}
+
+std::vector<std::string> lowered_targets() {
+  std::vector<std::string> names;
+  for (const Target& target : all_targets()) names.emplace_back(target.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,24 @@
+#include "lower/targets.h"
+
+#include <map>
+
+namespace lowtide {
+
+static constexpr Target kTargets[] = {
+#define LT_LOWER(target, function, op) {"aten::" target, function, Op::k##op},
+#include "lower/targets.def"
+};
+
+std::span<const Target> all_targets() { return kTargets; }
+
+const Target* find_target(std::string_view name) {
+  static const std::map<std::string_view, const Target*> by_name = [] {
+    std::map<std::string_view, const Target*> result;
+    for (const Target& target : kTargets) result.emplace(target.name, &target);
+    return result;
+  }();
+  auto at = by_name.find(name);
+  return at == by_name.end() ? nullptr : at->second;
+}
+
+}  // namespace lowtide

@@ -1,0 +1,202 @@
+// Views: they stay nodes and move no bytes.
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "lower/targets.h"
+
+namespace lowtide {
+
+bool lower_same(Call& c) { return c.result(c.tensor("self")); }
+
+bool lower_detach(Call& c) { return c.result(c.b.op(Op::kDetach, {c.tensor("self")})); }
+
+// view, reshape, flatten …: the exporter has worked out the shape.
+bool lower_reshape(Call& c) { return c.result(c.b.reshape(c.tensor("self"), c.shape())); }
+
+bool lower_expand(Call& c) { return c.result(c.b.expand(c.tensor("self"), c.shape())); }
+
+// copy(self, src): src in self's shape.
+bool lower_copy(Call& c) { return c.result(c.b.expand(c.b.cast(c.tensor("src"), c.dtype()), c.shape())); }
+
+bool lower_transpose(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t rank = c.b.rank(x);
+  if (rank < 2) return c.result(x);
+  const bool axes = c.has("axis0");
+  return c.result(c.b.swap_axes(x, c.axis(axes ? "axis0" : "dim0", rank), c.axis(axes ? "axis1" : "dim1", rank)));
+}
+
+bool lower_matrix_transpose(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t rank = c.b.rank(x);
+  return c.result(rank < 2 ? x : c.b.swap_axes(x, rank - 2, rank - 1));
+}
+
+bool lower_reverse_dims(Call& c) {
+  const ValueId x = c.tensor("self");
+  std::vector<int64_t> perm(static_cast<size_t>(c.b.rank(x)));
+  std::iota(perm.rbegin(), perm.rend(), 0);
+  return c.result(c.b.transpose(x, perm));
+}
+
+bool lower_permute(Call& c) {
+  const ValueId x = c.tensor("self");
+  std::vector<int64_t> perm;
+  for (const Dim& dim : c.dims("dims"))
+    perm.push_back(dim.constant() < 0 ? dim.constant() + c.b.rank(x) : dim.constant());
+  return c.result(c.b.transpose(x, perm));
+}
+
+bool lower_movedim(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t rank = c.b.rank(x);
+  std::vector<int64_t> perm(static_cast<size_t>(rank), -1);
+  std::vector<bool> moved(static_cast<size_t>(rank));
+  const std::vector<Dim> source = c.dims("source"), destination = c.dims("destination");
+  for (size_t i = 0; i < source.size(); ++i) {
+    const int64_t from = (source[i].constant() + rank) % rank, to = (destination[i].constant() + rank) % rank;
+    perm[static_cast<size_t>(to)] = from;
+    moved[static_cast<size_t>(from)] = true;
+  }
+  int64_t next = 0;
+  for (int64_t& slot : perm) {
+    if (slot >= 0) continue;
+    while (moved[static_cast<size_t>(next)]) ++next;
+    slot = next++;
+  }
+  return c.result(c.b.transpose(x, perm));
+}
+
+bool lower_unsqueeze(Call& c) {
+  const ValueId x = c.tensor("self");
+  return c.result(c.b.unsqueeze(x, {c.axis("dim", c.b.rank(x) + 1)}));
+}
+
+// squeeze of any dims: those that are 1 and asked for.
+bool lower_squeeze(Call& c) {
+  const ValueId x = c.tensor("self");
+  std::vector<int64_t> axes;
+  if (c.b.rank(x) > 0)
+    for (int64_t axis : c.axes("dim", c.b.rank(x)))
+      if (c.b.shape(x)[static_cast<size_t>(axis)].is(1)) axes.push_back(axis);
+  return c.result(axes.empty() ? x : c.b.squeeze(x, axes));
+}
+
+// A position as Python counts it: negative ones from the end.
+static Dim from_start(Call& c, const Dim& position, const Dim& size) {
+  return range_of(position, c.ranges()).high < 0 ? size + position : position;
+}
+
+static Dim constant_or(const Dim& clamped, const Dim& plain) { return clamped.is_constant() ? clamped : plain; }
+
+// The start and end of a slice of known length, from its arguments.
+std::pair<Dim, Dim> slice_bounds(Call& c, const Dim& size, const Dim& length) {
+  if (length.is(0)) return {0, 0};
+  const Dim step = c.has("step") ? c.dim("step") : Dim(1);
+  Dim start = c.has("start") ? from_start(c, c.dim("start"), size) : Dim(0);
+  const bool to_the_end = !c.has("end") || (c.dim("end").is_constant() && c.dim("end").constant() > (int64_t{1} << 60));
+  if (step.is(1)) {
+    // The length holds what clamping did to the start: size - max(0, size - s).
+    if (to_the_end) return {size - length, size};
+    start = constant_or(min(max(start, 0), size), range_of(start, c.ranges()).low < 0 ? max(start, 0) : start);
+    return {start, start + length};
+  }
+  start = constant_or(min(max(start, 0), size), start);
+  if (to_the_end) return {start, size};
+  const Dim end = from_start(c, c.dim("end"), size);
+  return {start, constant_or(min(max(end, start), size), end)};
+}
+
+bool lower_slice(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t axis = c.axis("dim", c.b.rank(x));
+  const Dim size = c.b.shape(x)[static_cast<size_t>(axis)];
+  const auto [start, end] = slice_bounds(c, size, c.shape()[static_cast<size_t>(axis)]);
+  return c.result(c.b.slice(x, axis, start, end, c.has("step") ? c.dim("step") : Dim(1)));
+}
+
+bool lower_narrow(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t axis = c.axis("dim", c.b.rank(x));
+  const Dim start = from_start(c, c.dim("start"), c.b.shape(x)[static_cast<size_t>(axis)]);
+  return c.result(c.b.slice(x, axis, start, start + c.shape()[static_cast<size_t>(axis)]));
+}
+
+bool lower_select(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t axis = c.axis("dim", c.b.rank(x));
+  const Dim index = from_start(c, c.dim("index"), c.b.shape(x)[static_cast<size_t>(axis)]);
+  return c.result(c.b.squeeze(c.b.slice(x, axis, index, index + 1), {axis}));
+}
+
+// split, chunk, split_with_sizes …: consecutive slices of the output's sizes.
+bool lower_split(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t axis = c.axis("dim", c.b.rank(x));
+  const Dim size = c.b.shape(x)[static_cast<size_t>(axis)];
+  // An unwanted output has no type: its size is that of the argument that made it.
+  const std::vector<Dim> sizes = c.has("split_sizes") ? c.dims("split_sizes") : std::vector<Dim>{};
+  Dim start = 0;
+  for (size_t i = 0; i < c.output_count(); ++i) {
+    Dim length = c.has("split_size") ? c.dim("split_size") : Dim(0);
+    if (i < sizes.size()) length = sizes[i];
+    if (c.has("chunks")) length = floordiv(size + c.dim("chunks") - 1, c.dim("chunks"));
+    if (c.wants(i)) length = c.shape(i)[static_cast<size_t>(axis)];
+    if (c.wants(i)) c.result(c.b.slice(x, axis, start, start + length), i);
+    start = start + length;
+  }
+  return true;
+}
+
+bool lower_unbind(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t axis = c.axis("dim", c.b.rank(x));
+  for (size_t i = 0; i < c.output_count(); ++i)
+    if (c.wants(i))
+      c.result(c.b.squeeze(c.b.slice(x, axis, Dim(static_cast<int64_t>(i)), Dim(static_cast<int64_t>(i) + 1)), {axis}),
+               i);
+  return true;
+}
+
+bool lower_broadcast_tensors(Call& c) {
+  const std::vector<ValueId> tensors = c.tensors("tensors");
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (c.wants(i)) c.result(c.b.expand(tensors[i], c.shape(i)), i);
+  return true;
+}
+
+bool lower_meshgrid(Call& c) {
+  const std::vector<ValueId> tensors = c.tensors("tensors");
+  const bool swapped = c.text("indexing", "ij") == "xy" && tensors.size() >= 2;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!c.wants(i)) continue;
+    const size_t axis = swapped && i < 2 ? 1 - i : i;
+    Shape shape(tensors.size(), Dim(1));
+    shape[axis] = c.shape(i)[axis];
+    c.result(c.b.expand(c.b.reshape(tensors[i], shape), c.shape(i)), i);
+  }
+  return true;
+}
+
+// unfold(dimension, size, step): windows as a gather of constant indices, the window's elements last.
+bool lower_unfold(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t rank = c.b.rank(x);
+  if (rank == 0) return false;
+  const int64_t axis = c.axis("dimension", rank);
+  const Dim windows = c.shape()[static_cast<size_t>(axis)], size = c.dim("size");
+  auto range = [&](const Dim& numel, const Dim& step) {
+    return c.b.op(Op::kRange, {},
+                  {{"dtype", DType::kI64}, {"numel", numel}, {"int_start", Dim(0)}, {"int_step", step}});
+  };
+  const ValueId index = c.b.add(c.b.unsqueeze(range(windows, c.dim("step")), {1}), range(size, 1));
+  const ValueId gathered = c.b.op(Op::kGather, {x, index}, {{"axis", Dim(axis)}});
+  std::vector<int64_t> perm;
+  for (int64_t i = 0; i <= rank; ++i)
+    if (i != axis + 1) perm.push_back(i);
+  perm.push_back(axis + 1);
+  return c.result(c.b.transpose(gathered, perm));
+}
+
+}  // namespace lowtide

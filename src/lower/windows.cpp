@@ -1,0 +1,167 @@
+// Convolutions, pools and resizing over [N, C, d1 .. dk].
+#include <algorithm>
+
+#include "lower/targets.h"
+
+namespace lowtide {
+
+// x with a batch dim; the window ops need one.
+static ValueId batched(Call& c, ValueId x, size_t spatial) {
+  return c.b.rank(x) == static_cast<int64_t>(spatial) + 1 ? c.b.unsqueeze(x, {0}) : x;
+}
+
+static std::vector<Dim> twice(const std::vector<Dim>& pads) {
+  std::vector<Dim> result = pads;
+  result.insert(result.end(), pads.begin(), pads.end());
+  return result;
+}
+
+static bool are_constant(const std::vector<Dim>& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_constant(); });
+}
+
+bool lower_conv(Call& c) {
+  const DType dtype = c.dtype();
+  const ValueId w = c.operand("weight", dtype);
+  const size_t spatial = static_cast<size_t>(c.b.rank(w)) - 2;
+  if (c.flag("transposed")) return false;
+  const std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
+  std::vector<Dim> pads(2 * spatial, Dim(0));
+  if (const std::string padding = c.text_or_empty("padding"); padding == "same") {
+    for (size_t i = 0; i < spatial; ++i) {
+      const Dim total = dilations[i] * (c.b.shape(w)[i + 2] - 1);
+      pads[i] = floordiv(total, 2);
+      pads[spatial + i] = total - pads[i];
+    }
+  } else if (padding.empty()) {
+    pads = twice(c.window("padding", spatial, 0));
+  }
+  std::vector<ValueId> operands{batched(c, c.operand("input", dtype), spatial), w};
+  if (c.is_tensor("bias")) operands.push_back(c.operand("bias", dtype));
+  const ValueId y = c.b.op(Op::kConv, operands,
+                           {{"strides", strides},
+                            {"pads", pads},
+                            {"dilations", dilations},
+                            {"group", c.has("groups") ? c.dim("groups") : Dim(1)}});
+  return c.result(c.b.reshape(y, c.shape()));
+}
+
+// The number of window dims: max_pool2d → 2.
+static size_t spatial_of(Call& c) {
+  const size_t digit = c.node().target.find_first_of("123", sizeof("aten::") - 1);
+  return static_cast<size_t>(c.node().target.at(digit) - '0');
+}
+
+static std::vector<Dim> strides_of(Call& c, const std::vector<Dim>& kernel) {
+  const std::vector<Dim> given = c.dims("stride");
+  return given.empty() ? kernel : c.window("stride", kernel.size(), 1);
+}
+
+bool lower_max_pool(Call& c) {
+  const size_t spatial = spatial_of(c);
+  const ValueId x = batched(c, c.tensor("self"), spatial);
+  const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
+  const NodeId node = c.b.node(Op::kMaxPool, {x},
+                               {{"kernel_shape", kernel},
+                                {"strides", strides_of(c, kernel)},
+                                {"pads", twice(c.window("padding", spatial, 0))},
+                                {"dilations", c.window("dilation", spatial, 1)},
+                                {"ceil_mode", c.flag("ceil_mode")}});
+  const std::vector<ValueId> outputs = c.b.graph().node(node).outputs;
+  for (size_t i = 0; i < 2; ++i)
+    if (c.wants(i)) c.result(c.b.reshape(outputs[i], c.shape(i)), i);
+  return true;
+}
+
+static ValueId average(Call& c, ValueId x, const std::vector<Dim>& kernel, const std::vector<Dim>& strides,
+                       const std::vector<Dim>& pads, bool ceil_mode, bool count_pads) {
+  return c.b.op(Op::kAveragePool, {x},
+                {{"kernel_shape", kernel},
+                 {"strides", strides},
+                 {"pads", pads},
+                 {"ceil_mode", ceil_mode},
+                 {"count_include_pad", count_pads}});
+}
+
+bool lower_avg_pool(Call& c) {
+  if (c.has("divisor_override")) return false;
+  const size_t spatial = spatial_of(c);
+  const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
+  const ValueId y =
+      average(c, batched(c, c.tensor("self"), spatial), kernel, strides_of(c, kernel),
+              twice(c.window("padding", spatial, 0)), c.flag("ceil_mode"), c.flag("count_include_pad", true));
+  return c.result(c.b.reshape(y, c.shape()));
+}
+
+// Windows of equal size exist where the output divides the input; an output of 1 is a mean, whatever the size.
+bool lower_adaptive_avg_pool(Call& c) {
+  const size_t spatial = spatial_of(c);
+  const ValueId x = c.tensor("self");
+  const Shape &in = c.b.shape(x), &out = c.shape();
+  std::vector<int64_t> axes;
+  std::vector<Dim> kernel;
+  for (size_t i = in.size() - spatial; i < in.size(); ++i) {
+    axes.push_back(static_cast<int64_t>(i));
+    kernel.push_back(out[i].is(0) ? Dim(1) : floordiv(in[i], out[i]));
+    if (kernel.back() * out[i] != in[i]) return false;
+  }
+  if (in == out) return c.result(x);
+  if (std::all_of(axes.begin(), axes.end(), [&](int64_t i) { return out[static_cast<size_t>(i)].is(1); }))
+    return c.result(c.b.reduce(Op::kReduceMean, x, axes, true));
+  if (!are_constant(kernel)) return false;
+  const ValueId y =
+      average(c, batched(c, x, spatial), kernel, kernel, std::vector<Dim>(2 * spatial, Dim(0)), false, true);
+  return c.result(c.b.reshape(y, out));
+}
+
+// PyTorch maps positions by the scale factor that it was given, the node by the ratio of sizes: they must agree.
+static bool scales_agree(Call& c, const Shape& in) {
+  const std::vector<double> factors = c.reals("scale_factors");
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const Dim &from = in[in.size() - factors.size() + i], &to = c.shape()[in.size() - factors.size() + i];
+    const bool exact = from.is_constant() && to.is_constant()
+                           ? static_cast<double>(from.constant()) * factors[i] == static_cast<double>(to.constant())
+                           : factors[i] == static_cast<double>(static_cast<int64_t>(factors[i])) &&
+                                 from * Dim(static_cast<int64_t>(factors[i])) == to;
+    if (!exact) return false;
+  }
+  return true;
+}
+
+static bool resize(Call& c, const std::string& mode, bool align_corners) {
+  const ValueId x = c.has("input") ? c.tensor("input") : c.tensor("self");
+  const Shape in = c.b.shape(x);
+  if (in.size() != 4 || !scales_agree(c, in)) return false;
+  return c.result(c.b.op(
+      Op::kResize, {x},
+      {{"sizes", std::vector<Dim>{c.shape()[2], c.shape()[3]}}, {"mode", mode}, {"align_corners", align_corners}}));
+}
+bool lower_upsample_bilinear(Call& c) { return resize(c, "bilinear", c.flag("align_corners")); }
+bool lower_upsample_nearest(Call& c) { return resize(c, "nearest", false); }
+
+// im2col: the padded input's windows by two gathers of constant indices, then [N, C kh kw, L].
+bool lower_im2col(Call& c) {
+  Builder& b = c.b;
+  ValueId x = batched(c, c.tensor("self"), 2);
+  const std::vector<Dim> kernel = c.window("kernel_size", 2, 1), dilation = c.window("dilation", 2, 1),
+                         padding = c.window("padding", 2, 0), stride = c.window("stride", 2, 1);
+  if (!padding[0].is(0) || !padding[1].is(0))
+    x = b.op(Op::kPad, {x},
+             {{"pads", std::vector<Dim>{0, 0, padding[0], padding[1], 0, 0, padding[0], padding[1]}},
+              {"mode", std::string("constant")},
+              {"value", 0.0}});
+  auto range = [&](const Dim& numel, const Dim& step) {
+    return b.op(Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", numel}, {"int_start", Dim(0)}, {"int_step", step}});
+  };
+  // Axis 2 → (kh, rows), then the former axis 3 → (kw, columns).
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t axis = i == 0 ? 2 : 4;
+    const Dim size = b.shape(x)[static_cast<size_t>(axis)];
+    const Dim count = floordiv(size - dilation[i] * (kernel[i] - 1) - 1, stride[i]) + 1;
+    const ValueId offsets = b.unsqueeze(range(kernel[i], dilation[i]), {1});
+    x = b.op(Op::kGather, {x, b.add(offsets, range(count, stride[i]))}, {{"axis", Dim(axis)}});
+  }
+  return c.result(b.reshape(b.transpose(x, {0, 1, 2, 4, 3, 5}), c.shape()));
+}
+
+}  // namespace lowtide
