@@ -5,7 +5,7 @@ namespace lowtide::cpu::LT_ISA {
 namespace {
 
 constexpr int64_t kRows = LT_LANES == 16 ? 196 : 192;
-constexpr int64_t kCols = 1024;
+constexpr int64_t kCols = 512;
 constexpr int64_t kDepth = kGemmDepth;
 
 // tiles[t][k * kTileRows + i] = alpha A(row + t * kTileRows + i, k) for k in [first, first + depth).
@@ -70,21 +70,24 @@ void start(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
 }
 
 void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* scratch) {
+  const int64_t depth_room = min_of(kDepth, call.k);
   float* tiles = scratch;
-  float* panels = scratch + round_up(rows, kTileRows) * min_of(kDepth, call.k);
-  panels = (float*)(((uintptr_t)panels + 63) / 64 * 64);
+  float* panels = scratch + round_up(round_up(min_of(kRows, rows), kTileRows) * depth_room, 16);
   const bool starts = call.bias != nullptr || call.beta != 0;
   if (starts || call.k == 0) start(call, row, rows, col, cols);
   for (int64_t first = 0; first < call.k; first += kDepth) {
     const int64_t depth = min_of(kDepth, call.k - first);
-    pack_a(call, row, rows, first, depth, tiles);
     pack_b(call, col, cols, first, depth, panels);
-    for (int64_t j = 0; j < cols; j += kTileCols) {
-      const int width = static_cast<int>(min_of(kTileCols, cols - j));
-      for (int64_t i = 0; i < rows; i += kTileRows) {
-        tile<false>(depth, tiles + i * depth, 1, kTileRows, static_cast<int>(min_of(kTileRows, rows - i)),
-                    panels + j * depth, call.c + (row + i) * call.c_stride + col + j, call.c_stride, width,
-                    starts || first > 0);
+    for (int64_t top = 0; top < rows; top += kRows) {
+      const int64_t height = min_of(kRows, rows - top);
+      pack_a(call, row + top, height, first, depth, tiles);
+      for (int64_t j = 0; j < cols; j += kTileCols) {
+        const int width = static_cast<int>(min_of(kTileCols, cols - j));
+        float* c = call.c + (row + top) * call.c_stride + col + j;
+        for (int64_t i = 0; i < height; i += kTileRows) {
+          tile<false>(depth, tiles + i * depth, 1, kTileRows, static_cast<int>(min_of(kTileRows, height - i)),
+                      panels + j * depth, c + i * call.c_stride, call.c_stride, width, starts || first > 0);
+        }
       }
     }
   }
@@ -92,7 +95,8 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
 
 int64_t scratch(const Gemm& call) {
   const int64_t depth = min_of(kDepth, call.k);
-  return depth * (round_up(min_of(kRows, call.m), kTileRows) + round_up(min_of(kCols, call.n), kTileCols)) + 32;
+  return round_up(depth * round_up(min_of(kRows, call.m), kTileRows), 16) +
+         round_up(depth * round_up(min_of(kCols, call.n), kTileCols), 16);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace lowtide::cpu {
 
 struct GemmTable {
-  int64_t block_rows;  // of C, whole register tiles; with block_depth of A packed it half fills L2
-  int64_t block_cols;
+  int64_t packed_rows;  // of A at a time: whole register tiles that half fill L2. A block may have more rows.
+  int64_t block_cols;   // at most
   int64_t (*scratch)(const Gemm& call);  // floats for one block
   // C[row, row + rows) x [col, col + cols) of one product (batch offsets already applied).
   void (*block)(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* scratch);

@@ -72,6 +72,8 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
   for (int i = 0; i < kTileRows; ++i) {
     row[i] = a + (i < rows ? i : 0) * a_row;
     sum0[i] = sum1[i] = vf{};
+    // C is touched only after the whole depth: fetch it meanwhile.
+    __builtin_prefetch(c + (i < rows ? i : 0) * c_row, 1);
   }
   const int64_t step = unit_step ? 1 : a_step;
   for (int64_t k = 0, at = 0; k < depth; ++k, at += step) {
