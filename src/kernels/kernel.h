@@ -78,7 +78,13 @@ struct KernelQuery {
 };
 
 // What a kernel accepts of an operand's layout; the plan inserts a Copy step where an operand does not comply.
-enum class Accept : uint8_t { kRowMajor, kDense /* row-major or channels-last, the same for all operands and outputs of that rank */, kInnerDense, kAny };
+enum class Accept : uint8_t {
+  kRowMajor,
+  kDense,  // row-major or channels-last, the same for all operands and outputs of that rank
+  kInnerDense,
+  kAny,
+  kChannelsLast,  // where of rank 4; else row-major
+};
 
 struct Kernel {
   Op op;

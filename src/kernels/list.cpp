@@ -1,3 +1,5 @@
+#include "kernels/adapters/list.h"
+
 #include <algorithm>
 #include <iterator>
 #include <vector>
@@ -19,7 +21,15 @@ constexpr Kernel reference_kernel(Op op, const char* name, KernelFunction run, i
 }
 
 // Best first within an op.
-constexpr Kernel kKernels[] = {
+const Kernel kKernels[] = {
+#define LT_KERNEL(op_name, kernel_name, provider_name, function, supports_function, ...) \
+  {.op = Op::k##op_name,                                                                 \
+   .name = kernel_name,                                                                  \
+   .provider = provider_name,                                                            \
+   .run = adapters::function,                                                            \
+   .supports = adapters::supports_function __VA_OPT__(, ) __VA_ARGS__},
+#include "kernels/cpu/list.inc"
+
 #define LT_REFERENCE(op, function) reference_kernel(Op::k##op, "reference." #op, reference::function, -1, nullptr),
 #define LT_REFERENCE_IN_PLACE(op, function) \
   reference_kernel(Op::k##op, "reference." #op, reference::function, 0, nullptr),

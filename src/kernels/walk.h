@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "base/parallel.h"
 #include "kernels/kernel.h"
@@ -65,6 +66,15 @@ struct Grid {
     }
     rank = kept;
   }
+  // Orders dims by falling stride of one tensor, so that it is walked along its memory. Changes the order of positions.
+  void sort_by(size_t tensor) {
+    for (int i = 1; i < rank; ++i) {
+      for (int j = i; j > 0 && strides[j - 1][tensor] < strides[j][tensor]; --j) {
+        std::swap(sizes[j - 1], sizes[j]);
+        std::swap(strides[j - 1], strides[j]);
+      }
+    }
+  }
   // Calls body(position, offsets) for positions [begin, end).
   template <class Body>
   void for_each(int64_t begin, int64_t end, Body&& body) const {
@@ -120,12 +130,10 @@ Grid<N> rows_over(const TensorRef& shape, int64_t axis, const std::array<Strides
 }
 
 // Calls body(first, offsets, steps, n) for runs of at most `longest` positions, all on threads: the run's i-th position
-// is first + i in row-major order, and tensor t's element there is offsets[t] + i * steps[t].
+// is first + i in the grid's order, and tensor t's element there is offsets[t] + i * steps[t].
 template <size_t N, class Body>
-void for_each_run(const TensorRef& shape, const std::array<Strides, N>& strides, int64_t longest, Body&& body) {
-  Grid<N> grid = grid_over<N>(shape, strides);
+void for_each_run(Grid<N> grid, int64_t longest, Body&& body) {
   if (grid.numel() == 0) return;
-  grid.collapse();
   int64_t length = 1;
   typename Grid<N>::Offsets steps{};
   if (grid.rank > 0) {
@@ -148,6 +156,14 @@ void for_each_run(const TensorRef& shape, const std::array<Strides, N>& strides,
       }
     });
   });
+}
+
+// The same over all positions of `shape` in row-major order.
+template <size_t N, class Body>
+void for_each_run(const TensorRef& shape, const std::array<Strides, N>& strides, int64_t longest, Body&& body) {
+  Grid<N> grid = grid_over<N>(shape, strides);
+  grid.collapse();
+  for_each_run(grid, longest, body);
 }
 
 }  // namespace lowtide

@@ -1,0 +1,74 @@
+// Convolutions of the library that the process has loaded (base/libraries.h: PyTorch's oneDNN).
+#include "base/libraries.h"
+#include "kernels/adapters/list.h"
+#include "kernels/adapters/strided.h"
+
+namespace lowtide::adapters {
+
+namespace {
+
+LibraryTensor lend(const TensorRef& tensor) { return {tensor.data, tensor.rank, tensor.sizes, tensor.strides}; }
+
+ConvolutionWindow window_of(const KernelCall& call, int rank) {
+  const BoundAttrs& attrs = *call.attrs;
+  return {rank - 2, attrs.ints("strides").data(), attrs.ints("pads").data(), attrs.ints("dilations").data(),
+          attrs.i("group")};
+}
+
+const char* refuses(const KernelQuery& query) {
+  if (const char* reason = want_dtype(query, DType::kF32)) return reason;
+  const int rank = query.inputs[0].rank;
+  if (rank < 3 || rank > 5) return "not 1 to 3 spatial dims";
+  if (!query.attrs->has("pads")) return "symbolic pads";
+  const auto& pads = query.attrs->ints("pads");
+  for (int i = 0; i < rank - 2; ++i) {
+    if (pads[i] != pads[i + rank - 2]) return "pads differ at the two ends";
+    if (pads[i] < 0) return "negative pads";
+  }
+  return nullptr;
+}
+
+int64_t bytes_of(const TensorRef* tensor) { return tensor ? tensor->numel() * size_bytes(tensor->dtype) : 0; }
+
+}  // namespace
+
+KernelStatus library_conv(const KernelCall& call) {
+  const TensorRef* bias = input(call, 2);
+  if (call.outputs[0].numel() == 0) return nullptr;
+  LibraryTensor lent_bias;
+  if (bias) lent_bias = lend(*bias);
+  return libraries().convolution(lend(call.inputs[0]), lend(call.inputs[1]), bias ? &lent_bias : nullptr,
+                                 window_of(call, call.inputs[0].rank), lend(call.outputs[0]));
+}
+
+const char* supports_library_conv(const KernelQuery& query) {
+  if (libraries().convolution == nullptr) return "no convolution library is loaded";
+  return refuses(query);
+}
+
+// In two dims the result is computed in place; else the library's own is copied.
+int64_t library_conv_bytes(const KernelCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
+
+KernelStatus library_conv_grad(const KernelCall& call) {
+  LibraryTensor lent[3];
+  const LibraryTensor* wanted[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    const TensorRef* tensor = output(call, i);
+    if (tensor == nullptr) continue;
+    lent[i] = lend(*tensor);
+    wanted[i] = &lent[i];
+  }
+  return libraries().convolution_backward(lend(call.inputs[0]), lend(call.inputs[1]), lend(call.inputs[2]),
+                                          window_of(call, call.inputs[1].rank), wanted[0], wanted[1], wanted[2]);
+}
+
+const char* supports_library_conv_grad(const KernelQuery& query) {
+  if (libraries().convolution_backward == nullptr) return "no convolution library is loaded";
+  return refuses(query);
+}
+
+int64_t library_conv_grad_bytes(const KernelCall& call) {
+  return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2));
+}
+
+}  // namespace lowtide::adapters

@@ -1,0 +1,70 @@
+#include "torch_symbols/torch_symbols.h"
+
+#include <dlfcn.h>
+
+namespace lowtide {
+
+namespace {
+
+template <class Function>
+void resolve(void* library, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+}
+
+// parallel_for of base has no return value, PyTorch's has: this one stands between.
+TorchError (*torch_parallel_for)(int64_t, int64_t, int64_t, ParallelBody, void*) = nullptr;
+
+void run_parallel(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context) {
+  torch_parallel_for(begin, end, grain, body, context);
+}
+
+}  // namespace
+
+TorchSymbols load_torch_symbols() {
+  TorchSymbols symbols;
+#ifdef __APPLE__
+  void* library = dlopen("libtorch_cpu.dylib", RTLD_NOW | RTLD_NOLOAD);
+#else
+  void* library = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+#endif
+  if (library == nullptr) return symbols;
+  resolve(library, symbols.parallel_for, "torch_parallel_for");
+  resolve(library, symbols.get_num_threads, "torch_get_num_threads");
+  resolve(library, symbols.sgemm, "sgemm_");
+  resolve(library, symbols.dgemm, "dgemm_");
+  resolve(library, symbols.tensor_from_blob, "aoti_torch_create_tensor_from_blob");
+  resolve(library, symbols.delete_tensor, "aoti_torch_delete_tensor_object");
+  resolve(library, symbols.get_data_ptr, "aoti_torch_get_data_ptr");
+  resolve(library, symbols.get_strides, "aoti_torch_get_strides");
+  resolve(library, symbols.copy, "aoti_torch_copy_");
+  resolve(library, symbols.grad_mode_is_enabled, "aoti_torch_grad_mode_is_enabled");
+  resolve(library, symbols.grad_mode_set_enabled, "aoti_torch_grad_mode_set_enabled");
+  resolve(library, symbols.last_error, "torch_exception_get_what_without_backtrace");
+  resolve(library, symbols.convolution, "aoti_torch_cpu_convolution");
+  resolve(library, symbols.convolution_backward, "aoti_torch_cpu_convolution_backward");
+  resolve(library, symbols.convolution_add, "aoti_torch_cpu_mkldnn__convolution_pointwise_binary_");
+  return symbols;  // the library stays loaded: the handle is never closed
+}
+
+void install_convolution(const TorchSymbols& symbols, Libraries& libraries);
+
+TorchInstalled install_torch(const TorchSymbols& symbols, int threads) {
+  TorchInstalled installed;
+  if (symbols.parallel_for != nullptr) {
+    torch_parallel_for = symbols.parallel_for;
+    uint32_t own = 1;
+    if (threads < 1 && symbols.get_num_threads != nullptr) symbols.get_num_threads(&own);
+    set_parallel_for(run_parallel, threads < 1 ? static_cast<int>(own) : threads);
+    installed.threads = true;
+  }
+  Libraries lent = libraries();
+  if (symbols.sgemm != nullptr) lent.sgemm = symbols.sgemm;
+  if (symbols.dgemm != nullptr) lent.dgemm = symbols.dgemm;
+  installed.blas = symbols.sgemm != nullptr && symbols.dgemm != nullptr;
+  install_convolution(symbols, lent);
+  installed.convolution = lent.convolution != nullptr && lent.convolution_backward != nullptr;
+  set_libraries(lent);
+  return installed;
+}
+
+}  // namespace lowtide
