@@ -1,0 +1,13 @@
+// The Python module _lowtide: one file per subject, each adding its names to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace lowtide::bindings {
+
+void bind_errors(nanobind::module_& module);
+void bind_tensors(nanobind::module_& module);
+void bind_graph(nanobind::module_& module);
+void bind_session(nanobind::module_& module);
+
+}  // namespace lowtide::bindings

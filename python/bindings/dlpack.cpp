@@ -1,0 +1,129 @@
+#include "dlpack.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/check.h"
+#include "bindings.h"
+
+namespace nb = nanobind;
+
+namespace lowtide::bindings {
+namespace {
+
+constexpr int32_t kCpu = 1;
+constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6;
+
+// PyTorch's table lives as long as the process.
+std::atomic<const dlpack::ExchangeApi*> exchange{nullptr};
+
+const dlpack::ExchangeApi& api() {
+  const dlpack::ExchangeApi* table = exchange.load(std::memory_order_acquire);
+  if (table == nullptr) {
+    nb::object type = nb::module_::import_("torch").attr("Tensor");
+    LT_USER_CHECK(ErrorKind::kUnsupported, nb::hasattr(type, "__dlpack_c_exchange_api__"),
+                  "this PyTorch has no DLPack C exchange API; lowtide needs PyTorch 2.10 or newer");
+    nb::object capsule = type.attr("__dlpack_c_exchange_api__");
+    table = static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    if (table == nullptr) throw nb::python_error();
+    while (table != nullptr && table->version.major > 1) table = table->previous;
+    LT_USER_CHECK(ErrorKind::kUnsupported, table != nullptr && table->from_python != nullptr,
+                  "this PyTorch offers no DLPack exchange API of version 1");
+    exchange.store(table, std::memory_order_release);
+  }
+  return *table;
+}
+
+DType dtype_of(dlpack::DataType type) {
+  if (type.lanes == 1) {
+    switch (type.code << 8 | type.bits) {
+      case kBool << 8 | 8: return DType::kBool;
+      case kUInt << 8 | 8: return DType::kU8;
+      case kInt << 8 | 8: return DType::kI8;
+      case kInt << 8 | 16: return DType::kI16;
+      case kInt << 8 | 32: return DType::kI32;
+      case kInt << 8 | 64: return DType::kI64;
+      case kBfloat << 8 | 16: return DType::kBF16;
+      case kFloat << 8 | 16: return DType::kF16;
+      case kFloat << 8 | 32: return DType::kF32;
+      case kFloat << 8 | 64: return DType::kF64;
+    }
+  }
+  throw Error(ErrorKind::kUnsupported, concat("a tensor of DLPack type code ", int{type.code}, ", ", int{type.bits},
+                                              " bits has no dtype in lowtide"));
+}
+
+dlpack::DataType type_of(DType dtype) {
+  const auto bits = static_cast<uint8_t>(8 * size_bytes(dtype));
+  if (dtype == DType::kBool) return {kBool, bits, 1};
+  if (dtype == DType::kU8) return {kUInt, bits, 1};
+  if (dtype == DType::kBF16) return {kBfloat, bits, 1};
+  return {is_float(dtype) ? kFloat : kInt, bits, 1};
+}
+
+struct Owned {
+  dlpack::ManagedTensor managed;
+  std::shared_ptr<void> owner;
+  int64_t sizes[kMaxRank];
+  int64_t strides[kMaxRank];
+};
+
+}  // namespace
+
+TensorRef view_of(nb::handle tensor) {
+  if (tensor.is_none()) return {};
+  dlpack::Tensor view;
+  if (api().from_python(tensor.ptr(), &view) != 0) throw nb::python_error();
+  LT_USER_CHECK(ErrorKind::kUnsupported, view.device.type == kCpu,
+                "expected a CPU tensor, got one on DLPack device type ", view.device.type);
+  LT_USER_CHECK(ErrorKind::kUnsupported, view.rank <= kMaxRank, "a tensor of rank ", view.rank,
+                "; the engine takes at most ", kMaxRank);
+  TensorRef ref;
+  ref.data = static_cast<char*>(view.data) + view.byte_offset;
+  ref.dtype = dtype_of(view.dtype);
+  ref.rank = view.rank;
+  ref.present = true;
+  int64_t dense = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    ref.sizes[i] = view.sizes[i];
+    ref.strides[i] = view.strides != nullptr ? view.strides[i] : dense;
+    dense *= view.sizes[i];
+  }
+  return ref;
+}
+
+nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) {
+  auto* owned = new Owned{{}, std::move(owner), {}, {}};
+  for (int i = 0; i < ref.rank; ++i) {
+    owned->sizes[i] = ref.sizes[i];
+    owned->strides[i] = ref.strides[i];
+  }
+  owned->managed = {{1, 0},
+                    owned,
+                    [](dlpack::ManagedTensor* managed) { delete static_cast<Owned*>(managed->context); },
+                    0,
+                    {ref.data, {kCpu, 0}, ref.rank, type_of(ref.dtype), owned->sizes, owned->strides, 0}};
+  void* tensor = nullptr;
+  if (api().managed_to_python(&owned->managed, &tensor) != 0) {
+    delete owned;
+    throw nb::python_error();
+  }
+  return nb::steal(static_cast<PyObject*>(tensor));
+}
+
+void bind_tensors(nb::module_& module) {
+  // What the engine would see of a tensor: (address, dtype, sizes, strides). For tests and messages.
+  module.def("describe_tensor", [](nb::handle tensor) {
+    const TensorRef ref = view_of(tensor);
+    nb::list sizes, strides;
+    for (int i = 0; i < ref.rank; ++i) {
+      sizes.append(ref.sizes[i]);
+      strides.append(ref.strides[i]);
+    }
+    const std::string_view dtype = name(ref.dtype);
+    return nb::make_tuple(reinterpret_cast<uintptr_t>(ref.data), nb::str(dtype.data(), dtype.size()), nb::tuple(sizes),
+                          nb::tuple(strides));
+  });
+}
+
+}  // namespace lowtide::bindings

@@ -1,0 +1,164 @@
+#include "session/session.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "calls.h"
+#include "dlpack.h"
+#include "interrupt.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace lowtide::bindings {
+namespace {
+
+// One pending forward; its arena goes back when Python drops it.
+struct Pending {
+  std::shared_ptr<RunState> state;
+};
+
+struct PythonSession {
+  PythonSession(Graph captured, SessionOptions options) : session(std::move(captured), std::move(options)) {}
+  Session session;
+  std::shared_ptr<PythonCalls> calls;  // shared with the session's call handler
+
+  // Runs one half of a step without Python's lock.
+  template <class Body>
+  void run(Body&& body) {
+    try {
+      InterruptWatch watch;
+      nb::gil_scoped_release unlocked;
+      body();
+    } catch (const Error&) {
+      if (calls) calls->rethrow();
+      throw;
+    }
+  }
+};
+
+std::vector<TensorRef> views_of(nb::handle tensors) {
+  std::vector<TensorRef> refs;
+  refs.reserve(nb::len(tensors));
+  for (nb::handle tensor : tensors) refs.push_back(view_of(tensor));
+  return refs;
+}
+
+nb::tuple span_tuple(const int64_t* values, int count) {
+  nb::list items;
+  for (int i = 0; i < count; ++i) items.append(values[i]);
+  return nb::tuple(items);
+}
+
+// A tensor, None, or for a view of an input (its index, sizes, strides, offset after its first element).
+nb::object output_to_python(OwnedTensor& output) {
+  const TensorRef& ref = output.ref;
+  if (output.alias_input >= 0)
+    return nb::make_tuple(output.alias_input, span_tuple(ref.sizes, ref.rank), span_tuple(ref.strides, ref.rank),
+                          output.offset);
+  if (!ref.present) return nb::none();
+  return to_python(ref, std::move(output.owner));
+}
+
+nb::list outputs_to_python(std::vector<OwnedTensor>& outputs) {
+  nb::list items;
+  for (OwnedTensor& output : outputs) items.append(output_to_python(output));
+  return items;
+}
+
+nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, bool keep) {
+  const std::vector<TensorRef> refs = views_of(inputs);
+  Pending pending;
+  std::vector<OwnedTensor> outputs;
+  self.run([&] { outputs = self.session.forward(refs, random_key, keep ? &pending.state : nullptr); });
+  return nb::make_tuple(outputs_to_python(outputs), keep ? nb::cast(std::move(pending)) : nb::none());
+}
+
+nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
+  const std::vector<TensorRef> gradient_refs = views_of(gradients);
+  const std::vector<TensorRef> saved_refs = views_of(saved_inputs);
+  std::vector<OwnedTensor> results;
+  self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved_refs); });
+  nb::list items = outputs_to_python(results);
+  pending.state.reset();
+  return items;
+}
+
+nb::dict report(const PythonSession& self) {
+  const SessionReport& report = self.session.report();
+  nb::dict result, seconds;
+  for (const auto& [stage, time] : report.seconds) seconds[stage.c_str()] = time;
+  result["lowered"] = report.lowering.lowered;
+  result["fallbacks"] = report.lowering.fallbacks;
+  result["native_nodes"] = report.native_nodes;
+  result["aten_nodes"] = report.aten_nodes;
+  result["python_nodes"] = report.python_nodes;
+  result["seconds"] = seconds;
+  return result;
+}
+
+nb::dict memory(const PythonSession& self, const std::vector<int64_t>& symbol_values) {
+  const MemoryReport memory = self.session.memory(symbol_values);
+  nb::dict result;
+  result["planned_peak_bytes"] = memory.peak_bytes;
+  result["arena_bytes"] = memory.arena_bytes;
+  result["gradient_bytes"] = memory.gradient_bytes;
+  result["lower_bound_bytes"] = memory.lower_bound_bytes;
+  result["output_bytes"] = memory.output_bytes;
+  result["external_bytes"] = memory.external_bytes;
+  result["bind_seconds"] = memory.bind_seconds;
+  return result;
+}
+
+}  // namespace
+
+void bind_session(nb::module_& module) {
+  nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.");
+  nb::class_<PythonSession>(module, "Session", "One planned graph; see src/session/session.h.")
+      .def(
+          "__init__",
+          [](PythonSession* self, const Graph& captured, bool training, bool guard,
+             std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
+             const std::vector<bool>& output_needs_grad) {
+            SessionOptions options;
+            options.training = training;
+            options.guard = guard;
+            options.disabled_passes = std::move(disabled_passes);
+            options.disabled_kernels = std::move(disabled_kernels);
+            options.output_needs_grad = output_needs_grad;
+            Graph graph = captured.clone();
+            nb::gil_scoped_release unlocked;
+            new (self) PythonSession(std::move(graph), std::move(options));
+          },
+          "captured"_a, nb::kw_only(), "training"_a = true, "guard"_a = false,
+          "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
+          "output_needs_grad"_a = std::vector<bool>())
+      .def("set_call_handler",
+           [](PythonSession& self, nb::object handler) {
+             self.calls = std::make_shared<PythonCalls>(std::move(handler));
+             self.session.set_call_handler(self.calls->handler());
+           })
+      .def("forward", forward, "inputs"_a, "random_key"_a, "keep"_a,
+           "Returns (outputs, pending); an output is a tensor, or (input, sizes, strides, offset) for a view of an "
+           "input.")
+      .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a)
+      .def_prop_ro("input_names", [](const PythonSession& self) { return self.session.input_names(); })
+      .def_prop_ro("saved_inputs", [](const PythonSession& self) { return self.session.saved_inputs(); })
+      .def_prop_ro("saved_outputs", [](const PythonSession& self) { return self.session.saved_outputs(); })
+      .def_prop_ro("updated_inputs", [](const PythonSession& self) { return self.session.updated_inputs(); })
+      .def_prop_ro("grad_outputs", [](const PythonSession& self) { return self.session.grad_outputs(); })
+      .def_prop_ro("gradient_targets", [](const PythonSession& self) { return self.session.gradient_targets(); })
+      .def_prop_ro("symbols", [](const PythonSession& self) { return self.session.symbols(); })
+      .def_prop_ro("report", report)
+      .def("memory", memory, "symbol_values"_a)
+      .def("captured_text", [](const PythonSession& self) { return self.session.captured_text(); })
+      .def("lowered_text", [](const PythonSession& self) { return self.session.lowered_text(); })
+      .def("training_text", [](const PythonSession& self) { return self.session.training_text(); })
+      .def("plan_text", [](const PythonSession& self) { return self.session.plan_text(); })
+      .def("explain", [](const PythonSession& self) { return self.session.explain(); });
+}
+
+}  // namespace lowtide::bindings

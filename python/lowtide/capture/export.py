@@ -1,0 +1,227 @@
+"""torch.export, with what it loses silently refused or kept, and its noise kept quiet."""
+
+import contextlib
+import io
+import logging
+import sys
+import traceback
+import warnings
+from dataclasses import dataclass
+
+import torch
+import torch.fx.experimental._config as symbolic_config
+import torch.utils._pytree as pytree
+from torch.export import Dim
+
+from lowtide.errors import UnsupportedError
+
+from .call import PLAIN, Call
+from .functions import FunctionTable, functions_as_nodes
+from .watch import ModuleState, call_watched, random_states_kept, refuse_backward_hooks, tensor_hooks_refused
+
+logger = logging.getLogger("lowtide")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What calls have taught since the first export. A dim is (index of the tensor, index of the dim)."""
+
+    untied: frozenset = frozenset()  # pairs of dims that were equal in an example by accident
+    moving: frozenset = frozenset()  # dims of images and the like that do change
+    fixed: frozenset = frozenset()  # dims that the graph needs as constants
+    exact: bool = False  # export the example's own sizes
+
+
+@dataclass
+class Exported:
+    program: torch.export.ExportedProgram
+    names: list  # of the tensors
+    sizes: list  # of the example
+    functions: FunctionTable
+    output_spec: pytree.TreeSpec
+    output_leaves: list  # None in the place of a tensor
+    output_is_tensor: list
+
+
+class _Found:
+    """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
+
+    leaves = is_tensor = spec = None
+
+
+class _Flat(torch.nn.Module):
+    """The module as a function from a tuple of tensors to a tuple of tensors, which is all that the exporter sees."""
+
+    def __init__(self, module, call):
+        super().__init__()
+        self.training = module.training
+        self.module = module
+        self.call = call
+        self.state = ModuleState(module)
+        self.found = _Found()
+
+    def forward(self, tensors):
+        args, kwargs = self.call.with_tensors(tensors)
+        output = call_watched(self.module, *args, **kwargs)
+        # Here and not later: the exporter puts attributes back itself.
+        if changed := self.state.changed():
+            raise UnsupportedError(f"forward changes the Python attribute '{changed}', which a graph would freeze")
+        leaves, spec = pytree.tree_flatten(output)
+        for leaf in leaves:
+            if not isinstance(leaf, (torch.Tensor, torch.SymInt, *PLAIN)):
+                raise UnsupportedError(f"an output holds a {type(leaf).__module__}.{type(leaf).__qualname__}")
+        self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self.found.spec = spec
+        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def export(module, call: Call, facts: Facts) -> Exported:
+    """UnsupportedError with the reason and the user's line where PyTorch must run the module itself."""
+    call.check()
+    refuse_backward_hooks(module)
+    _refuse_uninitialized(module)
+    sizes = _example_sizes(call, facts)
+    # Fresh tensors: one object given for two arguments would make them one input; their values are never read.
+    examples = tuple(_example(tensor, size) for tensor, size in zip(call.tensors, sizes, strict=True))
+    dims = tuple(
+        {dim: Dim.AUTO if _is_dynamic((index, dim), tensor, facts) else Dim.STATIC for dim in range(tensor.dim())}
+        for index, tensor in enumerate(examples)
+    )
+    flat = _Flat(module, call)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(random_states_kept())
+        stack.enter_context(_quiet())
+        stack.enter_context(_without_cache(module, call))
+        stack.enter_context(tensor_hooks_refused())
+        # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
+        stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
+        functions = stack.enter_context(functions_as_nodes())
+        try:
+            program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
+        except Exception as error:
+            raise unsupported_from(error) from error
+        finally:
+            flat.state.restore()
+    return Exported(
+        program,
+        call.names(module.forward),
+        sizes,
+        functions,
+        flat.found.spec,
+        flat.found.leaves,
+        flat.found.is_tensor,
+    )
+
+
+def _is_dynamic(dim, tensor, facts):
+    """Images and the like first get a free batch only: free heights and widths make exports and plans several times
+    slower, and most training never changes them. A call that does teaches it."""
+    if dim in facts.fixed:
+        return False
+    return dim in facts.moving or tensor.dim() < 4 or dim[1] == 0
+
+
+def _example_sizes(call, facts):
+    """A batch of one, or equal to another size of the same input, would be taken for a rule: export another one."""
+    sizes = [list(tensor.shape) for tensor in call.tensors]
+    if facts.exact:
+        return sizes
+    batches = {size[0] for size in sizes if size}
+    others = {value for size in sizes for value in size[1:]}
+    replaced = {}
+    for batch in batches:
+        if batch == 1 or (batch in others and batch > 0):
+            fresh = max(2, batch)
+            while fresh in others or fresh in batches or fresh in replaced.values():
+                fresh += 1
+            replaced[batch] = fresh
+    for size in sizes:
+        if size:
+            size[0] = replaced.get(size[0], size[0])
+    return sizes
+
+
+def _example(tensor, sizes):
+    order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), dim))
+    example = torch.empty_permuted(sizes, order, dtype=tensor.dtype) if sizes else torch.empty([], dtype=tensor.dtype)
+    return example.requires_grad_(tensor.requires_grad)
+
+
+def _refuse_uninitialized(module):
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if torch.nn.parameter.is_lazy(tensor):
+            raise UnsupportedError(f"parameter '{name}' of a lazy module has no shape yet")
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(f"expected parameters on the CPU, found '{name}' on {tensor.device}")
+
+
+@contextlib.contextmanager
+def _quiet():
+    """PyTorch logs and warns about an export that fails or specialises; what matters comes with our own reason."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+    loggers = [(found, found.level) for found in map(logging.getLogger, names)]
+    for found, _ in loggers:
+        found.setLevel(logging.CRITICAL + 1)
+    try:
+        # A failing export prints its half-made graph.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for found, level in loggers:
+            found.setLevel(level)
+
+
+@contextlib.contextmanager
+def _without_cache(module, call):
+    """A transformers model returns a cache object by default. Unless the call asks for it, it is left out."""
+    asked = call.kwargs.get("use_cache") is not None or call.kwargs.get("past_key_values") is not None
+    changed = []
+    if not asked:
+        seen = set()
+        for child in module.modules():
+            config = getattr(child, "config", None)
+            for part in (config, *(vars(config).values() if hasattr(config, "__dict__") else ())):
+                if id(part) not in seen and getattr(part, "use_cache", False) is True:
+                    seen.add(id(part))
+                    changed.append(part)
+    for config in changed:
+        config.use_cache = False
+    if changed:
+        logger.info("captured with use_cache=False: outputs hold no key-value cache unless a call asks for it")
+    try:
+        yield
+    finally:
+        for config in changed:
+            config.use_cache = True
+
+
+def unsupported_from(error):
+    """The UnsupportedError inside of what the exporter raised, or one that tells its reason and the user's line."""
+    cause = error
+    while cause is not None:
+        if isinstance(cause, UnsupportedError):
+            line = user_line(traceback.extract_tb(cause.__traceback__))
+            text = str(cause)
+            return UnsupportedError(f"{text} ({line})" if line and line not in text else text)
+        cause = cause.__cause__ or cause.__context__
+    line = user_line(traceback.extract_tb(error.__traceback__))
+    first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
+    reason = f"torch.export: {type(error).__name__}: {first}"
+    return UnsupportedError(f"{reason} ({line})" if line else reason)
+
+
+_OURS = ("/lowtide/capture/", "/lowtide/ortmodule/")
+
+
+def user_line(frames):
+    """ "model.py:41", the innermost frame outside of PyTorch, or empty."""
+    for frame in reversed(frames):
+        path = frame.filename.replace("\\", "/")
+        if "/torch/" in path or path.startswith(("torch/", "<")) or any(part in path for part in _OURS):
+            continue
+        if path.startswith(sys.base_prefix) and "site-packages" not in path:
+            continue
+        return f"{path.rsplit('/', 1)[-1]}:{frame.lineno}"
+    return ""

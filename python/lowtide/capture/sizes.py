@@ -1,0 +1,265 @@
+"""Symbolic sizes: which symbol is which dim of which input, and the guards under which a captured graph is right."""
+
+import math
+from dataclasses import dataclass
+
+import sympy
+import torch
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
+
+from lowtide.errors import UnsupportedError
+
+
+class NeedsConstants(Exception):
+    """An expression that the graph's grammar lacks: these dims have to be constants."""
+
+    def __init__(self, dims):
+        super().__init__(f"sizes {sorted(dims)} must be constants")
+        self.dims = frozenset(dims)
+
+
+@dataclass
+class Guard:
+    text: str  # in Python, over the names of dims
+    tie: tuple = ()  # (dim, dim): our guess from an example, not a demand of the model
+    fixed: tuple = ()  # dim: constant in the graph
+
+
+_FUNCTIONS = {"__builtins__": {}, "max": max, "min": min, "float": float, "int": int, "abs": abs, "round": round}
+_FUNCTIONS["math"] = math
+
+
+class Sizes:
+    """Names the symbols of an export after the inputs that carry them, and prints expressions over these names.
+
+    A dim is (index of the tensor, index of the dim); its name is "<input>_dim<i>".
+    """
+
+    def __init__(self, exported, facts, placeholders):
+        """`placeholders`: the fake tensor of each input tensor."""
+        self._example = exported.sizes
+        self._facts = facts
+        self._environment = next((tensor.fake_mode.shape_env for tensor in placeholders), None)
+        self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
+        self.dims = {
+            f"{exported.names[index]}_dim{position}": (index, position)
+            for index, shape in enumerate(self._shapes)
+            for position in range(len(shape))
+        }
+        self._owner = {}  # sympy symbol → dim that carries it first
+        self._text = {}  # sympy symbol → text over names of dims
+        self.ties = {}  # dim → earlier dim that stands for it
+        self.guards = []
+        self._checker = None
+        self._name_symbols()
+        self._tie()
+        self._collect_guards()
+
+    # ---- expressions
+
+    def resolve(self, value):
+        """A size of the exporter's: an int, or a sympy expression with the shape environment's replacements applied."""
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            value = value.node.expr
+        if isinstance(value, sympy.Basic):
+            if self._environment is not None:
+                value = self._environment.replace(value)
+            return int(value) if value.is_Integer else value
+        return value
+
+    def dim(self, value):
+        """An int, or text in the graph's grammar."""
+        value = self.resolve(value)
+        if isinstance(value, int):
+            return value
+        self._check_known(value)
+        try:
+            return _GrammarPrinter(self._text).print(value)
+        except _OutsideGrammar:
+            raise NeedsConstants(self.dims_of(value)) from None
+
+    def shape(self, values):
+        return [self.dim(value) for value in values]
+
+    def python(self, value):
+        """A Python expression over the names of dims, for guards and for sizes among the outputs."""
+        value = self.resolve(value)
+        if isinstance(value, int | float | bool):
+            return repr(value)
+        self._check_known(value)
+        try:
+            return _GuardPrinter(self._text).doprint(value)
+        except _OutsideGrammar:
+            raise NeedsConstants(self.dims_of(value)) from None
+
+    def dims_of(self, expression):
+        """The dims of inputs that an expression depends on."""
+        return {self._owner[symbol] for symbol in expression.free_symbols}
+
+    def evaluate(self, text, sizes):
+        return eval(text, dict(_FUNCTIONS), self._values(sizes))
+
+    def _check_known(self, expression):
+        if any(symbol not in self._owner for symbol in expression.free_symbols):
+            raise UnsupportedError("a size or a number depends on data")
+
+    # ---- symbols
+
+    def _name_symbols(self):
+        pending = []
+        for name, (index, position) in self.dims.items():
+            size = self._shapes[index][position]
+            if isinstance(size, sympy.Symbol) and size not in self._owner:
+                self._owner[size], self._text[size] = (index, position), name
+            elif not isinstance(size, int):
+                pending.append((name, (index, position), size))
+        # A size like 2*s + 1 whose s is nowhere alone.
+        for name, dim, size in pending:
+            unknown = [symbol for symbol in size.free_symbols if symbol not in self._owner]
+            if len(unknown) != 1 or len(size.free_symbols) != 1:
+                continue
+            factor, rest = size.coeff(unknown[0], 1), size.coeff(unknown[0], 0)
+            if factor.is_Integer and rest.is_Integer and sympy.expand(factor * unknown[0] + rest - size) == 0:
+                self._owner[unknown[0]] = dim
+                self._text[unknown[0]] = f"(({name} - {int(rest)})//{int(factor)})"
+
+    def _tie(self):
+        """Symbols of different inputs at the same dim, equal in the example, become one."""
+        names = {dim: name for name, dim in self.dims.items()}
+        plain = {self._owner[symbol]: symbol for symbol, text in self._text.items() if text in self.dims}
+        for dim, symbol in plain.items():
+            index, position = dim
+            for other in range(index):
+                first = (other, position)
+                if (
+                    first in plain
+                    and self._example[other][position] == self._example[index][position]
+                    and frozenset((first, dim)) not in self._facts.untied
+                    and _meet(self._range(plain[first]), self._range(symbol))
+                ):
+                    self.ties[dim] = self.ties.get(first, first)
+                    self._text[symbol] = names[self.ties[dim]]
+                    break
+
+    def _range(self, symbol):
+        bounds = self._environment.var_to_range.get(symbol)
+        low = 0 if bounds is None or bounds.lower in (-int_oo, -sympy.oo) else max(0, int(bounds.lower))
+        high = None if bounds is None or bounds.upper in (int_oo, sympy.oo) else int(bounds.upper)
+        return low, high
+
+    def ranges(self):
+        """name → (low, high or None) of the symbols in the graph."""
+        result = {}
+        for symbol, text in self._text.items():
+            if text in self.dims:
+                low, high = self._range(symbol)
+                other_low, other_high = result.get(text, (0, None))
+                result[text] = max(low, other_low), _smaller(high, other_high)
+        return result
+
+    # ---- guards
+
+    def _collect_guards(self):
+        names = {dim: name for name, dim in self.dims.items()}
+        for dim, first in self.ties.items():
+            self.guards.append(Guard(f"{names[dim]} == {names[first]}", tie=(first, dim)))
+        for name, (index, position) in self.dims.items():
+            size = self._shapes[index][position]
+            if isinstance(size, int):
+                self.guards.append(Guard(f"{name} == {size}", fixed=(index, position)))
+            elif self._text.get(size) != name and (index, position) not in self.ties:
+                self.guards.append(Guard(f"{name} == {self.python(size)}"))
+        for name, (low, high) in self.ranges().items():
+            if low > 0:
+                self.guards.append(Guard(f"{name} >= {low}"))
+            if high is not None:
+                self.guards.append(Guard(f"{name} <= {high}"))
+        for guard in self._environment.guards if self._environment is not None else ():
+            self.add_guard(guard.expr)
+
+    def add_guard(self, expression):
+        expression = self.resolve(expression)
+        if expression in (True, sympy.true):
+            return
+        text = self.python(expression)
+        if all(guard.text != text for guard in self.guards):
+            self.guards.append(Guard(text))
+            self._checker = None
+
+    def _values(self, sizes):
+        return {name: sizes[index][position] for name, (index, position) in self.dims.items()}
+
+    def accepts(self, sizes):
+        if self._checker is None:
+            self._checker = compile(
+                " and ".join(f"({guard.text})" for guard in self.guards) or "True", "<guards>", "eval"
+            )
+        return bool(eval(self._checker, dict(_FUNCTIONS), self._values(sizes)))
+
+    def broken(self, sizes):
+        values = self._values(sizes)
+        return [guard for guard in self.guards if not eval(guard.text, dict(_FUNCTIONS), values)]
+
+
+def _meet(first, second):
+    high = _smaller(first[1], second[1])
+    return high is None or max(first[0], second[0]) <= high
+
+
+def _smaller(first, second):
+    return min((bound for bound in (first, second) if bound is not None), default=None)
+
+
+class _OutsideGrammar(Exception):
+    pass
+
+
+class _GuardPrinter(PythonPrinter):
+    def __init__(self, names):
+        super().__init__()
+        self._names = names
+
+    def _print_Symbol(self, expr):
+        return self._names[expr]
+
+    def _print_Min(self, expr):
+        return f"min({', '.join(map(self._print, expr.args))})"
+
+    def _print_Max(self, expr):
+        return f"max({', '.join(map(self._print, expr.args))})"
+
+    def _print_Function(self, expr):
+        raise _OutsideGrammar
+
+
+class _GrammarPrinter:
+    """The grammar of parse_dim: + - * // % min max over names and integers."""
+
+    def __init__(self, names):
+        self._names = names
+
+    def print(self, expression):
+        if expression.is_Integer:
+            return str(int(expression)) if int(expression) >= 0 else f"(0 - {-int(expression)})"
+        if expression.is_Symbol:
+            return self._names[expression]
+        parts = expression.args
+        if expression.is_Add:
+            return "(" + " + ".join(map(self.print, parts)) + ")"
+        if expression.is_Mul:
+            return "(" + "*".join(map(self.print, parts)) + ")"
+        if (expression.is_Pow or isinstance(expression, PowByNatural)) and parts[1].is_Integer and int(parts[1]) > 0:
+            return "(" + "*".join([self.print(parts[0])] * int(parts[1])) + ")"
+        if isinstance(expression, FloorDiv | CleanDiv):
+            return f"({self.print(parts[0])}//{self.print(parts[1])})"  # with a space, a comment begins
+        if isinstance(expression, Mod | PythonMod):
+            return f"({self.print(parts[0])} % {self.print(parts[1])})"
+        if isinstance(expression, Min | Max | sympy.Min | sympy.Max):
+            function = "min" if isinstance(expression, Min | sympy.Min) else "max"
+            text = self.print(parts[0])
+            for part in parts[1:]:
+                text = f"{function}({text}, {self.print(part)})"
+            return text
+        raise _OutsideGrammar

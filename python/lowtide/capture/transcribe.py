@@ -1,0 +1,390 @@
+"""ExportedProgram → Graph: one node per ATen call, nothing decided."""
+
+import operator
+import re
+import traceback
+from dataclasses import dataclass
+
+import torch
+from torch.export.graph_signature import InputKind
+
+from lowtide._lowtide import Graph
+from lowtide.errors import UnsupportedError
+
+from .export import user_line
+from .sizes import NeedsConstants, Sizes
+
+DTYPES = {
+    torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a graph input's tensor comes from at a call."""
+
+    kind: str  # "input", "param", "buffer" or "constant"
+    index: int = -1  # input: among the call's tensors
+    paths: tuple = ()  # param, buffer: "block.0.weight", more than one if tied; constant: of the attribute, if any
+    tensor: torch.Tensor | None = None  # constant
+
+
+@dataclass
+class Transcript:
+    graph: Graph
+    sizes: Sizes
+    sources: list
+    outputs: list  # per tensor output: ("graph", index among the graph's outputs) or ("source", index)
+    random: bool  # some node draws random numbers
+
+
+def transcribe(exported, facts, module) -> Transcript:
+    return _Transcriber(exported, facts, module).run()
+
+
+class _Transcriber:
+    def __init__(self, exported, facts, module):
+        self._exported, self._facts, self._module = exported, facts, module
+        self._graph = Graph(re.sub(r"\W", "_", type(module).__name__).lower())
+        self._values = {}  # FX node → value number, list of these (several outputs), or size
+        self._sources, self._source_of_tensor = [], {}
+        self._source_values = {}  # value number → index of its source
+        self._params = set()  # value numbers of parameters
+        self._no_grad = False
+        self._random = False
+
+    def run(self):
+        program = self._exported.program
+        placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+        specs = program.graph_signature.input_specs
+        inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
+        self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
+        for name, (low, high) in self._sizes.ranges().items():
+            self._graph.add_symbol_range(name, low, high)
+        for index, node in enumerate(inputs):
+            self._add_input(node, index)
+        for node, spec in zip(placeholders, specs, strict=True):
+            if spec.kind is not InputKind.USER_INPUT:
+                self._add_state(node, spec)
+        self._block(program.graph_module)
+        outputs = self._outputs(program)
+        return Transcript(self._graph, self._sizes, self._sources, outputs, self._random)
+
+    # ---- inputs
+
+    def _add_input(self, node, index):
+        fake = node.meta["val"]
+        name = self._exported.names[index]
+        value = self._graph.add_input(
+            name,
+            dtype_name(fake.dtype),
+            self._sizes.shape(fake.shape),
+            "input",
+            fake.requires_grad,
+            self._strides(fake),
+        )
+        self._remember(node, value, Source("input", index=index))
+
+    def _strides(self, fake):
+        if fake.is_contiguous():
+            return []
+        return self._sizes.shape(fake.stride())
+
+    def _add_state(self, node, spec):
+        path = (spec.target or "").removeprefix("module.")
+        if spec.kind is InputKind.PARAMETER:
+            tensor, kind = self._module.get_parameter(path), "param"
+        elif spec.kind is InputKind.BUFFER:
+            tensor, kind = self._module.get_buffer(path), "buffer"
+        elif spec.kind is InputKind.CONSTANT_TENSOR:
+            tensor, kind = self._exported.program.constants[spec.target], "constant"
+        else:
+            raise UnsupportedError(f"the exported program takes a {spec.kind.name.lower()}")
+        if id(tensor) in self._source_of_tensor:  # tied: one input for all names
+            index, value = self._source_of_tensor[id(tensor)]
+            source = self._sources[index]
+            self._sources[index] = Source(source.kind, paths=(*source.paths, path), tensor=source.tensor)
+            self._values[node] = value
+            return
+        if kind == "constant":
+            source = Source(kind, paths=(path,) if _attribute(self._module, path) is tensor else (), tensor=tensor)
+        else:
+            source = Source(kind, paths=(path,))
+        strides = [] if tensor.is_contiguous() else list(tensor.stride())
+        requires_grad = tensor.requires_grad and torch.is_grad_enabled()
+        value = self._graph.add_input(
+            path or node.name, dtype_name(tensor.dtype), list(tensor.shape), kind, requires_grad, strides
+        )
+        self._source_of_tensor[id(tensor)] = len(self._sources), value
+        self._remember(node, value, source)
+        if kind == "param":
+            self._params.add(value)
+
+    def _remember(self, node, value, source):
+        self._values[node] = value
+        self._source_values[value] = len(self._sources)
+        self._sources.append(source)
+
+    # ---- nodes
+
+    def _block(self, graph_module):
+        """Transcribes the calls of a graph; returns the output node's arguments."""
+        for node in graph_module.graph.nodes:
+            if node.op == "call_function":
+                try:
+                    self._call(graph_module, node)
+                except (UnsupportedError, NeedsConstants) as error:
+                    if isinstance(error, NeedsConstants) or "(" in str(error):
+                        raise
+                    module, line = origin(node)
+                    where = ", ".join(part for part in (target_name(node.target), module, line) if part)
+                    raise UnsupportedError(f"{error} ({where})") from None
+            elif node.op == "output":
+                return node.args[0]
+
+    def _call(self, graph_module, node):
+        value = node.meta.get("val")
+        if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
+            self._values[node] = value
+        elif node.target is operator.getitem:
+            self._values[node] = self._values[node.args[0]][node.args[1]]
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            self._region(graph_module, node)
+        elif node.target is torch.ops.aten._assert_scalar.default:
+            self._assertion(node.args[0])
+        elif node.target is torch.ops.lowtide.python_op.default:
+            self._python_op(node)
+        elif isinstance(node.target, torch._ops.OpOverload):
+            self._aten(node)
+        else:
+            raise UnsupportedError(f"the graph calls {node.target}")
+
+    def _region(self, graph_module, node):
+        """Inlines `with torch.no_grad():` and `with torch.autocast():`."""
+        if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
+            cut, body, arguments = not node.args[0], node.args[1], node.args[2:]
+        elif node.target is torch.ops.higher_order.wrap_with_autocast:
+            cut, body, arguments = False, node.args[4], node.args[5:]
+        else:
+            raise UnsupportedError(f"the graph has a region of kind {node.target}")
+        inner = graph_module.get_submodule(body.target)
+        formal = [child for child in inner.graph.nodes if child.op == "placeholder"]
+        for child, argument in zip(formal, arguments, strict=True):
+            self._values[child] = self._value(argument)
+        outside, self._no_grad = self._no_grad, self._no_grad or cut
+        results = self._block(inner)
+        self._no_grad = outside
+        values = [self._value(result) for result in results]
+        if cut:
+            values = [
+                self._detached(value, result) if isinstance(value, int) and isinstance(result, torch.fx.Node) else value
+                for value, result in zip(values, results, strict=True)
+            ]
+        self._values[node] = values
+
+    def _detached(self, value, node):
+        """Nothing that leaves a no_grad region has a gradient."""
+        fake = node.meta.get("val")
+        if not isinstance(fake, torch.Tensor):
+            return value
+        output = (node.name + "_detached", dtype_name(fake.dtype), self._sizes.shape(fake.shape))
+        return self._graph.add_aten("aten::detach.default", [value], ["self"], [output], {}, *origin(node))[0]
+
+    def _assertion(self, condition):
+        value = self._value(condition)
+        if isinstance(value, torch.SymBool):
+            self._sizes.add_guard(value)
+
+    def _aten(self, node):
+        overload = node.target
+        operands, names, attrs = [], [], {}
+        for argument, value in _arguments(node):
+            kind = str(argument.real_type)
+            if "Tensor" in kind and isinstance(value, list | tuple):
+                for item in value:
+                    operands.append(None if item is None else self._tensor(item))
+                    names.append(argument.name)
+            elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not _is_number(value):
+                operands.append(self._tensor(value))
+                names.append(argument.name)
+            elif (attr := self._attribute(argument.name, kind, value)) is not None:
+                attrs[argument.name] = attr
+        self._refuse_writes(overload, operands, names)
+        if torch.Tag.nondeterministic_seeded in overload.tags and not _is_silent(attrs):
+            self._random = True
+        self._append(node, target_name(overload), operands, names, attrs)
+
+    def _append(self, node, target, operands, names, attrs):
+        result = node.meta.get("val")
+        several = isinstance(result, list | tuple)
+        results = list(result) if several else [result]
+        fakes = [(place, fake) for place, fake in enumerate(results) if isinstance(fake, torch.Tensor)]
+        outputs = [
+            (
+                node.name if not several else f"{node.name}_{place}",
+                dtype_name(fake.dtype),
+                self._sizes.shape(fake.shape),
+            )
+            for place, fake in fakes
+        ]
+        if names is None:
+            numbers = self._graph.add_python_op(target, operands, outputs, attrs, *origin(node))
+        else:
+            numbers = self._graph.add_aten(target, operands, names, outputs, attrs, *origin(node))
+        values = [None] * len(results)
+        for (place, _), number in zip(fakes, numbers, strict=True):
+            values[place] = number
+        self._values[node] = values if several else values[0]
+
+    def _python_op(self, node):
+        tensors, call = node.args
+        record = self._exported.functions[call]
+        self._append(node, record.name, [self._tensor(tensor) for tensor in tensors], None, call)
+
+    def _refuse_writes(self, overload, operands, names):
+        """Writes that would change gradients in a way that no functional graph expresses."""
+        for argument in overload._schema.arguments:
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            for operand, name in zip(operands, names, strict=True):
+                if name == argument.name and operand in self._params:
+                    raise UnsupportedError("forward writes into a parameter")
+
+    # ---- arguments
+
+    def _value(self, argument):
+        return self._values[argument] if isinstance(argument, torch.fx.Node) else argument
+
+    def _tensor(self, argument):
+        value = self._value(argument)
+        if not isinstance(argument, torch.fx.Node) or not isinstance(value, int):
+            raise UnsupportedError("an operand is no tensor of the graph")
+        return value
+
+    def _attribute(self, argument, kind, value):
+        """(type, value) for the graph, or None for what it leaves out."""
+        if "Generator" in kind:
+            raise UnsupportedError("forward draws from a generator of its own")
+        if "MemoryFormat" in kind:
+            return ("string", "channels_last") if value is torch.channels_last else None
+        if "Device" in kind and torch.device(value).type not in ("cpu", "meta"):
+            raise UnsupportedError(f"forward makes a tensor on {value}")
+        if "Device" in kind or "Layout" in kind or argument == "pin_memory":
+            return None
+        if isinstance(value, list | tuple):
+            items = [self._value(item) for item in value]
+            if "float" in kind:
+                return "floats", [self._number(item) for item in items]
+            if "str" in kind:
+                return "strings", items
+            if any(isinstance(item, float) for item in items):
+                return "floats", [self._number(item) for item in items]
+            return "ints", [int(item) if isinstance(item, bool) else self._sizes.dim(item) for item in items]
+        value = self._value(value)
+        if "List[int]" in kind or "List[SymInt]" in kind:
+            return "ints", [self._sizes.dim(value)]
+        if isinstance(value, bool):
+            return ("bool", value) if "bool" in kind or "number" in kind or "Tensor" in kind else ("int", int(value))
+        if isinstance(value, torch.SymBool):
+            self._sizes.add_guard(value if value.node.require_hint() else torch.sym_not(value))
+            return "bool", bool(value.node.require_hint())
+        if isinstance(value, float | torch.SymFloat) or "float" in kind:
+            return "float", self._number(value)
+        if isinstance(value, int | torch.SymInt):
+            return "int", self._sizes.dim(value)
+        if isinstance(value, str):
+            return "string", value
+        if isinstance(value, torch.dtype):
+            return "dtype", dtype_name(value)
+        raise UnsupportedError(f"an argument is a {type(value).__name__}")
+
+    def _number(self, value):
+        if isinstance(value, torch.SymFloat | torch.SymInt):
+            expression = self._sizes.resolve(value)
+            if not hasattr(expression, "free_symbols"):
+                return float(expression)
+            self._sizes.python(expression)
+            if expression.free_symbols:
+                raise NeedsConstants(self._sizes.dims_of(expression))
+        return float(value)
+
+    # ---- outputs
+
+    def _outputs(self, program):
+        results = next(node for node in program.graph.nodes if node.op == "output").args[0]
+        outputs, places = [], {}
+        for result in results:
+            value = self._value(result)
+            if value in self._source_values:
+                outputs.append(("source", self._source_values[value]))
+                continue
+            if value not in places:
+                places[value] = len(places)
+                self._graph.add_output(value)
+            outputs.append(("graph", places[value]))
+        return outputs
+
+
+def _arguments(node):
+    """(schema argument, value) in schema order, defaults filled in, None left out."""
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args) and not argument.kwarg_only:
+            value = node.args[position]
+        else:
+            value = node.kwargs.get(argument.name, argument.default_value)
+        if value is not None:
+            yield argument, value
+
+
+def _is_number(node):
+    """A size where a tensor may stand: x + x.shape[0]."""
+    return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _is_silent(attrs):
+    """Dropout that drops nothing."""
+    for name in ("p", "dropout_p", "dropout"):
+        if name in attrs and attrs[name][1] == 0:
+            return True
+    return attrs.get("train", attrs.get("training", ("bool", True)))[1] is False
+
+
+def _attribute(module, path):
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
+def dtype_name(dtype):
+    if dtype not in DTYPES:
+        raise UnsupportedError(f"a tensor of dtype {dtype}")
+    return DTYPES[dtype]
+
+
+def target_name(target):
+    if isinstance(target, torch._ops.OpOverload):
+        return f"{target.namespace}::{target._opname}.{target._overloadname}"
+    return str(target)
+
+
+def origin(node):
+    """(module path, line of the user's code)."""
+    module = ""
+    stack = node.meta.get("nn_module_stack")
+    if stack:
+        path = str(list(stack.values())[-1][0]).split("@")[0]
+        module = path.removeprefix("module.") if path.startswith("module.") else ""
+    frames = [
+        traceback.FrameSummary(match[0], int(match[1]), match[2])
+        for match in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
+    ]
+    return module, user_line(frames)

@@ -1,0 +1,170 @@
+"""What torch.export does not see while it traces: Python state and hooks on gradients. Watched, restored, refused."""
+
+import collections
+import contextlib
+import random
+import sys
+
+import torch
+
+from lowtide.errors import UnsupportedError
+
+from .call import PLAIN
+
+_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
+_LARGEST = 4096  # elements of a container that are compared one by one
+
+
+def refuse_backward_hooks(module):
+    """Module-level backward hooks do not survive an export: their gradients would be silently other ones."""
+    for path, child in module.named_modules():
+        if child._backward_hooks or child._backward_pre_hooks:
+            raise UnsupportedError(f"module '{path}' ({type(child).__name__}) has a backward hook")
+    global_hooks = torch.nn.modules.module
+    if global_hooks._global_backward_hooks or global_hooks._global_backward_pre_hooks:
+        raise UnsupportedError("a global module backward hook is registered")
+
+
+@contextlib.contextmanager
+def tensor_hooks_refused():
+    """While tracing, a hook on a tensor would be lost without a word."""
+
+    def refuse(name):
+        def method(*args, **kwargs):
+            raise UnsupportedError(f"forward calls Tensor.{name}")
+
+        return method
+
+    names = ("register_hook", "register_post_accumulate_grad_hook", "retain_grad")
+    # A name that torch.Tensor only inherits is deleted again, not copied down.
+    saved = {name: torch.Tensor.__dict__.get(name) for name in names}
+    for name in names:
+        setattr(torch.Tensor, name, refuse(name))
+    try:
+        yield
+    finally:
+        for name, method in saved.items():
+            if method is None:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, method)
+
+
+def _picture(value, depth=3):
+    """Equal pictures: nothing that Python code could count or remember has changed."""
+    if isinstance(value, PLAIN):
+        return type(value), repr(value)
+    if isinstance(value, _CONTAINERS) and depth and len(value) <= _LARGEST:
+        if isinstance(value, dict):
+            return [(_picture(key, depth - 1), _picture(item, depth - 1)) for key, item in value.items()]
+        return type(value), [_picture(item, depth - 1) for item in value]
+    return type(value), id(value)
+
+
+class ModuleState:
+    """The Python attributes of a module and its children, compared and put back."""
+
+    def __init__(self, module):
+        self._modules = list(module.named_modules())
+        self._saved = [
+            (
+                {name: (value, _copy(value), _picture(value)) for name, value in vars(child).items()},
+                {table: dict(getattr(child, table)) for table in _MODULE_TABLES},
+            )
+            for _, child in self._modules
+        ]
+
+    def changed(self):
+        """ "name of attribute" of the first change, or None. Buffers are the exporter's business."""
+        for (path, child), (attributes, tables) in zip(self._modules, self._saved, strict=True):
+            now = vars(child)
+            for name in list(attributes) + [name for name in now if name not in attributes]:
+                if name in _MODULE_TABLES:
+                    continue
+                if name not in now or name not in attributes or _picture(now[name]) != attributes[name][2]:
+                    return f"{path}.{name}" if path else name
+            if list(child._modules) != list(tables["_modules"]):
+                return f"{path}.{next(iter(set(child._modules) ^ set(tables['_modules'])))}".lstrip(".")
+        return None
+
+    def restore(self):
+        for (_, child), (attributes, tables) in zip(self._modules, self._saved, strict=True):
+            for table in _MODULE_TABLES:
+                current = getattr(child, table)
+                if list(current.items()) != list(tables[table].items()):
+                    current.clear()
+                    current.update(tables[table])
+            now = vars(child)
+            for name in [name for name in now if name not in attributes]:
+                del now[name]
+            for name, (value, copy, picture) in attributes.items():
+                if name in _MODULE_TABLES:
+                    continue
+                if _picture(now.get(name)) != picture or now.get(name) is not value:
+                    now[name] = _put_back(value, copy)
+
+
+def _copy(value):
+    return type(value)(value) if type(value) in (list, dict, set, collections.deque) else None
+
+
+def _put_back(value, copy):
+    """The object itself, with the elements that it had."""
+    if copy is not None and value != copy:
+        value.clear()
+        (value.extend if isinstance(value, list | collections.deque) else value.update)(copy)
+    return value
+
+
+def _random_states():
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), numpy.random.get_state() if numpy else None
+
+
+def _same(first, second):
+    python, legacy = first
+    return python == second[0] and (
+        legacy is None or (legacy[2:] == second[1][2:] and bool((legacy[1] == second[1][1]).all()))
+    )
+
+
+def call_watched(function, *args, **kwargs):
+    """Calls the module; UnsupportedError if it drew random numbers of Python or NumPy, which tracing would freeze."""
+    before = _random_states()
+    with _numpy_generators_refused():
+        result = function(*args, **kwargs)
+    if not _same(before, _random_states()):
+        raise UnsupportedError("forward draws from Python's or NumPy's random numbers")
+    return result
+
+
+@contextlib.contextmanager
+def _numpy_generators_refused():
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        yield
+        return
+    saved = numpy.random.default_rng
+
+    def refuse(*args, **kwargs):
+        raise UnsupportedError("forward makes a NumPy random generator")
+
+    numpy.random.default_rng = refuse
+    try:
+        yield
+    finally:
+        numpy.random.default_rng = saved
+
+
+@contextlib.contextmanager
+def random_states_kept():
+    """Whatever runs inside leaves the generators of Python, NumPy and PyTorch as they were."""
+    states, torch_state = _random_states(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        random.setstate(states[0])
+        if states[1] is not None:
+            sys.modules["numpy"].random.set_state(states[1])

@@ -1,0 +1,33 @@
+"""The exceptions of lowtide. User mistakes, missing support and bugs of lowtide are different classes."""
+
+
+class Error(Exception):
+    """What lowtide raises on purpose."""
+
+
+class InvalidArgument(Error, ValueError):
+    """A shape, dtype, option or call that cannot be right."""
+
+
+class GraphError(Error, ValueError):
+    """A text or captured graph that breaks the grammar or an invariant."""
+
+
+class ProgramError(Error, ValueError):
+    """A saved program that is damaged or of another version."""
+
+
+class UnsupportedError(Error, RuntimeError):
+    """Legal in PyTorch, not (yet) in the engine: ORTModule runs PyTorch instead."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """An allocation failed; the message names the largest live values."""
+
+
+class EngineError(Error, RuntimeError):
+    """A kernel or PyTorch refused at run time, for example an index out of range."""
+
+
+class InternalError(Error, AssertionError):
+    """A bug of lowtide."""
