@@ -97,7 +97,7 @@ std::vector<Op> irregular(int32_t layers, SplitMix& rng) {
 }
 
 // The lifetimes of one step over `ops`. Forward op i runs in step i, its backward in step 2N-1-i.
-Problem train(const std::vector<Op>& ops, SplitMix& rng) {
+Problem train(const std::vector<Op>& ops, int32_t tokens_percent, SplitMix& rng) {
   const auto forward = static_cast<int32_t>(ops.size());
   const int32_t end = 2 * forward;
   std::vector<int32_t> last_read(ops.size());  // of each op's output, in the forward direction
@@ -114,7 +114,9 @@ Problem train(const std::vector<Op>& ops, SplitMix& rng) {
     if (bytes > 0) problem.buffers.push_back({.size_bytes = bytes, .first = first, .last = last});
   };
   for (int32_t i = 0; i < forward; ++i) {
-    const Op& op = ops[i];
+    Op op = ops[i];
+    op.output = op.output * tokens_percent / 100;
+    op.statistics = op.statistics * tokens_percent / 100;
     const int32_t backward = end - 1 - i;
     // The backward of the next op reads the output (its input), or this op's own does (as for a GELU or softmax).
     add(op.output, i, op.stashed ? backward - (rng.chance(70) && i + 1 < forward ? 1 : 0) : last_read[i]);
@@ -128,30 +130,74 @@ Problem train(const std::vector<Op>& ops, SplitMix& rng) {
   return problem;
 }
 
-}  // namespace
-
-Problem generate_training(int32_t buffers, uint64_t seed) {
-  LT_CHECK(buffers >= 100, "a training step of ", buffers, " buffers is too small");
+// Gradients about as large as the activations that die meanwhile, sizes without common measure, last reads shifted.
+Problem crossing(int32_t buffers, int32_t tokens_percent, SplitMix& rng) {
+  const int32_t forward = buffers * 2 / 7, end = 2 * forward;
+  const int64_t unit = 128 * rng.between(100, 1000);
+  const uint32_t spread = rng.below(4);
   Problem problem;
-  // The largest network that fits; the rest is short-lived odds and ends.
-  for (int32_t layers = 1;; ++layers) {
-    SplitMix rng(seed);
-    const auto ops = seed % 3 == 0   ? irregular(layers, rng)
-                     : seed % 3 == 1 ? transformer(layers, rng)
-                                     : convolution_network(layers, rng);
-    Problem next = train(ops, rng);
-    if (static_cast<int32_t>(next.buffers.size()) > buffers) break;
-    problem = std::move(next);
+  const auto add = [&](int64_t bytes, int32_t first, int32_t last) {
+    last = std::clamp(last, first, end);
+    problem.buffers.push_back({.size_bytes = bytes, .first = first, .last = last});
+  };
+  const auto activation = [&]() -> int64_t {
+    switch (spread) {
+      case 0: return 8 * unit;
+      case 1: return unit * rng.between(1, 16);
+      case 2: return 8 * unit * rng.between(1, 4);
+      default: return unit * rng.between(1, 64) * rng.between(1, 64) / 8;
+    }
+  };
+  for (int32_t i = 0; i < forward; ++i) {
+    const int32_t backward = end - 1 - i;
+    const int64_t bytes = activation() * tokens_percent / 100;
+    const int32_t shift = rng.chance(30) ? rng.between(-20, 20) : 0;
+    add(bytes, i, rng.chance(65) ? std::max(i + 1, backward + shift) : i + rng.between(1, 4));
+    if (rng.chance(10)) add(bytes / 3, i, rng.between(i, end));
+    add(bytes, backward - 1, backward + (rng.chance(20) ? rng.between(0, 12) : 0));
+    if (rng.chance(70)) add(unit * rng.between(1, 18), backward, rng.chance(85) ? end : rng.between(backward, end));
+    if (rng.chance(10)) add(bytes * 2 / 3, i, i);
+    if (rng.chance(20)) add(bytes * 2 / 3, backward, backward);
   }
-  int32_t last = 0;
+  return problem;
+}
+
+// Cuts the problem down to `buffers`, or fills it up with short-lived odds and ends.
+void fill_up(Problem& problem, int32_t buffers, SplitMix& rng) {
+  if (problem.buffers.size() > static_cast<size_t>(buffers)) problem.buffers.resize(buffers);
+  int32_t last = 1;
   for (const Buffer& buffer : problem.buffers) last = std::max(last, buffer.last);
-  SplitMix rng(seed + 1000);
   while (static_cast<int32_t>(problem.buffers.size()) < buffers) {
     const int32_t first = rng.between(0, last - 1);
     problem.buffers.push_back({.size_bytes = int64_t{4} << rng.between(0, 16),
                                .first = first,
                                .last = std::min(last, first + rng.between(0, 3))});
   }
+}
+
+}  // namespace
+
+Problem generate_training(int32_t buffers, uint64_t seed, int32_t tokens_percent) {
+  LT_CHECK(buffers >= 100, "a training step of ", buffers, " buffers is too small");
+  SplitMix odds(seed + 1000);
+  Problem problem;
+  if (seed % 4 == 3) {
+    SplitMix rng(seed);
+    problem = crossing(buffers, tokens_percent, rng);
+    fill_up(problem, buffers, odds);
+    return problem;
+  }
+  // The largest network that fits.
+  for (int32_t layers = 1;; ++layers) {
+    SplitMix rng(seed);
+    const auto ops = seed % 4 == 0   ? irregular(layers, rng)
+                     : seed % 4 == 1 ? transformer(layers, rng)
+                                     : convolution_network(layers, rng);
+    Problem next = train(ops, tokens_percent, rng);
+    if (static_cast<int32_t>(next.buffers.size()) > buffers) break;
+    problem = std::move(next);
+  }
+  fill_up(problem, buffers, odds);
   return problem;
 }
 

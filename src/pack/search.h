@@ -18,9 +18,10 @@ struct SearchBudget {
 Solution search_first_fit(const Problem& problem, const Solution& start, double tolerance, uint64_t seed,
                           const SearchBudget& budget);
 
-// Over the priorities of the skyline, from the longest life first: finds where bytes were given up in the fullest
-// sections, and puts a buffer that was waiting there before one that walled it off.
-// The stronger one where lifetimes nest, as in training.
+// Over the priorities of the skyline. Samples weights of life and size first; then, from the best of them, either
+// shakes the priorities of some stretch of the step, or finds where bytes were given up in the fullest sections and
+// puts a buffer that was waiting there before one that walled it off. The stronger one where lifetimes nest, as in
+// training.
 Solution search_skyline(const Problem& problem, uint64_t seed, const SearchBudget& budget);
 
 }  // namespace lowtide

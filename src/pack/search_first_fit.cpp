@@ -100,7 +100,7 @@ class FirstFitSearch {
       const Buffer& buffer = problem_.buffers[index];
       const int64_t size = padded_size(buffer);
       const int64_t offset = trial_.blocks.first_fit(buffer, size);
-      work_ += static_cast<int64_t>(trial_.blocks.blocks().size()) / 2 + 30;
+      work_ += static_cast<int64_t>(trial_.blocks.blocks().size()) + 100;
       trial_.blocks.insert({offset, offset + size, buffer.first, buffer.last, index});
       trial_.tops[index] = offset + size;
       trial_.height = std::max(trial_.height, offset + size);

@@ -8,26 +8,25 @@
 namespace lowtide {
 namespace {
 
+// Widths of the noise that is put on keys (2^-16 octaves of life).
+constexpr int32_t kSampleNoise = 2800;
+constexpr int32_t kStepNoise = 4700;
+
 class SkylineSearch {
  public:
   SkylineSearch(const Problem& problem, uint64_t seed)
-      : skyline_(problem), random_(seed), priority_(longest_life_first(problem)), rank_(problem.buffers.size(), 0) {
-    for (const Buffer& buffer : problem.buffers) size_.push_back(padded_size(buffer));
-    if (priority_.empty()) {
-      best_offsets_.assign(problem.buffers.size(), 0);
-      return;
-    }
-    skyline_.fill(priority_);
-    best_ = skyline_.excess();
-    best_offsets_ = skyline_.offsets();
-    keep();
+      : problem_(problem), skyline_(problem), random_(seed), rank_(problem.buffers.size(), 0) {
+    best_offsets_.assign(problem.buffers.size(), 0);
   }
 
   void run(const SearchBudget& budget) {
+    sample(std::min<int64_t>(120, budget.moves / 3 + 1));
+    const int64_t sampled = skyline_.work();
     for (int64_t move = 0; move < budget.moves && skyline_.work() < budget.work && best_ > 0; ++move) {
-      const double left = 1.0 - std::max(static_cast<double>(move) / static_cast<double>(budget.moves),
-                                         static_cast<double>(skyline_.work()) / static_cast<double>(budget.work));
-      try_move(0.002 * static_cast<double>(skyline_.bound()) * left);
+      const double left =
+          1.0 - std::max(static_cast<double>(move) / static_cast<double>(budget.moves),
+                         static_cast<double>(skyline_.work() - sampled) / static_cast<double>(budget.work));
+      try_move(kTolerance * static_cast<double>(skyline_.bound()) * left);
     }
   }
 
@@ -38,6 +37,27 @@ class SkylineSearch {
 
   bool meets(int32_t buffer, int32_t first, int32_t last) const {
     return skyline_.sections().first[buffer] <= last && skyline_.sections().last[buffer] >= first;
+  }
+
+  // Sum of three uniform numbers: nearly normal, mean zero.
+  int64_t noise(int32_t width) {
+    return random_.between(0, width) + random_.between(0, width) + random_.between(0, width) - 3 * width / 2;
+  }
+
+  // Starts from the best of some random weights of the size, most of them with a little noise.
+  void sample(int64_t count) {
+    for (int64_t i = 0; i < count && best_ > 0; ++i) {
+      const int32_t r = random_.between(0, 1023);
+      keys_ = priority_keys(problem_, skyline_.sections(), i == 0 ? 0 : r * r / 1024 * 600 / 1024);
+      if (i > count / 3) {
+        for (int64_t& key : keys_) key += noise(kSampleNoise);
+      }
+      priority_ = priority_order(problem_, keys_);
+      if (priority_.empty()) best_ = 0;
+      if (best_ > 0 && skyline_.fill(priority_, best_ - 1)) keep();
+    }
+    priority_ = kept_priority_;
+    keys_ = kept_keys_;
   }
 
   // Where bytes were given up: mostly under a section that made the arena as high as it is, in proportion to the bytes.
@@ -79,47 +99,74 @@ class SkylineSearch {
     count = 0;
     for (const int32_t buffer : priority_) {
       if (rank_[buffer] >= rank_[late]) break;
-      const bool blocked = turns_[buffer] < raise.turn && offsets_[buffer] + size_[buffer] > raise.low;
+      const bool blocked =
+          turns_[buffer] < raise.turn && offsets_[buffer] + padded_size(problem_.buffers[buffer]) > raise.low;
       if (blocked && meets(buffer, first, last) && random_.below(++count) == 0) wall = buffer;
     }
     return wall < 0 ? std::pair(-1, -1) : std::pair(late, wall);
   }
 
-  void try_move(double tolerance) {
-    const auto [late, early] = choose_move();
-    if (late == early) return;
-    const auto from = priority_.begin() + rank_[late], to = priority_.begin() + rank_[early];
-    std::rotate(to, from, from + 1);
-    const int64_t limit = excess_ + static_cast<int64_t>(tolerance * random_.unit());
-    if (!skyline_.fill(priority_, limit)) {
-      std::rotate(to, to + 1, from + 1);
-      return;
+  // Puts noise on the keys of the buffers that live in some stretch of sections, at times all of them.
+  void shake() {
+    const auto sections = static_cast<int32_t>(skyline_.sections().live.size());
+    int32_t first = 0, last = sections - 1;
+    if (random_.chance(50)) {
+      first = random_.between(0, sections - 1);
+      last = std::min(last, first + random_.between(0, sections / 4));
     }
-    keep();
+    const int32_t width = kStepNoise >> random_.below(5);
+    for (const int32_t buffer : kept_priority_) {
+      if (meets(buffer, first, last)) keys_[buffer] += noise(width);
+    }
+    priority_ = priority_order(problem_, keys_);
+  }
+
+  void try_move(double tolerance) {
+    if (random_.chance(40)) {
+      shake();
+    } else {
+      const auto [late, early] = choose_move();
+      if (late == early) return;
+      keys_[late] = keys_[early];
+      const auto begin = priority_.begin();
+      std::rotate(begin + rank_[early], begin + rank_[late], begin + rank_[late] + 1);
+    }
+    if (skyline_.fill(priority_, excess_ + static_cast<int64_t>(tolerance * random_.unit()))) {
+      keep();
+    } else {
+      priority_ = kept_priority_;
+      keys_ = kept_keys_;
+    }
+  }
+
+  void keep() {
+    kept_priority_ = priority_;
+    kept_keys_ = keys_;
+    for (size_t k = 0; k < priority_.size(); ++k) rank_[priority_[k]] = static_cast<int32_t>(k);
+    excess_ = skyline_.excess();
+    offsets_ = skyline_.offsets();
+    turns_ = skyline_.turns();
+    raises_ = skyline_.raises();
     if (excess_ >= best_) return;
     best_ = excess_;
     best_offsets_ = offsets_;
   }
 
-  void keep() {
-    excess_ = skyline_.excess();
-    offsets_ = skyline_.offsets();
-    turns_ = skyline_.turns();
-    raises_ = skyline_.raises();
-    for (size_t k = 0; k < priority_.size(); ++k) rank_[priority_[k]] = static_cast<int32_t>(k);
-  }
+  static constexpr double kTolerance = 0.0005;  // of the bound
 
+  const Problem& problem_;
   Skyline skyline_;
   SplitMix random_;
-  std::vector<int64_t> size_;
-  // The accepted state.
-  std::vector<int32_t> priority_, rank_;  // rank_[priority_[k]] == k
+  // What is tried next, and the state last accepted. The order is that of the keys, but for single moves.
+  std::vector<int32_t> priority_, kept_priority_;
+  std::vector<int64_t> keys_, kept_keys_;
+  std::vector<int32_t> rank_;  // rank_[kept_priority_[k]] == k
   int64_t excess_ = 0;
   std::vector<int64_t> offsets_;
   std::vector<int32_t> turns_;
   std::vector<Raise> raises_;
   // The best one met.
-  int64_t best_ = 0;
+  int64_t best_ = Skyline::kNoLimit;
   std::vector<int64_t> best_offsets_;
 };
 

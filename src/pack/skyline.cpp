@@ -1,22 +1,44 @@
 #include "pack/skyline.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "pack/block_list.h"
 #include "pack/packers.h"
 
 namespace lowtide {
 
-std::vector<int32_t> longest_life_first(const Problem& problem) {
-  const auto& buffers = problem.buffers;
-  std::vector<int32_t> order;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].size_bytes > 0) order.push_back(static_cast<int32_t>(i));
+namespace {
+
+// log2(value) × 2^16, straight between powers of two: monotone, and exact enough to compare sizes by.
+int64_t log2_16(int64_t value) {
+  const int floor = 63 - std::countl_zero(static_cast<uint64_t>(value));
+  const int64_t fraction = floor >= 16 ? value >> (floor - 16) : value << (16 - floor);  // in [2^16, 2^17)
+  return floor * int64_t{65536} + (fraction - 65536);
+}
+
+}  // namespace
+
+std::vector<int64_t> priority_keys(const Problem& problem, const Sections& sections, int32_t size_weight_1024) {
+  std::vector<int64_t> keys(problem.buffers.size(), 0);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const int64_t size = padded_size(problem.buffers[i]);
+    if (size == 0) continue;
+    const int64_t life = int64_t{sections.last[i]} - sections.first[i] + 1;
+    keys[i] = log2_16(life) + log2_16(size) * size_weight_1024 / 1024;
   }
-  const auto life = [&](int32_t i) { return int64_t{buffers[i].last} - buffers[i].first; };
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    if (life(a) != life(b)) return life(a) > life(b);
-    return padded_size(buffers[a]) > padded_size(buffers[b]);
+  return keys;
+}
+
+std::vector<int32_t> priority_order(const Problem& problem, const std::vector<int64_t>& keys) {
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (problem.buffers[i].size_bytes > 0) order.push_back(static_cast<int32_t>(i));
+  }
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    if (keys[a] != keys[b]) return keys[a] > keys[b];
+    const int64_t size_a = problem.buffers[a].size_bytes, size_b = problem.buffers[b].size_bytes;
+    return size_a != size_b ? size_a > size_b : a < b;
   });
   return order;
 }
@@ -181,9 +203,16 @@ void Skyline::join_neighbours(size_t at) {
 Solution pack_skyline(const Problem& problem) {
   check_problem(problem);
   Skyline skyline(problem);
-  const auto priority = longest_life_first(problem);
-  if (!priority.empty()) skyline.fill(priority);
-  return settle(problem, skyline.offsets());
+  std::vector<int64_t> best(problem.buffers.size(), 0);
+  int64_t excess = Skyline::kNoLimit;
+  for (const int32_t size_weight_1024 : {0, 100, 200, 500}) {
+    const auto order = priority_order(problem, priority_keys(problem, skyline.sections(), size_weight_1024));
+    if (order.empty() || excess == 0) break;
+    if (!skyline.fill(order, excess - 1)) continue;
+    excess = skyline.excess();
+    best = skyline.offsets();
+  }
+  return settle(problem, best);
 }
 
 }  // namespace lowtide

@@ -20,8 +20,13 @@
 
 namespace lowtide {
 
-// The buffers of more than zero bytes, longest life first, the larger first among equals: the best single priority.
-std::vector<int32_t> longest_life_first(const Problem& problem);
+// Keys of a priority order: log2(life in sections) + size_weight × log2(size), in units of 2^-16 and by buffer. The
+// longest life first (weight 0) nests lifetimes best; some weight on the size keeps large buffers from coming too late.
+// Integers throughout, so that an order is the same on every machine.
+std::vector<int64_t> priority_keys(const Problem& problem, const Sections& sections, int32_t size_weight_1024);
+
+// The buffers of more than zero bytes by descending key; among equals the larger first.
+std::vector<int32_t> priority_order(const Problem& problem, const std::vector<int64_t>& keys);
 
 class Skyline {
  public:
