@@ -100,7 +100,7 @@ nb::dict report(const PythonSession& self) {
   return result;
 }
 
-nb::dict memory(const PythonSession& self, const std::vector<int64_t>& symbol_values) {
+nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) {
   const MemoryReport memory = self.session.memory(symbol_values);
   nb::dict result;
   result["planned_peak_bytes"] = memory.peak_bytes;
@@ -157,7 +157,15 @@ void bind_session(nb::module_& module) {
       .def("captured_text", [](const PythonSession& self) { return self.session.captured_text(); })
       .def("lowered_text", [](const PythonSession& self) { return self.session.lowered_text(); })
       .def("training_text", [](const PythonSession& self) { return self.session.training_text(); })
-      .def("plan_text", [](const PythonSession& self) { return self.session.plan_text(); })
+      .def(
+          "plan_text",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            return self.session.plan_text(symbol_values);
+          },
+          "symbol_values"_a)
+      .def("start_trace", [](PythonSession& self) { self.session.executor().start_trace(); })
+      .def("stop_trace", [](PythonSession& self) { return self.session.executor().stop_trace(); })
+      .def("program_text", [](const PythonSession& self) { return print(self.session.program()); })
       .def("explain", [](const PythonSession& self) { return self.session.explain(); });
 }
 
