@@ -20,11 +20,15 @@ static Dim moved_bytes(const Graph& graph, const Node& node) {
 
 static Dim numel_of(const Graph& graph, ValueId value) { return value ? numel(graph.type(value).shape) : Dim(0); }
 
+// The elements of the largest operand or output, as far as sizes can be compared.
 static Dim largest_numel(const Graph& graph, const Node& node) {
   Dim largest = 0;
   for (const std::vector<ValueId>* values : {&node.inputs, &node.outputs})
-    for (ValueId value : *values)
-      if (value) largest = max(largest, numel(graph.type(value).shape));
+    for (ValueId value : *values) {
+      if (!value) continue;
+      const Dim count = numel(graph.type(value).shape);
+      if (range_of(count - largest, graph.ranges()).low >= 0) largest = count;
+    }
   return largest;
 }
 

@@ -1,0 +1,41 @@
+#include <gtest/gtest.h>
+
+#include "ir/parse.h"
+#include "ops/rule.h"
+
+namespace lowtide {
+namespace {
+
+struct Case {
+  const char* inputs;
+  const char* node;
+  const char* flops;
+  const char* bytes;
+};
+
+constexpr Case kCases[] = {
+    {"%a: f32[n, 4] input, %b: f32[4, 5] input", "%y: f32[n, 5] = MatMul %a, %b", "40*n", "36*n + 80"},
+    {"%a: f32[4, n] input, %b: f32[4, 5] input",
+     "%y: f32[n, 5] = FusedMatMul(alpha=1.0, transA=true, transB=false) %a, %b", "40*n", "36*n + 80"},
+    {"%a: bf16[n, 4] input", "%y: bf16[n, 4] = Exp %a", "4*n", "16*n"},
+    {"%a: f32[n, 4] input", "%y: f32[4, n] = Transpose(perm=[1, 0]) %a", "0", "0"},
+    {"%a: f32[n, 4] input", "%y: f32[n] = ReduceSum(axes=[1], keepdims=false) %a", "4*n", "20*n"},
+    {"%a: f32[1, 2, 3, 4] input, %b: f32[1, 2, 5, 4] input",
+     "%y: f32[1, 2, 3, 4], %l: f32[1, 2, 3] = Attention(dropout=0.0, is_causal=false, scale=1.0, stream=0) %a, %b, %b",
+     "480", "536"},
+    {"%a: f32[1, 3, 8, 8] input, %b: f32[4, 3, 3, 3] input",
+     "%y: f32[1, 4, 6, 6] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]) %a, %b", "7776", "1776"},
+};
+
+TEST(Cost, CountsFlopsAndBytes) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.node);
+    const Graph graph = parse(concat("graph @g(", c.inputs, ") {\n", c.node, "\n  return\n}"));
+    const Cost found = cost(graph, graph.order().at(0));
+    EXPECT_EQ(to_string(found.flops), c.flops);
+    EXPECT_EQ(to_string(found.bytes), c.bytes);
+  }
+}
+
+}  // namespace
+}  // namespace lowtide

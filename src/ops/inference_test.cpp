@@ -1,0 +1,156 @@
+#include "ops/inference.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/parse.h"
+#include "ops/builder.h"
+
+namespace lowtide {
+namespace {
+
+// A graph of one node over %a, %b, %c; its output's type matters only where inference succeeds.
+std::string message_of(std::string_view inputs, std::string_view node) {
+  const Graph graph = parse(concat("graph @bad(", inputs, ") {\n  ", node, "  // block.fc  train.py:41\n  return\n}"));
+  try {
+    verify_types(graph);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidGraph);
+    return error.what();
+  }
+  return "no error";
+}
+
+struct BadNode {
+  const char* inputs;
+  const char* node;
+  const char* message;
+};
+
+constexpr BadNode kBadNodes[] = {
+    {"%a: f32[N, 64] input, %b: f32[32, 8] input", "%y: f32[N, 8] = MatMul %a, %b",
+     "MatMul: inner dims differ: left is f32[N, 64], right is f32[32, 8]"},
+    {"%a: f32[3, 4] input, %b: f32[4, 2] input",
+     "%y: f32[3, 2] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %a, %b",
+     "Gemm: inner dims differ: left is f32[3, 4], right is f32[4, 2] transposed"},
+    {"%a: f32[2, 3, 4] input, %b: f32[4, 2] input",
+     "%y: f32[3, 2] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=false) %a, %b",
+     "Gemm: operand 0 must have 2 dims, is f32[2, 3, 4]"},
+    {"%a: f32[N, 3] input, %b: f32[M, 3] input", "%y: f32[N, 3] = Add %a, %b",
+     "Add: shapes do not broadcast: [N, 3] and [M, 3]"},
+    {"%a: f32[3] input, %b: i64[3] input", "%y: f32[3] = Mul %a, %b",
+     "Mul: operands differ in dtype: f32[3] and i64[3]"},
+    {"%a: bool[3] input", "%y: bool[3] = Neg %a", "Neg: operand 0 must be numbers, is bool[3]"},
+    {"%a: i64[3] input", "%y: i64[3] = Exp %a", "Exp: operand 0 must be floating, is i64[3]"},
+    {"%a: f32[3] input, %b: f32[3] input", "%y: f32[3] = And %a, %b", "And: operand 0 must be bool, is f32[3]"},
+    {"%a: f32[3] input", "%y: f32[4] = Neg %a", "Neg: %y is f32[4], inference gives f32[3]"},
+    {"%a: f32[3] input", "%y: f64[3] = Neg %a", "Neg: %y is f64[3], inference gives f32[3]"},
+    {"%a: f32[3] input, %b: f32[3] input", "%y: f32[3] = Where %a, %a, %b",
+     "Where: the condition must be bool, is f32[3]"},
+    {"%a: f32[N, 3] input", "%y: f32[3, 3] = Reshape(shape=[3, 3]) %a",
+     "Reshape: element counts differ: f32[N, 3] and shape [3, 3]"},
+    {"%a: f32[2, 3] input", "%y: f32[3, 2] = Transpose(perm=[1, 1]) %a",
+     "Transpose: perm=[1, 1] is no permutation of the dims of f32[2, 3]"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = Slice(axis=2, end=3, start=0, step=1) %a",
+     "Slice: axis=2 is no axis of a tensor of rank 2"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 4] = Slice(axis=1, end=4, start=0, step=1) %a",
+     "Slice: start=0, end=4 must satisfy 0 <= start <= end <= 3 on axis 1 of f32[2, 3]"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 4] = Expand(shape=[2, 4]) %a",
+     "Expand: f32[2, 3] does not broadcast to [2, 4]"},
+    {"%a: f32[2, 3] input", "%y: f32[2] = Squeeze(axes=[1]) %a", "Squeeze: axis 1 of f32[2, 3] has not size 1"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = ReduceSum(axes=[], keepdims=true) %a",
+     "ReduceSum: axes must not be empty"},
+    {"%a: f32[2, 3] input", "%y: f32[] = ReduceSum(axes=[1, 0], keepdims=false) %a",
+     "ReduceSum: axes=[1, 0] must ascend"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = Softmax(axis=-1) %a", "Softmax: axis=-1 is no axis of a tensor of rank 2"},
+    {"%a: f32[2, N] input", "%y: f32[2, 3] = Softmax(axis=N) %a", "Softmax: attribute axis must be a number, is N"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 5], %i: i64[2, 5] = TopK(axis=1, k=5, largest=true) %a",
+     "TopK: k=5 is outside of axis 1 of f32[2, 3]"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = Gelu(approximate=\"fast\") %a",
+     "Gelu: approximate=\"fast\": expected one of none, tanh"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = Dropout(ratio=1.5, stream=0) %a",
+     "Dropout: ratio must lie in [0, 1], is 1.5"},
+    {"%a: f32[2, 3] input, %b: f32[2] input",
+     "%y: f32[2, 3], %m: f32[2], %i: f32[2] = LayerNormalization(axis=1, epsilon=1e-05) %a, %b",
+     "LayerNormalization: weight must have shape [3], is f32[2]"},
+    {"%a: f32[2, 3] input, %b: f32[3] input",
+     "%y: f32[2, 3], %m: f32[3], %i: f32[3], %r: f32[3], _ = BatchNormalization(epsilon=1e-05, momentum=0.1) %a, %b",
+     "BatchNormalization: %r cannot exist"},
+    {"%a: f32[2, 5, 3] input",
+     "%y: f32[2, 5, 3], %m: f32[2, 2], %i: f32[2, 2] = GroupNormalization(epsilon=1e-05, num_groups=2) %a",
+     "GroupNormalization: num_groups=2 does not divide the channels of f32[2, 5, 3]"},
+    {"%a: f32[N, 7] input, %b: i64[M] input",
+     "%y: f32[], %l: f32[N] = SoftmaxCrossEntropyLoss(ignore_index=0, label_smoothing=0.0, reduction=\"mean\") %a, %b",
+     "SoftmaxCrossEntropyLoss: labels must have shape [N], is i64[M]"},
+    {"%a: f32[2, 4, 3, 8] input, %b: f32[2, 3, 3, 8] input",
+     "%y: f32[2, 4, 3, 8], %l: f32[2, 4, 3] = Attention(dropout=0.0, is_causal=false, scale=1.0, stream=0) %a, %b, %b",
+     "Attention: the heads of k do not divide those of q: f32[2, 4, 3, 8] and f32[2, 3, 3, 8]"},
+    {"%a: f32[2, 4, 3, 8] input, %b: f32[2, 2, 5, 8] input, %c: bool[3, 4] input",
+     "%y: f32[2, 4, 3, 8], %l: f32[2, 4, 3] = Attention(dropout=0.0, is_causal=false, scale=1.0, stream=0) %a, %b, %b, "
+     "%c",
+     "Attention: the mask is bool[3, 4] and does not broadcast to [2, 4, 3, 5]"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = RotaryEmbedding %a, %a, %a",
+     "RotaryEmbedding: the last dim must be even: f32[2, 3]"},
+    {"%a: f32[2, 3] input, %b: f32[3, 3] input", "%y: f32[2, 6] = Concat(axis=1) %a, %b",
+     "Concat: operands differ outside of axis 1: f32[2, 3] and f32[3, 3]"},
+    {"%a: f32[2, 3] input", "%y: f32[2, 3] = Pad(mode=\"constant\", pads=[0, 1], value=0.0) %a",
+     "Pad: pads has 2 entries for rank 2, expected begins then ends"},
+    {"%a: f32[5, 3] input, %b: f32[2] input", "%y: f32[2, 3] = Gather(axis=0) %a, %b",
+     "Gather: indices must be i64 or i32, are f32[2]"},
+    {"%a: f32[5, 3] input, %b: i64[2] input", "%y: f32[2] = GatherElements(axis=0) %a, %b",
+     "GatherElements: data and indices differ in rank: f32[5, 3] and i64[2]"},
+    {"%a: f32[5, 3] input, %b: i64[2, 3] input", "%y: f32[2] = GatherND %a, %b",
+     "GatherND: the last dim of i64[2, 3] must count leading dims of f32[5, 3]"},
+    {"%a: f32[5, 3] input, %b: i64[2, 1] input, %c: f32[2] input",
+     "%y: f32[5, 3] = ScatterND(reduction=\"add\") %a, %b, %c", "ScatterND: updates must have shape [2, 3], is f32[2]"},
+    {"%a: f32[1, 3, 8, 8] input, %b: f32[4, 2, 3, 3] input",
+     "%y: f32[1, 4, 6, 6] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]) %a, %b",
+     "Conv: w f32[4, 2, 3, 3] in 1 groups does not fit the channels of f32[1, 3, 8, 8]"},
+    {"%a: f32[1, 3, 2, 8] input, %b: f32[4, 3, 3, 3] input",
+     "%y: f32[1, 4, 6, 6] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]) %a, %b",
+     "Conv: the window is larger than dim 2 of f32[1, 3, 2, 8]"},
+    {"%a: f32[1, 3, 8, 8] input, %b: f32[4, 3, 3, 3] input",
+     "%y: f32[1, 4, 6, 6] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[0, 1]) %a, %b",
+     "Conv: strides=[0, 1]: the least is 1"},
+    {"%a: f32[1, 3, 8, 8] input", "%y: f32[1, 3, 4, 4] = Resize(align_corners=false, mode=\"cubic\", sizes=[4, 4]) %a",
+     "Resize: mode=\"cubic\": expected one of bilinear, nearest"},
+    {"%a: f32[3] input", "%y: f32[] = Constant(dtype=f32, int_value=3)",
+     "Constant: a constant of dtype f32 needs attribute value"},
+    {"%a: f32[3] input", "%y: f32[4] = Range(dtype=f32, numel=4, start=0.0)",
+     "Range: a range of dtype f32 needs attribute step"},
+};
+
+TEST(Inference, NamesTheOpTheOperandsAndTheUsersLine) {
+  for (const BadNode& bad : kBadNodes)
+    EXPECT_EQ(message_of(bad.inputs, bad.node), concat(bad.message, " (block.fc, train.py:41)"));
+}
+
+std::string shape_of(std::string_view inputs, Op op, Attrs attrs) {
+  Graph graph = parse(concat("graph @g(", inputs, ") {\n  return\n}"));
+  std::vector<ValueId> operands;
+  for (const GraphInput& input : graph.inputs()) operands.push_back(input.value);
+  return to_string(graph.type(Builder(graph).op(op, operands, std::move(attrs))));
+}
+
+TEST(Inference, KeepsSizesSymbolic) {
+  const Attrs conv{{"strides", dims({2, 2})}, {"pads", dims({1, 1, 1, 1})}, {"dilations", dims({1, 1})}, {"group", 1}};
+  EXPECT_EQ(shape_of("%x: f32[n, 3, 2*h, 9] input, %w: f32[8, 3, 3, 3] input", Op::kConv, conv), "f32[n, 8, h, 5]");
+  EXPECT_EQ(shape_of("%a: f32[n, 1, s, k] input, %b: f32[h, k, t] input", Op::kMatMul, {}), "f32[n, h, s, t]");
+  EXPECT_EQ(shape_of("%a: f32[n, s] input, %b: f32[n, 2*s] input", Op::kConcat, {{"axis", 1}}), "f32[n, 3*s]");
+  EXPECT_EQ(shape_of("%x: f32[n, s] input", Op::kReshape, {{"shape", Shape{Dim::symbol("n") * Dim::symbol("s")}}}),
+            "f32[n*s]");
+  EXPECT_EQ(shape_of("%x: f32[5, 4] input, %i: i64[n, s] input", Op::kGather, {{"axis", 0}}), "f32[n, s, 4]");
+}
+
+// Sizes with a quotient have many texts: they are believed unless they can never be equal.
+TEST(Inference, BelievesQuotients) {
+  const Dim s = Dim::symbol("s"), half = floordiv(s, 2);
+  const DimRanges ranges{{"s", {2, 100}}};
+  EXPECT_TRUE(dims_agree(half * 2, s, ranges));
+  EXPECT_FALSE(dims_agree(half + 60, half, ranges));
+  EXPECT_FALSE(dims_agree(half, Dim(51), ranges));
+  EXPECT_FALSE(dims_agree(s, Dim::symbol("t"), ranges));
+  EXPECT_FALSE(dims_agree(s, s + 1, ranges));
+}
+
+}  // namespace
+}  // namespace lowtide
