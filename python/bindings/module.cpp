@@ -1,10 +1,10 @@
 #include "bindings.h"
 
 NB_MODULE(_lowtide, module) {
+  // Sessions live as long as users' modules, often until the interpreter ends.
+  nanobind::set_leak_warnings(false);
   lowtide::bindings::bind_errors(module);
   lowtide::bindings::bind_tensors(module);
   lowtide::bindings::bind_graph(module);
-#ifdef LOWTIDE_SESSION
   lowtide::bindings::bind_session(module);
-#endif
 }

@@ -8,6 +8,7 @@
 #include "calls.h"
 #include "dlpack.h"
 #include "interrupt.h"
+#include "torch_symbols/torch_symbols.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -116,6 +117,13 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) 
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  module.def(
+      "install_torch",
+      [](int threads) {
+        const TorchInstalled installed = install_torch(load_torch_symbols(), threads);
+        return nb::make_tuple(installed.threads, installed.blas, installed.convolution);
+      },
+      "threads"_a, "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found.");
   nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.");
   nb::class_<PythonSession>(module, "Session", "One planned graph; see src/session/session.h.")
       .def(

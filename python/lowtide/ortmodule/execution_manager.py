@@ -1,0 +1,56 @@
+"""Runs a module's calls in the engine, or in PyTorch with a reason."""
+
+import warnings
+
+from lowtide.capture import Call
+from lowtide.errors import GraphError, InternalError, UnsupportedError
+
+from .graph_transition_manager import GraphTransitionManager
+from .options import fallback_disabled
+from .training_agent import TrainingAgent
+
+
+class FallbackWarning(UserWarning):
+    """PyTorch runs a module that the engine cannot."""
+
+
+class ExecutionManager:
+    training = True
+
+    def __init__(self, module, options):
+        self._module, self._options = module, options
+        self._transition = GraphTransitionManager(module, self._make_agent)
+        self._warned = set()
+        self.last_agent = None
+        self.fallback_reason = None
+
+    def _make_agent(self, captured):
+        try:
+            return TrainingAgent(self._module, captured, self.training)
+        except (InternalError, GraphError) as error:
+            # A bug of ours while planning; a user's training goes on.
+            raise UnsupportedError(f"internal error: {error}") from error
+
+    def forward(self, args, kwargs):
+        try:
+            call = Call(args, kwargs)
+            agent = self._transition.agent_for(call)
+            result = agent.run(call)
+        except UnsupportedError as error:
+            if fallback_disabled():
+                raise
+            reason = str(error)
+        else:
+            self.last_agent, self.fallback_reason = agent, None
+            return result
+        # First, whether PyTorch can: a mistake in the user's call is the user's to see.
+        result = self._module(*args, **kwargs)
+        self.fallback_reason = reason
+        if reason not in self._warned:
+            self._warned.add(reason)
+            warnings.warn(
+                f"{type(self._module).__name__} runs in PyTorch, not in lowtide: {reason}",
+                FallbackWarning,
+                stacklevel=2,
+            )
+        return result

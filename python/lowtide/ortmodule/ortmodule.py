@@ -1,0 +1,167 @@
+"""The wrapper that users see: an ordinary nn.Module."""
+
+import copy
+import inspect
+import logging
+import types
+
+import torch
+
+from lowtide import _lowtide
+
+from .inference_manager import InferenceManager
+from .options import DebugOptions
+from .training_manager import TrainingManager
+
+logger = logging.getLogger("lowtide")
+
+# nn.Module's tables; the wrapper's are the wrapped module's own, so that names have no prefix and nothing is seen twice.
+_SHARED = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+_OWN = ("_original", "_options", "_training_manager", "_inference_manager", "forward", "training")
+
+
+class ORTModule(torch.nn.Module):
+    """Runs `module` in lowtide's engine: `loss = ORTModule(model)(**batch).loss; loss.backward()`.
+
+    Parameters, buffers, state_dict, attributes and methods are the module's own. What the engine cannot run, PyTorch
+    does: one warning names the reason, and `fallback_reason` holds it.
+    """
+
+    def __init__(self, module, debug_options=None):
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"ORTModule wraps a torch.nn.Module, not a {type(module).__name__}")
+        if debug_options is not None and not isinstance(debug_options, DebugOptions):
+            raise TypeError(f"expected debug_options of type DebugOptions, got {type(debug_options).__name__}")
+        own = self.__dict__
+        own["_original"] = module
+        mode = module.training
+        super().__init__()
+        self.training = mode  # nn.Module's constructor has set it, and ours is the module's
+        own["_options"] = debug_options or DebugOptions()
+        for name in _SHARED:
+            own[name] = getattr(module, name)
+        own["_training_manager"] = TrainingManager(module, self._options)
+        own["_inference_manager"] = InferenceManager(module, self._options)
+        own["forward"] = _with_signature_of(module, self)
+        logger.setLevel(self._options.python_level)
+        _lowtide.install_torch(torch.get_num_threads())
+
+    # ---- what lowtide tells
+
+    @property
+    def fallback_reason(self):
+        """None if the last call ran in the engine, else why PyTorch ran it."""
+        return self._last_manager().fallback_reason
+
+    def memory_report(self):
+        """Bytes of the last call's plan: planned_peak_bytes, arena_bytes, gradient_bytes, lower_bound_bytes,
+        output_bytes, external_bytes; None before the first call."""
+        agent = self._last_manager().last_agent
+        return agent.session.memory(agent.symbol_values()) if agent else None
+
+    def explain(self):
+        """Per step of the plan, the kernel taken and why faster ones refused; ops that run on PyTorch."""
+        agent = self._last_manager().last_agent
+        if agent is None:
+            return f"not in the engine: {self.fallback_reason or 'no call so far'}"
+        report = agent.session.report
+        calls = "".join(f"on PyTorch: {name}\n" for name in report["fallbacks"])
+        counts = (
+            f"{report['native_nodes']} native, {report['aten_nodes']} aten, {report['python_nodes']} python steps\n"
+        )
+        return counts + calls + agent.session.explain()
+
+    def _last_manager(self):
+        training = self._training_manager
+        return training if training.last_agent or training.fallback_reason else self._inference_manager
+
+    # ---- being the module
+
+    @property
+    def module(self):
+        return self._original
+
+    @property
+    def training(self):
+        return self._original.training
+
+    @training.setter
+    def training(self, mode):
+        self._original.training = mode
+
+    def __getattr__(self, name):
+        original = self.__dict__.get("_original")
+        if original is None:
+            raise AttributeError(name)
+        value = getattr(original, name)
+        if inspect.ismethod(value) and value.__self__ is original and _is_users(value.__func__, original):
+            # A method of the user's that calls self(...) comes through the engine.
+            return types.MethodType(value.__func__, self)
+        return value
+
+    def __setattr__(self, name, value):
+        if name in _OWN or isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._original, name, value)
+
+    def __delattr__(self, name):
+        delattr(self._original, name)
+
+    def train(self, mode=True):
+        self._original.train(mode)
+        return self
+
+    def apply(self, fn):
+        self._original.apply(fn)
+        return self
+
+    def _apply(self, fn, recurse=True):
+        self._original._apply(fn, recurse)
+        return self
+
+    def requires_grad_(self, requires_grad=True):
+        self._original.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none=True):
+        self._original.zero_grad(set_to_none)
+
+    def state_dict(self, *args, **kwargs):
+        return self._original.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args, **kwargs):
+        return self._original.load_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args, **kwargs):
+        return self._original._load_from_state_dict(*args, **kwargs)
+
+    def named_modules(self, *args, **kwargs):
+        yield from self._original.named_modules(*args, **kwargs)
+
+    def extra_repr(self):
+        return self._original.extra_repr()
+
+    def __deepcopy__(self, memo):
+        return ORTModule(copy.deepcopy(self._original, memo), self._options)
+
+    def __reduce__(self):
+        return ORTModule, (self._original, self._options)
+
+
+def _is_users(function, module):
+    """Whether a method stands in the file of the module's class, and does not need an instance of that class."""
+    code = getattr(function, "__code__", None)
+    return code is not None and "__class__" not in code.co_freevars and function.__module__ == type(module).__module__
+
+
+def _with_signature_of(module, wrapper):
+    def forward(*args, **kwargs):
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return wrapper._original(*args, **kwargs)
+        manager = wrapper._training_manager if torch.is_grad_enabled() else wrapper._inference_manager
+        return manager.forward(args, kwargs)
+
+    forward.__signature__ = inspect.signature(module.forward)
+    forward.__doc__ = module.forward.__doc__
+    return forward

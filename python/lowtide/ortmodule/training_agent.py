@@ -1,0 +1,181 @@
+"""One captured graph and its session: binds live tensors, runs halves of steps, rebuilds the module's outputs."""
+
+import threading
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import increment_version
+
+from lowtide._lowtide import Session
+from lowtide.errors import EngineError, UnsupportedError
+
+from .custom_functions import CallHandler
+
+
+class TrainingAgent:
+    """A session with gradients, or without (`training=False`)."""
+
+    def __init__(self, module, captured, training):
+        self.captured, self.training = captured, training
+        self.session = Session(captured.graph, training=training)
+        self.session.set_call_handler(CallHandler(captured.functions))
+        self._lock = threading.RLock()  # a session takes one call at a time
+        self._fetch = [_fetcher(module, source) for source in captured.sources]
+        self._updated = self.session.updated_inputs
+        self._check_updates()
+        self.last_sizes = None
+        if training:
+            self.saved_inputs = self.session.saved_inputs
+            self.saved_outputs = self.session.saved_outputs
+            self.grad_outputs = self.session.grad_outputs
+            self.gradient_targets = self.session.gradient_targets
+
+    def _check_updates(self):
+        for index in self._updated:
+            source = self.captured.sources[index]
+            if source.kind == "param":
+                raise UnsupportedError(f"forward writes into the parameter '{source.paths[0]}'")
+
+    # ---- a call
+
+    def run(self, call):
+        tensors = [fetch(call) for fetch in self._fetch]
+        self.last_sizes = call.sizes()
+        self._check_aliases(tensors)
+        if self.training and self.gradient_targets:
+            targets = [tensors[index] for index in self.gradient_targets]
+            step = _Step(self, tensors)
+            outputs = _ORTModuleFunction.apply(step, *targets)
+            # Not out of autograd's Function: views of inputs, which autograd shall see as views.
+            outputs = [
+                output if output is not None else alias for output, alias in zip(outputs, step.aliases, strict=True)
+            ]
+        else:
+            outputs, _ = self._forward(tensors, keep=False)
+        return self._rebuild(outputs, tensors)
+
+    def _forward(self, tensors, keep):
+        with self._lock:
+            state = torch.get_rng_state() if self.captured.transcript.random else None
+            key = 0 if state is None else int(torch.empty((), dtype=torch.int64).random_())
+            try:
+                outputs, pending = self.session.forward(tensors, key, keep)
+            except BaseException:
+                if state is not None:
+                    torch.set_rng_state(state)
+                raise
+        for index in self._updated:
+            increment_version(tensors[index])
+        return [_on_input(output, tensors) for output in outputs], pending
+
+    def backward(self, pending, gradients, saved_inputs):
+        with self._lock:
+            return self.session.backward(pending, gradients, saved_inputs)
+
+    def forward_step(self, tensors):
+        """(outputs with None for views of inputs, these views or None, pending state)."""
+        with self._lock:
+            outputs, pending = self._forward(tensors, keep=True)
+        is_view = [isinstance(output, _View) for output in outputs]
+        aliases = [output if view else None for output, view in zip(outputs, is_view, strict=True)]
+        return [None if view else output for output, view in zip(outputs, is_view, strict=True)], aliases, pending
+
+    def _rebuild(self, outputs, tensors):
+        results = []
+        for kind, index in self.captured.transcript.outputs:
+            result = tensors[index] if kind == "source" else outputs[index]
+            results.append(result.build(tensors) if isinstance(result, _View) else result)
+        return self.captured.rebuild(results, self.last_sizes)
+
+    def _check_aliases(self, tensors):
+        """A written tensor that is also there under another name would be read before or after the write."""
+        if not self._updated:
+            return
+        storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+        for index in self._updated:
+            if storages.count(storages[index]) > 1 and storages[index]:
+                raise UnsupportedError("forward writes into a tensor that it also takes under another name")
+
+    # ---- reports
+
+    def symbol_values(self):
+        sizes = self.captured.transcript.sizes
+        places = [sizes.dims[name] for name in self.session.symbols]
+        return [self.last_sizes[index][position] for index, position in places]
+
+
+class _View:
+    """An output that lies in an input's memory: rebuilt on the caller's tensor."""
+
+    def __init__(self, index, sizes, strides, offset):
+        self.index, self.sizes, self.strides, self.offset = index, sizes, strides, offset
+
+    def build(self, tensors):
+        base = tensors[self.index]
+        if self.offset == 0 and tuple(base.shape) == self.sizes and base.stride() == self.strides:
+            return base.view_as(base)
+        return base.as_strided(self.sizes, self.strides, base.storage_offset() + self.offset)
+
+
+def _on_input(output, tensors):
+    return _View(*output) if isinstance(output, tuple) else output
+
+
+class _Step:
+    """What one call of the autograd Function needs besides the tensors that take gradients."""
+
+    def __init__(self, agent, tensors):
+        self.agent, self.tensors, self.aliases = agent, tensors, None
+
+
+class _ORTModuleFunction(torch.autograd.Function):
+    """forward and backward halves of a step. Parameters are arguments, so that hooks and accumulation are autograd's."""
+
+    @staticmethod
+    def forward(ctx, step, *targets):
+        agent = step.agent
+        outputs, step.aliases, ctx.pending = agent.forward_step(step.tensors)
+        ctx.agent, ctx.saved_inputs = agent, len(agent.saved_inputs)
+        # PyTorch checks at the backward that nobody changed these in place.
+        saved = [step.tensors[index] for index in agent.saved_inputs]
+        ctx.save_for_backward(*saved, *(outputs[index] for index in agent.saved_outputs))
+        takes_gradient = set(agent.grad_outputs)
+        ctx.mark_non_differentiable(
+            *(output for index, output in enumerate(outputs) if output is not None and index not in takes_gradient)
+        )
+        ctx.set_materialize_grads(False)
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients):
+        saved = ctx.saved_tensors
+        if ctx.pending is None:
+            raise EngineError(
+                "Trying to backward through the graph a second time: lowtide frees its memory as backward runs, and "
+                "retain_graph=True cannot keep it. Run forward again."
+            )
+        pending, ctx.pending = ctx.pending, None
+        incoming = [gradients[index] for index in ctx.agent.grad_outputs]
+        return None, *ctx.agent.backward(pending, incoming, saved[: ctx.saved_inputs])
+
+
+def _fetcher(module, source):
+    """A function from a call to the live tensor of one graph input."""
+    if source.kind == "input":
+        index = source.index
+        return lambda call: call.tensors[index]
+    if not source.paths:
+        return lambda call: source.tensor
+    path, _, name = source.paths[0].rpartition(".")
+    owner = module.get_submodule(path) if source.kind != "constant" else _walk(module, path)
+    if source.kind == "constant":
+        return lambda call: getattr(owner, name)
+    table = owner._parameters if source.kind == "param" else owner._buffers
+    return lambda call: table[name]
+
+
+def _walk(owner, path):
+    for name in filter(None, path.split(".")):
+        owner = getattr(owner, name)
+    return owner

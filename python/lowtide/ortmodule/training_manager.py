@@ -1,0 +1,7 @@
+from .execution_manager import ExecutionManager
+
+
+class TrainingManager(ExecutionManager):
+    """Calls whose results may need gradients."""
+
+    training = True
