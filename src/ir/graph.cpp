@@ -6,9 +6,7 @@
 
 namespace lowtide {
 
-std::string to_string(const TensorType& type) {
-  return concat(name(type.dtype), "[", join(type.shape, ", "), "]");
-}
+std::string to_string(const TensorType& type) { return concat(name(type.dtype), "[", join(type.shape, ", "), "]"); }
 
 const Value& Graph::value(ValueId id) const {
   LT_CHECK(id.valid() && id.at() < values_.size(), "no value with id ", id.index, " in @", name_);
@@ -151,10 +149,17 @@ void Graph::add_operand(NodeId node, ValueId value) {
   if (value) add_use(value, node);
 }
 
+void Graph::drop_last_operand(NodeId node) {
+  std::vector<ValueId>& inputs = edit(node).inputs;
+  LT_CHECK(!inputs.empty(), "no operand to drop");
+  if (inputs.back()) drop_use(inputs.back(), node);
+  inputs.pop_back();
+}
+
 ValueId Graph::add_node_output(NodeId node, TensorType type, std::string name) {
   const int index = static_cast<int>(edit(node).outputs.size());
-  const ValueId id =
-      new_value(name.empty() ? snake_case(lowtide::name(nodes_[node.at()].op)) : std::move(name), std::move(type), node, index);
+  const ValueId id = new_value(name.empty() ? snake_case(lowtide::name(nodes_[node.at()].op)) : std::move(name),
+                               std::move(type), node, index);
   nodes_[node.at()].outputs.push_back(id);
   return id;
 }

@@ -1,7 +1,9 @@
-// The graph: vectors of values and nodes addressed by strong ids, edited through a few methods that keep use lists right.
+// The graph: vectors of values and nodes addressed by strong ids, edited through a few methods that keep use lists
+// right.
 //
-// A forward graph is inputs → nodes → outputs. A training graph has one YieldOp between forward and backward: its inputs are
-// the module's outputs, its outputs their incoming gradients. The text form (print.h, parse.h) holds all of it.
+// A forward graph is inputs → nodes → outputs. A training graph has one YieldOp between forward and backward: its
+// inputs are the module's outputs, its outputs their incoming gradients. The text form (print.h, parse.h) holds all of
+// it.
 #pragma once
 
 #include <deque>
@@ -38,9 +40,9 @@ struct Origin {
 struct Value {
   std::string name;  // unique in its graph, without '%'
   TensorType type;
-  NodeId producer;             // none: a graph input
-  int output_index = 0;        // among the producer's outputs, or among the graph's inputs
-  std::vector<NodeId> users;   // one entry per operand that reads it (with repetition); graph outputs are not listed
+  NodeId producer;            // none: a graph input
+  int output_index = 0;       // among the producer's outputs, or among the graph's inputs
+  std::vector<NodeId> users;  // one entry per operand that reads it (with repetition); graph outputs are not listed
 };
 
 class Graph;
@@ -109,10 +111,11 @@ class Graph {
   ValueId add_input(std::string name, TensorType type, InputKind kind, bool requires_grad = false, Shape strides = {});
   void add_output(ValueId value, OutputKind kind = OutputKind::kOutput, ValueId target = {});
   void set_outputs(std::vector<GraphOutput> outputs) { outputs_ = std::move(outputs); }
-  // Appends a node (or inserts it before `before`); one output value per type. A name that is taken gets a suffix; an empty
-  // one is derived from the op. `wanted[i] == false` leaves output i invalid; empty: all wanted.
-  NodeId add_node(Op op, std::vector<ValueId> inputs, std::vector<TensorType> types, Attrs attrs = {}, Origin origin = {},
-                  NodeId before = {}, std::vector<std::string> names = {}, std::vector<bool> wanted = {});
+  // Appends a node (or inserts it before `before`); one output value per type. A name that is taken gets a suffix; an
+  // empty one is derived from the op. `wanted[i] == false` leaves output i invalid; empty: all wanted.
+  NodeId add_node(Op op, std::vector<ValueId> inputs, std::vector<TensorType> types, Attrs attrs = {},
+                  Origin origin = {}, NodeId before = {}, std::vector<std::string> names = {},
+                  std::vector<bool> wanted = {});
   std::string unique_name(std::string_view base) const;
 
   // ---- editing
@@ -122,6 +125,7 @@ class Graph {
   void set_operand(NodeId node, size_t index, ValueId value);
   // Appends an operand or output to a node.
   void add_operand(NodeId node, ValueId value);
+  void drop_last_operand(NodeId node);
   ValueId add_node_output(NodeId node, TensorType type, std::string name = {});
   // Every user of `from`, and the graph outputs (not the target of updates), read `to` instead.
   void replace_uses(ValueId from, ValueId to);

@@ -74,6 +74,18 @@ ValueId fold_idle_op(Graph& graph, NodeId id) {
   return idle ? node.inputs[0] : ValueId{};
 }
 
+// Concat of x and tensors without elements → Concat of the rest
+ValueId fold_concat(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.op != Op::kConcat) return {};
+  const Dim axis = node.attrs.dim("axis");
+  std::vector<ValueId> pieces;
+  for (ValueId input : node.inputs)
+    if (!graph.type(input).shape[static_cast<size_t>(axis.constant())].is(0)) pieces.push_back(input);
+  if (pieces.empty() || pieces.size() == node.inputs.size()) return {};
+  return pieces.size() == 1 ? pieces[0] : before(graph, id).op(Op::kConcat, std::move(pieces), {{"axis", axis}});
+}
+
 // Every number of `from` is one of `to`.
 bool holds_exactly(DType from, DType to) {
   if (from == to) return true;
@@ -108,9 +120,10 @@ class Folder {
     const Node& node = graph_.node(id);
     if (node.outputs.size() != 1 || node.body || is_call(node.op)) return drop_expand(id);
     const ValueId output = node.outputs[0];
-    if (graph_.value(output).users.empty() && !graph_.is_output(output)) return false;
+    if (!is_read(graph_, output)) return false;
     const size_t capacity = graph_.node_capacity();
-    for (const auto rule : {fold_neutral_operand, fold_double_negation, fold_idle_op, fold_casts, fold_views}) {
+    for (const auto rule :
+         {fold_neutral_operand, fold_double_negation, fold_idle_op, fold_concat, fold_casts, fold_views}) {
       const ValueId simpler = rule(graph_, id);
       if (simpler && replace(output, simpler, capacity)) return true;
     }

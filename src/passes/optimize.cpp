@@ -4,28 +4,45 @@
 
 #include "passes/cse.h"
 #include "passes/dce.h"
+#include "passes/drop_detach.h"
 #include "passes/fold.h"
+#include "passes/fuse_gelu.h"
+#include "passes/fuse_matmul.h"
+#include "passes/fuse_rms_norm.h"
+#include "passes/fuse_rotary.h"
+#include "passes/simplify_attention.h"
 
 namespace lowtide {
 
 namespace {
 
+// Patterns stand on folded, merged graphs; each fused op has its own gradient rule.
 constexpr Pass kForward[] = {
     {"fold", fold},
     {"cse", cse},
     {"dce", dce},
+    {"fuse_gelu", fuse_gelu},
+    {"fuse_rms_norm", fuse_rms_norm},
+    {"fuse_rotary", fuse_rotary},
+    {"simplify_attention", simplify_attention},
+    {"fuse_matmul", fuse_matmul},
+    {"dce", dce},
 };
 
 constexpr Pass kTraining[] = {
-    {"fold", fold},
-    {"cse", cse},
-    {"dce", dce},
+    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse}, {"fuse_matmul", fuse_matmul}, {"dce", dce},
 };
 
 constexpr Pass kAll[] = {
     {"fold", fold},
     {"cse", cse},
     {"dce", dce},
+    {"fuse_gelu", fuse_gelu},
+    {"fuse_rms_norm", fuse_rms_norm},
+    {"fuse_rotary", fuse_rotary},
+    {"simplify_attention", simplify_attention},
+    {"fuse_matmul", fuse_matmul},
+    {"drop_detach", drop_detach},
 };
 
 }  // namespace

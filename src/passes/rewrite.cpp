@@ -41,7 +41,6 @@ static std::optional<Uniform> of_constant(const Node& node) {
   if (is_float(result.dtype)) {
     if (!node.attrs.has("value")) return std::nullopt;
     result.value = node.attrs.f("value");
-    if (result.dtype == DType::kF32) result.value = static_cast<float>(result.value);
   } else {
     if (!node.attrs.has("int_value")) return std::nullopt;
     result.integer = node.attrs.dim("int_value");
@@ -54,7 +53,7 @@ static std::optional<Uniform> cast(const Uniform& from, DType to) {
   result.dtype = to;
   if (from.dtype == to) return from;
   if (is_float(from.dtype) && (to == DType::kF32 || to == DType::kF64)) {
-    result.value = to == DType::kF32 ? static_cast<float>(from.value) : from.value;
+    result.value = to == DType::kF32 || from.dtype == DType::kF32 ? static_cast<float>(from.value) : from.value;
     return result;
   }
   if (is_float(from.dtype) || !from.integer.is_constant()) return std::nullopt;

@@ -11,6 +11,10 @@ namespace lowtide {
 
 // An output of the module: of the graph, or an operand of YieldOp.
 bool is_module_output(const Graph& graph, ValueId value);
+// Whether a node or the graph's outputs read it: rewritten nodes stay, unread, until dce.
+inline bool is_read(const Graph& graph, ValueId value) {
+  return !graph.value(value).users.empty() || graph.is_output(value);
+}
 // The graph input or node output whose bytes `value` shows: views are followed.
 ValueId base_of_views(const Graph& graph, ValueId value);
 // Whether `to` may take the place of `from` everywhere: a module output must not become a view of an input or of
@@ -25,7 +29,7 @@ inline ValueId operand(const Graph& graph, NodeId node, size_t index) { return g
 // A tensor whose elements are all the same number.
 struct Uniform {
   DType dtype = DType::kF32;
-  double value = 0;  // of floats
+  double value = 0;  // of floats, as written (not yet rounded to dtype)
   Dim integer;       // of integers and bool
 };
 // Seen through views, casts and copies of a constant; nullopt if it is none. A cast counts only if it keeps the number

@@ -1,0 +1,56 @@
+#include "passes/pattern.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lowtide {
+
+bool is_near(double found, double expected) { return std::abs(found - expected) <= 2e-7 * std::abs(expected); }
+
+void Pattern::add(NodeId node) {
+  if (std::find(nodes_.begin(), nodes_.end(), node) == nodes_.end()) nodes_.push_back(node);
+}
+
+NodeId Pattern::take(ValueId value, std::initializer_list<Op> ops) {
+  const NodeId id = producer(*graph_, value, ops);
+  if (id) add(id);
+  return id;
+}
+
+ValueId Pattern::take_with_constant(ValueId value, Op op, double number) {
+  const NodeId id = producer(*graph_, value, op);
+  if (!id) return {};
+  const std::vector<ValueId>& inputs = graph_->node(id).inputs;
+  const bool commutes = op == Op::kAdd || op == Op::kMul;
+  for (size_t i = 0; i < (commutes ? 2u : 1u); ++i) {
+    const std::optional<double> constant = uniform_float(*graph_, inputs[1 - i]);
+    if (!constant || !is_near(*constant, number)) continue;
+    add(id);
+    return inputs[i];
+  }
+  return {};
+}
+
+bool Pattern::is_closed(NodeId root) const {
+  const auto is_inside = [&](NodeId node) { return std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end(); };
+  for (NodeId id : nodes_) {
+    if (id == root) continue;
+    for (ValueId output : graph_->node(id).outputs) {
+      if (!output) continue;
+      const std::vector<NodeId>& users = graph_->value(output).users;
+      if (graph_->is_output(output) || !std::all_of(users.begin(), users.end(), is_inside)) return false;
+    }
+  }
+  return true;
+}
+
+Origin Pattern::origin(NodeId root) const {
+  Origin origin = graph_->node(root).origin;
+  if (origin.kind == OriginKind::kForward) origin.kind = OriginKind::kFused;
+  std::vector<NodeId> sorted = nodes_;
+  std::sort(sorted.begin(), sorted.end());
+  origin.note = join(sorted, "+", [&](auto& out, NodeId id) { out << name(graph_->node(id).op); });
+  return origin;
+}
+
+}  // namespace lowtide

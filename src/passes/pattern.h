@@ -1,0 +1,37 @@
+// Finding groups of nodes that one op replaces.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "passes/rewrite.h"
+
+namespace lowtide {
+
+// The nodes of one match. Everything but the root's value may be seen only inside, else the match would not save it.
+class Pattern {
+ public:
+  explicit Pattern(const Graph& graph) : graph_(&graph) {}
+
+  // The producer of `value` if it is one of `ops`; it becomes part of the match.
+  NodeId take(ValueId value, std::initializer_list<Op> ops);
+  NodeId take(ValueId value, Op op) { return take(value, {op}); }
+  void add(NodeId node);
+  // `value` = x OP c, or c OP x for Add and Mul, with a uniform constant c near `number` (to f32's precision): x, or
+  // none.
+  ValueId take_with_constant(ValueId value, Op op, double number);
+  const std::vector<NodeId>& nodes() const { return nodes_; }
+
+  // Whether only nodes of the match read what nodes other than `root` compute. Constants may be shared.
+  bool is_closed(NodeId root) const;
+  // The origin of the op that replaces the match: the root's place, the matched ops as note.
+  Origin origin(NodeId root) const;
+
+ private:
+  const Graph* graph_;
+  std::vector<NodeId> nodes_;
+};
+
+bool is_near(double found, double expected);
+
+}  // namespace lowtide

@@ -1,0 +1,82 @@
+#include "passes/simplify_attention.h"
+
+#include "passes/index_form.h"
+#include "passes/rewrite.h"
+
+namespace lowtide {
+
+namespace {
+
+constexpr size_t kKey = 1, kValue = 2, kMask = 3;
+
+bool has_mask(const Node& node) { return node.inputs.size() > kMask && node.inputs[kMask].valid(); }
+
+// A mask broadcast by Expand → the mask before it
+bool narrow_mask(Graph& graph, NodeId id) {
+  if (!has_mask(graph.node(id))) return false;
+  const NodeId expand = producer(graph, operand(graph, id, kMask), Op::kExpand);
+  if (!expand || graph.type(operand(graph, expand, 0)).shape.empty()) return false;
+  graph.set_operand(id, kMask, operand(graph, expand, 0));
+  return true;
+}
+
+// All true → no mask; true exactly where key <= query → causal
+bool name_mask(Graph& graph, IndexForms& forms, NodeId id) {
+  if (!has_mask(graph.node(id))) return false;
+  const ValueId mask = operand(graph, id, kMask);
+  const Truth* truth = forms.truth(mask);
+  if (!truth || truth->kind == Truth::kFalse) return false;
+  if (truth->kind == Truth::kWhereNotPositive) {
+    IndexForm causal = {0, std::vector<Dim>(truth->form.strides.size())};
+    if (causal.strides.size() < 2) return false;
+    causal.strides.end()[-2] = -1;
+    causal.strides.end()[-1] = 1;
+    if (truth->form != causal) return false;
+    graph.edit(id).attrs.set("is_causal", true);
+  }
+  graph.drop_last_operand(id);
+  return true;
+}
+
+// [B, Hk, T, E] if `value` repeats each of its heads for a group: Reshape(Expand(x[B, Hk, 1, T, E])).
+ValueId before_repeat(const Graph& graph, ValueId value) {
+  const NodeId reshape = producer(graph, value, Op::kReshape);
+  const NodeId expand = reshape ? producer(graph, operand(graph, reshape, 0), Op::kExpand) : NodeId{};
+  const NodeId unsqueeze =
+      expand ? producer(graph, operand(graph, expand, 0), {Op::kUnsqueeze, Op::kReshape}) : NodeId{};
+  if (!unsqueeze) return {};
+  const ValueId x = operand(graph, unsqueeze, 0);
+  const Shape &from = graph.type(x).shape, &wide = graph.type(graph.node(expand).outputs[0]).shape,
+              &to = graph.type(value).shape;
+  if (from.size() != 4 || wide.size() != 5 || to.size() != 4) return {};
+  const Shape single = {from[0], from[1], 1, from[2], from[3]};
+  const Shape repeated = {from[0], from[1], wide[2], from[2], from[3]};
+  if (graph.type(operand(graph, expand, 0)).shape != single || wide != repeated) return {};
+  return to == Shape{from[0], from[1] * wide[2], from[2], from[3]} ? x : ValueId{};
+}
+
+// Keys and values repeated for groups of heads → the heads that there are
+bool group_heads(Graph& graph, NodeId id) {
+  const ValueId key = before_repeat(graph, operand(graph, id, kKey));
+  const ValueId value = before_repeat(graph, operand(graph, id, kValue));
+  if (!key || !value || graph.type(key).shape[1] != graph.type(value).shape[1]) return false;
+  graph.set_operand(id, kKey, key);
+  graph.set_operand(id, kValue, value);
+  return true;
+}
+
+}  // namespace
+
+bool simplify_attention(Graph& graph) {
+  IndexForms forms(graph);
+  return rewrite_nodes(graph, 3, [&](NodeId id) {
+    const Node& node = graph.node(id);
+    if (node.op != Op::kAttention) return false;
+    const bool named = !node.attrs.b("is_causal") && name_mask(graph, forms, id);
+    const bool narrowed = narrow_mask(graph, id);
+    const bool grouped = group_heads(graph, id);
+    return named || narrowed || grouped;
+  });
+}
+
+}  // namespace lowtide

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "ir/graph.h"
+
+namespace lowtide {
+
+// Says in Attention's own words what its operands say in tensors.
+//   a mask that index arithmetic proves to be j <= i           →   is_causal=true, no mask
+//   a mask that is true everywhere                             →   no mask
+//   a mask broadcast by Expand                                 →   the mask before it
+//   keys and values repeated for groups of heads (Unsqueeze, Expand, Reshape)   →   the heads that there are
+// Requires: fold. Leaves: dead nodes (run dce).
+bool simplify_attention(Graph& graph);
+
+}  // namespace lowtide
