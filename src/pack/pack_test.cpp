@@ -106,6 +106,20 @@ TEST(Pack, AKnownOrderIsNeverLost) {
   }
 }
 
+// A new sequence length: activations scale, weights do not, and the order found at planning no longer fits as well.
+TEST(Pack, ABindingStaysNearTheBoundAtOtherLengths) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const Solution planned = pack(generate_training(1000, seed), PackEffort::kFast);
+    for (const int32_t tokens_percent : {25, 77, 200}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " at " << tokens_percent << " %");
+      const Problem problem = generate_training(1000, seed, tokens_percent);
+      const Solution bound = pack(problem, PackEffort::kFast, planned.order);
+      expect_sound(problem, bound);
+      EXPECT_LE(bound.height * 100, lower_bound(problem) * 102);
+    }
+  }
+}
+
 TEST(Pack, HandlesTheSmallestProblems) {
   for (const Packer& packer : kPackers) {
     EXPECT_EQ(packer.pack({}).height, 0) << packer.name;

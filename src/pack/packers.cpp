@@ -1,12 +1,12 @@
 #include "pack/packers.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <tuple>
 
 #include "base/check.h"
 #include "pack/block_list.h"
+#include "pack/sections.h"
 
 namespace lowtide {
 namespace {
@@ -18,12 +18,14 @@ double area(const Buffer& buffer) {
   return static_cast<double>(padded_size(buffer)) * static_cast<double>(duration(buffer));
 }
 
-// The buffers by ascending key(buffer), a tuple; ties by index.
+// The buffers by ascending key(buffer, index), a tuple; ties by index.
 template <class Key>
 std::vector<int32_t> order_by(const Problem& problem, Key key) {
-  std::vector<std::pair<decltype(key(Buffer{})), int32_t>> keyed;
+  std::vector<std::pair<decltype(key(Buffer{}, 0)), int32_t>> keyed;
   keyed.reserve(problem.buffers.size());
-  for (const Buffer& buffer : problem.buffers) keyed.emplace_back(key(buffer), static_cast<int32_t>(keyed.size()));
+  for (size_t i = 0; i < problem.buffers.size(); ++i) {
+    keyed.emplace_back(key(problem.buffers[i], i), static_cast<int32_t>(i));
+  }
   std::sort(keyed.begin(), keyed.end());
   std::vector<int32_t> order;
   order.reserve(keyed.size());
@@ -64,44 +66,41 @@ Solution pack_in_order(const Problem& problem, std::span<const int32_t> order) {
 }
 
 Solution pack_by_size(const Problem& problem) {
-  return pack_in_order(problem,
-                       order_by(problem, [](const Buffer& b) { return std::tuple(-padded_size(b), -duration(b)); }));
+  return pack_in_order(
+      problem, order_by(problem, [](const Buffer& b, size_t) { return std::tuple(-padded_size(b), -duration(b)); }));
 }
 
 Solution pack_by_area(const Problem& problem) {
-  return pack_in_order(problem, order_by(problem, [](const Buffer& b) { return std::tuple(-area(b), -duration(b)); }));
+  return pack_in_order(problem,
+                       order_by(problem, [](const Buffer& b, size_t) { return std::tuple(-area(b), -duration(b)); }));
 }
 
 Solution pack_by_duration(const Problem& problem) {
-  return pack_in_order(problem,
-                       order_by(problem, [](const Buffer& b) { return std::tuple(-duration(b), -padded_size(b)); }));
+  return pack_in_order(
+      problem, order_by(problem, [](const Buffer& b, size_t) { return std::tuple(-duration(b), -padded_size(b)); }));
 }
 
 Solution pack_by_start(const Problem& problem) {
-  return pack_in_order(
-      problem, order_by(problem, [](const Buffer& b) { return std::tuple(int64_t{b.first}, -padded_size(b)); }));
-}
-
-Solution pack_by_pressure(const Problem& problem) {
-  // Live bytes of each stretch between two changes, then for each buffer the fullest stretch that it lives in.
-  std::map<int64_t, int64_t> live;  // from this step until the next key
-  for (const Buffer& b : problem.buffers) {
-    live[b.first] += padded_size(b);
-    live[int64_t{b.last} + 1] -= padded_size(b);
-  }
-  int64_t sum = 0;
-  for (auto& [_, bytes] : live) bytes = sum += bytes;
-  return pack_in_order(problem, order_by(problem, [&](const Buffer& b) {
-                         int64_t fullest = 0;
-                         for (auto it = live.find(b.first); it != live.end() && it->first <= b.last; ++it) {
-                           fullest = std::max(fullest, it->second);
-                         }
-                         return std::tuple(-fullest, -area(b));
+  return pack_in_order(problem, order_by(problem, [](const Buffer& b, size_t) {
+                         return std::tuple(int64_t{b.first}, -padded_size(b));
                        }));
 }
 
+Solution pack_by_pressure(const Problem& problem) {
+  check_problem(problem);
+  const Sections sections = split_into_sections(problem);
+  std::vector<int64_t> fullest(problem.buffers.size(), 0);
+  for (size_t i = 0; i < fullest.size(); ++i) {
+    for (int32_t section = sections.first[i]; section <= sections.last[i]; ++section) {
+      fullest[i] = std::max(fullest[i], sections.live[section]);
+    }
+  }
+  return pack_in_order(problem,
+                       order_by(problem, [&](const Buffer& b, size_t i) { return std::tuple(-fullest[i], -area(b)); }));
+}
+
 Solution pack_best_fit(const Problem& problem) {
-  const auto order = order_by(problem, [](const Buffer& b) { return std::tuple(-area(b), -duration(b)); });
+  const auto order = order_by(problem, [](const Buffer& b, size_t) { return std::tuple(-area(b), -duration(b)); });
   const Solution loose = place_all(problem, order, [](const BlockList& list, const Buffer& buffer, int64_t size) {
     return list.best_fit(buffer, size);
   });

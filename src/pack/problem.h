@@ -38,7 +38,7 @@ struct Solution {
   std::vector<int64_t> offsets;  // by buffer
   int64_t height = 0;            // largest offset + padded size
   // A permutation of the buffers: pack_in_order() on the same problem gives exactly this solution. With other sizes
-  // (another sequence length) it is a good order still: this is how a binding profits from the search made at planning.
+  // (another sequence length) it is often a good order still, so a binding tries it first.
   std::vector<int32_t> order;
 };
 

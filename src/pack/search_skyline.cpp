@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "pack/packers.h"
 #include "pack/random.h"
@@ -20,7 +21,7 @@ class SkylineSearch {
   }
 
   void run(const SearchBudget& budget) {
-    sample(std::min<int64_t>(120, budget.moves / 3 + 1));
+    sample(std::min<int64_t>(120, budget.moves), budget.work);
     const int64_t sampled = skyline_.work();
     for (int64_t move = 0; move < budget.moves && skyline_.work() < budget.work && best_ > 0; ++move) {
       const double left =
@@ -44,12 +45,14 @@ class SkylineSearch {
     return random_.between(0, width) + random_.between(0, width) + random_.between(0, width) - 3 * width / 2;
   }
 
-  // Starts from the best of some random weights of the size, most of them with a little noise.
-  void sample(int64_t count) {
-    for (int64_t i = 0; i < count && best_ > 0; ++i) {
+  // Starts from the best of some weights of the size, the later ones random and with a little noise.
+  void sample(int64_t count, int64_t work) {
+    constexpr std::array<int32_t, 4> kFirstWeights = {0, 100, 200, 500};
+    for (size_t i = 0; i < static_cast<size_t>(count) && skyline_.work() < work && best_ > 0; ++i) {
       const int32_t r = random_.between(0, 1023);
-      keys_ = priority_keys(problem_, skyline_.sections(), i == 0 ? 0 : r * r / 1024 * 600 / 1024);
-      if (i > count / 3) {
+      const int32_t weight = i < kFirstWeights.size() ? kFirstWeights[i] : r * r / 1024 * 600 / 1024;
+      keys_ = priority_keys(problem_, skyline_.sections(), weight);
+      if (i >= 2 * kFirstWeights.size()) {
         for (int64_t& key : keys_) key += noise(kSampleNoise);
       }
       priority_ = priority_order(problem_, keys_);
