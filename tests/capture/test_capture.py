@@ -319,3 +319,20 @@ def test_export_leaves_generators_as_they_were():
 def test_nothing_is_printed_by_a_failing_export(capfd):
     refused(Of(lambda m, x: m.l(x) if x.sum() > 0 else x))
     assert capfd.readouterr() == ("", "")
+
+
+def test_buffers_assigned_in_submodules_are_written():
+    class Inner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", torch.zeros(4))
+
+        def forward(self, x):
+            self.b = self.b * 0.5 + x.mean(0)
+            return x + self.b
+
+    module = Of(lambda m, x: m.inner(m.l(x)), inner=Inner())
+    before = module.inner.b
+    graph = text(module, torch.randn(3, 4))
+    assert "aten::copy_.default" in graph and "%inner.b, %detach" in graph
+    assert module.inner.b is before

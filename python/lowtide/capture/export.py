@@ -62,7 +62,10 @@ class _Flat(torch.nn.Module):
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
+        buffers = [(path, child, dict(child._buffers)) for path, child in self.module.named_modules()]
         output = call_watched(self.module, *args, **kwargs)
+        for path, child, before in buffers:
+            _write_assigned_buffers(path, child, before)
         # Here and not later: the exporter puts attributes back itself.
         if changed := self.state.changed():
             raise UnsupportedError(f"forward changes the Python attribute '{changed}', which a graph would freeze")
@@ -74,6 +77,22 @@ class _Flat(torch.nn.Module):
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.spec = spec
         return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def _write_assigned_buffers(path, module, before):
+    """`self.b = new` becomes a write into b, which the exporter itself keeps for its outermost module alone."""
+    for name, old in before.items():
+        new = module._buffers.get(name)
+        if new is old:
+            continue
+        if old is None or new is None or new.shape != old.shape or new.dtype != old.dtype:
+            raise UnsupportedError(
+                f"forward replaces the buffer '{path}.{name}' by one of another type".replace("'.", "'")
+            )
+        old.copy_(new.detach())
+        module._buffers[name] = old
+    if added := [name for name in module._buffers if name not in before]:
+        raise UnsupportedError(f"forward adds the buffer '{added[0]}'")
 
 
 def export(module, call: Call, facts: Facts) -> Exported:

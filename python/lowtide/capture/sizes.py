@@ -42,6 +42,7 @@ class Sizes:
         self._example = exported.sizes
         self._facts = facts
         self._environment = next((tensor.fake_mode.shape_env for tensor in placeholders), None)
+        self._constants = self._find_constants()
         self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
         self.dims = {
             f"{exported.names[index]}_dim{position}": (index, position)
@@ -65,7 +66,7 @@ class Sizes:
             value = value.node.expr
         if isinstance(value, sympy.Basic):
             if self._environment is not None:
-                value = self._environment.replace(value)
+                value = self._environment.replace(value).xreplace(self._constants)
             return int(value) if value.is_Integer else value
         return value
 
@@ -106,6 +107,15 @@ class Sizes:
             raise UnsupportedError("a size or a number depends on data")
 
     # ---- symbols
+
+    def _find_constants(self):
+        """A guard `s == 3` leaves s in the shapes, as if it could be anything."""
+        constants = {}
+        for guard in self._environment.guards if self._environment is not None else ():
+            expression = self._environment.replace(guard.expr)
+            if isinstance(expression, sympy.Eq) and expression.lhs.is_Symbol and expression.rhs.is_Integer:
+                constants[expression.lhs] = expression.rhs
+        return constants
 
     def _name_symbols(self):
         pending = []

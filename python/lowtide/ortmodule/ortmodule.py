@@ -15,7 +15,7 @@ from .training_manager import TrainingManager
 
 logger = logging.getLogger("lowtide")
 
-# nn.Module's tables; the wrapper's are the wrapped module's own, so that names have no prefix and nothing is seen twice.
+# nn.Module's tables: the wrapper's are the wrapped module's own, so that names have no prefix.
 _SHARED = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 _OWN = ("_original", "_options", "_training_manager", "_inference_manager", "forward", "training")
 
@@ -100,7 +100,7 @@ class ORTModule(torch.nn.Module):
         return value
 
     def __setattr__(self, name, value):
-        if name in _OWN or isinstance(getattr(type(self), name, None), property):
+        if name in self.__dict__ or name in _OWN or isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:
             setattr(self._original, name, value)

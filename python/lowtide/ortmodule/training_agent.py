@@ -129,7 +129,7 @@ class _Step:
 
 
 class _ORTModuleFunction(torch.autograd.Function):
-    """forward and backward halves of a step. Parameters are arguments, so that hooks and accumulation are autograd's."""
+    """The two halves of a step. Parameters are arguments: hooks and accumulation are autograd's."""
 
     @staticmethod
     def forward(ctx, step, *targets):

@@ -1,0 +1,69 @@
+"""A small module made from a function, and the comparison of a training step with PyTorch's."""
+
+import copy
+
+import torch
+
+from lowtide.ortmodule import ORTModule
+
+
+class Of(torch.nn.Module):
+    """forward is function(module, inputs…); one linear layer to train."""
+
+    def __init__(self, function, **children):
+        super().__init__()
+        self.l = torch.nn.Linear(4, 4)
+        self._function = function
+        for name, child in children.items():
+            setattr(self, name, child)
+
+    def forward(self, *args, **kwargs):
+        return self._function(self, *args, **kwargs)
+
+
+def tensors_of(output):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def step(module, args, **kwargs):
+    """Outputs and gradients of the parameters and inputs, after the backward of a fixed function of all outputs."""
+    module.zero_grad()
+    args = [arg.detach().clone().requires_grad_(arg.requires_grad) if torch.is_tensor(arg) else arg for arg in args]
+    outputs = tensors_of(module(*args, **kwargs))
+    loss = sum(
+        (out.float() * torch.arange(1.0, out.numel() + 1).view(out.shape)).sum()
+        for out in outputs
+        if out.is_floating_point()
+    )
+    if loss.requires_grad:
+        loss.backward()
+    gradients = {name: p.grad for name, p in module.named_parameters()}
+    gradients.update({index: arg.grad for index, arg in enumerate(args) if torch.is_tensor(arg)})
+    return [out.detach() for out in outputs], gradients, dict(module.named_buffers())
+
+
+def assert_same(found, expected, **tolerance):
+    for ours, theirs in zip(found[0], expected[0], strict=True):
+        torch.testing.assert_close(ours, theirs, **tolerance)
+    assert found[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        assert (gradient is None) == (found[1][name] is None), (
+            f"gradient of {name}: {found[1][name]}, PyTorch: {gradient}"
+        )
+        if gradient is not None:
+            torch.testing.assert_close(
+                found[1][name], gradient, msg=lambda text, name=name: f"{name}: {text}", **tolerance
+            )
+    for name, buffer in expected[2].items():
+        torch.testing.assert_close(found[2][name], buffer, **tolerance)
+
+
+def check(module, *args, steps=2, in_engine=True, tolerance=None, **kwargs):
+    """Steps of ORTModule against PyTorch's; returns the ORTModule."""
+    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    for _ in range(steps):
+        expected = step(eager, args, **kwargs)
+        found = step(wrapped, args, **kwargs)
+        assert (wrapped.fallback_reason is None) == in_engine, wrapped.fallback_reason
+        assert_same(found, expected, **(tolerance or {}))
+    return wrapped
