@@ -421,5 +421,22 @@ TEST(Gradient, ConvolutionMakesWantedGradientsOnly) {
 )");
 }
 
+TEST(Gradient, AFrozenConvolutionDoesNotKeepItsInput) {
+  EXPECT_EQ(backward_of(R"(graph @conv(%x: f32[n, 3, 8, 8] input grad, %w: f32[4, 3, 3, 3] param frozen) {
+  %h: f32[n, 3, 8, 8] = Neg %x
+  %y: f32[n, 4, 8, 8] = Conv(dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]) %h, %w
+  return %y output
+})"),
+            R"(
+  %y_grad: f32[n, 4, 8, 8] = YieldOp(grads=[0]) %y
+  %constant: f32[] = Constant(dtype=f32, value=0.0)  // gradient of:
+  %expand: f32[n, 3, 8, 8] = Expand(shape=[n, 3, 8, 8]) %constant  // gradient of:
+  %h_grad: f32[n, 3, 8, 8], _, _ = ConvGrad(dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]) %y_grad, %expand, %w  // gradient of:
+  %x_grad: f32[n, 3, 8, 8] = Neg %h_grad  // gradient of:
+  return %x_grad gradient %x
+}
+)");
+}
+
 }  // namespace
 }  // namespace lowtide

@@ -1,11 +1,14 @@
 // Every gradient rule, on the example graphs of its op. The numbers are checked where the kernels are.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
 #include <set>
 
 #include "grad/gradient.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "ops/builder.h"
 #include "ops/example_graphs.h"
 #include "ops/rule.h"
 
@@ -75,6 +78,54 @@ TEST(GradientRules, GiveEachInputItsGradientAndNothingElse) {
       EXPECT_EQ(gradient_targets(training), expected) << print(training);
       check_backward(training);
     }
+  }
+}
+
+// The graph with a symbol for the first dim of its inputs, where the op allows that.
+std::optional<Graph> with_symbolic_batch(const Example& example) {
+  const Graph concrete = build_example(example, DType::kF64);
+  if (concrete.inputs().empty() || concrete.type(concrete.inputs()[0].value).shape.empty()) return std::nullopt;
+  const Shape first = concrete.type(concrete.inputs()[0].value).shape;
+  Graph graph("symbolic");
+  Builder builder(graph);
+  std::map<ValueId, ValueId> copies;
+  for (const GraphInput& input : concrete.inputs()) {
+    TensorType type = concrete.type(input.value);
+    if (type.shape.size() >= first.size() && type.shape[0] == first[0]) type.shape[0] = Dim::symbol("n");
+    copies[input.value] = graph.add_input("x", type, input.kind, input.requires_grad);
+  }
+  const auto copy_of = [&](ValueId value) { return value ? copies.at(value) : ValueId{}; };
+  try {
+    for (NodeId id : concrete.order()) {
+      const Node& node = concrete.node(id);
+      std::vector<ValueId> operands;
+      for (ValueId input : node.inputs) operands.push_back(copy_of(input));
+      const NodeId copy = builder.node(node.op, operands, node.attrs);
+      for (size_t i = 0; i < node.outputs.size(); ++i)
+        if (node.outputs[i]) copies[node.outputs[i]] = graph.node(copy).outputs[i];
+    }
+  } catch (const Error&) {
+    return std::nullopt;  // the symbol meets a number
+  }
+  graph.add_output(copies.at(concrete.outputs()[0].value));
+  return graph;
+}
+
+TEST(GradientRules, WorkWithSymbolicSizes) {
+  std::set<Op> checked;
+  for (const Example& example : example_graphs()) {
+    SCOPED_TRACE(example.name);
+    const std::optional<Graph> forward = with_symbolic_batch(example);
+    if (!is_differentiable(example.op) || !forward) continue;
+    const Graph training = build_gradient(*forward);
+    EXPECT_NO_THROW(verify(training)) << print(training);
+    EXPECT_NO_THROW(verify_types(training)) << print(training);
+    checked.insert(example.op);
+  }
+  for (const OpInfo& op : all_ops()) {
+    // A shape attribute holds numbers in the examples of these.
+    const bool has_shape = op.op == Op::kReshape || op.op == Op::kExpand || op.op == Op::kSqueeze;
+    EXPECT_TRUE(!is_differentiable(op.op) || is_call(op.op) || has_shape || checked.contains(op.op)) << op.name;
   }
 }
 

@@ -104,8 +104,11 @@ void grad_conv(GradContext& c) {
     for (int64_t i = 2; i < c.b().rank(c.dy()); ++i) axes.push_back(i);
     return c.set(2, c.b().reduce(Op::kReduceSum, c.dy(), axes, false));
   }
+  // Only dw reads x; else a repeated zero, which has no bytes, gives its shape, and x is not kept.
+  const TensorType x = c.type(c.in(0));
+  const ValueId shown = c.wants(1) ? c.in(0) : c.b().expand(c.b().scalar(0, x.dtype), x.shape);
   const NodeId grad =
-      c.b().node(Op::kConvGrad, {c.dy(), c.in(0), c.in(1)}, c.attrs(), {c.wants(0), c.wants(1), c.wants(2)});
+      c.b().node(Op::kConvGrad, {c.dy(), shown, c.in(1)}, c.attrs(), {c.wants(0), c.wants(1), c.wants(2)});
   for (size_t i = 0; i < 3; ++i)
     if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
 }
