@@ -11,7 +11,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace lowtide {
 
@@ -53,6 +55,18 @@ inline float dropout_scale(double p) { return p >= 1 ? 0.0f : static_cast<float>
 // In [0, 1), a multiple of 2^-24.
 inline float random_uniform(uint64_t key, uint64_t stream, uint64_t index) {
   return static_cast<float>(random_word(key, stream, index) >> 8) * 0x1p-24f;
+}
+
+// Standard normal by Box and Muller's transform: elements e and e + 16 of a group's first or second half (e % 32 < 16)
+// share the radius of word(e) and the angle of word(e + 16); e takes the cosine, e + 16 the sine.
+inline double normal_of_words(uint32_t radius_word, uint32_t angle_word, bool sine) {
+  const double radius = std::sqrt(-2 * std::log((radius_word + 0.5) * 0x1p-32));
+  const double angle = 2 * std::numbers::pi * (angle_word * 0x1p-32);
+  return radius * (sine ? std::sin(angle) : std::cos(angle));
+}
+inline double random_normal(uint64_t key, uint64_t stream, uint64_t index) {
+  const uint64_t first = index & ~uint64_t{16};
+  return normal_of_words(random_word(key, stream, first), random_word(key, stream, first + 16), index & 16);
 }
 
 }  // namespace lowtide

@@ -1,8 +1,6 @@
 #include "kernels/cpu/random.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "base/parallel.h"
 #include "kernels/cpu/random_table.h"
@@ -61,9 +59,7 @@ void random_normal(uint64_t key, uint64_t stream, float mean, float deviation, f
   for_words(key, stream, n, 1 << 11, [&](int64_t at, const uint32_t* words, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t even = i & ~int64_t{16};
-      const double radius = std::sqrt(-2 * std::log((words[even] + 0.5) * 0x1p-32));
-      const double angle = 2 * std::numbers::pi * (words[even + 16] * 0x1p-32);
-      y[at + i] = mean + deviation * static_cast<float>(radius * (i & 16 ? std::sin(angle) : std::cos(angle)));
+      y[at + i] = static_cast<float>(mean + deviation * normal_of_words(words[even], words[even + 16], i & 16));
     }
   });
 }

@@ -21,8 +21,7 @@ void dropout_mask(const DropoutRule& rule, uint8_t* keep, int64_t n);
 
 // low + (high - low) u, u = random_uniform of philox.h
 void random_uniform(uint64_t key, uint64_t stream, float low, float high, float* y, int64_t n);
-// Box-Muller over the words of elements e and e + 16 for e % 32 < 16: radius from the first, angle from the second;
-// e takes the cosine, e + 16 the sine.
+// mean + deviation z, z = random_normal of philox.h
 void random_normal(uint64_t key, uint64_t stream, float mean, float deviation, float* y, int64_t n);
 
 }  // namespace lowtide::cpu

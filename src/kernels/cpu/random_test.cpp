@@ -59,6 +59,7 @@ TEST(Random, UniformAndNormalHaveTheirMoments) {
         double sum = 0, squares = 0, below = 0;
         for (int64_t i = 0; i < n; ++i) {
           ASSERT_EQ(y[i], lowtide::random_uniform(kKey, kStream, i));
+          ASSERT_EQ(y[n + i], static_cast<float>(1 + 2 * lowtide::random_normal(kKey, kStream + 1, i)));
           sum += y[n + i];
           squares += (y[n + i] - 1) * (y[n + i] - 1);
           below += y[n + i] < -1;

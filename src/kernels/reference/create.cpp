@@ -64,17 +64,10 @@ KernelStatus random_uniform(const KernelCall& call) {
   return generate<double>(call, [=](int64_t i) { return low + width * lowtide::random_uniform(key, stream, i); });
 }
 
-// Box and Muller's transform of the words of elements e and e + 16, e % 32 < 16: radius from the first, angle from the
-// second; e takes the cosine, e + 16 the sine.
 KernelStatus random_normal(const KernelCall& call) {
   const double mean = call.attrs->f("mean"), scale = call.attrs->f("scale");
   const uint64_t stream = stream_of(call), key = call.random_key;
-  return generate<double>(call, [=](int64_t i) {
-    const uint64_t first = static_cast<uint64_t>(i) & ~uint64_t{16};
-    const double radius = std::sqrt(-2 * std::log((random_word(key, stream, first) + 0.5) * 0x1p-32));
-    const double angle = 2 * M_PI * (random_word(key, stream, first + 16) * 0x1p-32);
-    return mean + scale * (radius * (i & 16 ? std::sin(angle) : std::cos(angle)));
-  });
+  return generate<double>(call, [=](int64_t i) { return mean + scale * lowtide::random_normal(key, stream, i); });
 }
 
 KernelStatus bernoulli(const KernelCall& call) {
