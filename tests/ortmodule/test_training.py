@@ -339,3 +339,64 @@ def test_steps_match_after_a_checkpoint_is_loaded():
     wrapped(x())
     wrapped.load_state_dict(other.state_dict())
     assert_same(step(wrapped, (x(),)), step(other, (x(),)))
+
+
+def test_writes_into_buffers_under_no_grad_carry_no_gradient():
+    def forward(m, a):
+        y = m.l(a)
+        with torch.no_grad():
+            m.b[0] = y.mean(0)
+            m.c.mul_(0.5).add_(y.mean(0))
+        return y * m.b.sum(0) + m.c
+
+    module = Of(forward)
+    module.register_buffer("b", torch.ones(2, 4))
+    module.register_buffer("c", torch.ones(4))
+    check(module, x(grad=True))
+
+
+def test_writes_under_no_grad_into_what_has_a_gradient_are_pytorchs():
+    def forward(m, a):
+        y = m.l(a)
+        with torch.no_grad():
+            y.mul_(3)
+        return y
+
+    with pytest.warns(UserWarning, match="under torch.no_grad"):
+        check(Of(forward), x(), in_engine=False)
+
+
+def test_in_place_operations_and_writes_through_views():
+    def forward(m, a):
+        y = m.l(a) * 1
+        y[:, 0] = 0
+        y[1:].mul_(2)
+        z = torch.zeros(y.shape[0], 4)
+        z.add_(y)
+        z.t()[1].copy_(y[:, 2] * 3)
+        return z
+
+    check(Of(forward), x(grad=True))
+
+
+def test_outputs_without_any_gradient():
+    module = Of(lambda m, a: m.l(a).argmax(1))
+    wrapped = ORTModule(module)
+    assert torch.equal(wrapped(x()), module(x())) and wrapped.fallback_reason is None
+
+
+def test_a_wrapper_inside_of_a_wrapper():
+    module = Of(lambda m, a: m.inner(m.l(a)), inner=ORTModule(torch.nn.Linear(4, 4)))
+    wrapped = ORTModule(module)
+    wrapped(x()).sum().backward()
+    assert wrapped.fallback_reason is None and module.inner.weight.grad is not None
+
+
+def test_weights_of_the_wrong_kind_of_buffer_are_captured_again():
+    module = Of(lambda m, a: m.l(a) + m.b.sum())
+    module.register_buffer("b", torch.ones(2))
+    wrapped = ORTModule(module)
+    for replacement in (torch.ones(2), torch.ones(5), torch.ones(2, dtype=torch.float64)):
+        module.b = replacement
+        torch.testing.assert_close(wrapped(x()), module(x()))
+        assert wrapped.fallback_reason is None

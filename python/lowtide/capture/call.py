@@ -26,7 +26,7 @@ class Call:
         return tuple(
             (leaf.dtype, leaf.dim(), leaf.requires_grad, leaf.device.type, leaf.layout)
             if isinstance(leaf, torch.Tensor)
-            else (type(leaf), leaf)
+            else (type(leaf), leaf if isinstance(leaf, PLAIN) else id(leaf))
             for leaf in self.leaves
         )
 

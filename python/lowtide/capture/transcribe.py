@@ -58,8 +58,10 @@ class _Transcriber:
         self._values = {}  # FX node → value number, list of these (several outputs), or size
         self._sources, self._source_of_tensor = [], {}
         self._source_values = {}  # value number → index of its source
+        self._roots = {}  # value number → value number whose memory it lies in (absent: its own)
         self._params = set()  # value numbers of parameters
-        self._no_grad = False
+        self._without_gradient = set()  # value numbers of inputs that take none
+        self._inside = None  # in a no_grad region: value numbers made there
         self._random = False
 
     def run(self):
@@ -93,6 +95,8 @@ class _Transcriber:
             self._strides(fake),
         )
         self._remember(node, value, Source("input", index=index))
+        if not fake.requires_grad:
+            self._without_gradient.add(value)
 
     def _strides(self, fake):
         if fake.is_contiguous():
@@ -128,6 +132,8 @@ class _Transcriber:
         self._remember(node, value, source)
         if kind == "param":
             self._params.add(value)
+        if not requires_grad:
+            self._without_gradient.add(value)
 
     def _remember(self, node, value, source):
         self._values[node] = value
@@ -172,32 +178,42 @@ class _Transcriber:
         """Inlines `with torch.no_grad():` and `with torch.autocast():`."""
         if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
             cut, body, arguments = not node.args[0], node.args[1], node.args[2:]
+            if not cut and self._inside is not None:
+                raise UnsupportedError("forward enables gradients inside of torch.no_grad()")
         elif node.target is torch.ops.higher_order.wrap_with_autocast:
             cut, body, arguments = False, node.args[4], node.args[5:]
         else:
             raise UnsupportedError(f"the graph has a region of kind {node.target}")
         inner = graph_module.get_submodule(body.target)
         formal = [child for child in inner.graph.nodes if child.op == "placeholder"]
+        written = _written(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
-            self._values[child] = self._value(argument)
-        outside, self._no_grad = self._no_grad, self._no_grad or cut
+            value = self._value(argument)
+            if cut and self._inside is None and isinstance(argument, torch.fx.Node) and child not in written:
+                value = self._detached(value, argument, node)
+            self._values[child] = value
+        outside = self._inside
+        if cut and outside is None:
+            self._inside = set()
         results = self._block(inner)
-        self._no_grad = outside
-        values = [self._value(result) for result in results]
-        if cut:
-            values = [
-                self._detached(value, result) if isinstance(value, int) and isinstance(result, torch.fx.Node) else value
-                for value, result in zip(values, results, strict=True)
-            ]
-        self._values[node] = values
+        self._inside = outside
+        self._values[node] = [self._value(result) for result in results]
 
-    def _detached(self, value, node):
-        """Nothing that leaves a no_grad region has a gradient."""
-        fake = node.meta.get("val")
-        if not isinstance(fake, torch.Tensor):
+    def _detached(self, value, argument, node):
+        """What enters a no_grad region without the gradient that it may have: then nothing inside has one. A tensor
+        that the region writes into enters as it is, see _check_writes."""
+        fake = argument.meta.get("val")
+        if not isinstance(fake, torch.Tensor) or not fake.dtype.is_floating_point:
             return value
-        output = (node.name + "_detached", dtype_name(fake.dtype), self._sizes.shape(fake.shape))
-        return self._graph.add_aten("aten::detach.default", [value], ["self"], [output], {}, *origin(node))[0]
+        if self._root(value) in self._without_gradient:
+            return value
+        output = (argument.name + "_detached", dtype_name(fake.dtype), self._sizes.shape(fake.shape))
+        number = self._graph.add_aten("aten::detach.default", [value], ["self"], [output], {}, *origin(node))[0]
+        self._roots[number] = self._root(value)
+        return number
+
+    def _root(self, value):
+        return self._roots.get(value, value)
 
     def _assertion(self, condition):
         value = self._value(condition)
@@ -218,10 +234,11 @@ class _Transcriber:
                 names.append(argument.name)
             elif (attr := self._attribute(argument.name, kind, value)) is not None:
                 attrs[argument.name] = attr
-        self._refuse_writes(overload, operands, names)
+        self._check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not _is_silent(attrs):
             self._random = True
         self._append(node, target_name(overload), operands, names, attrs)
+        self._note_aliases(node, overload, operands, names)
 
     def _append(self, node, target, operands, names, attrs):
         result = node.meta.get("val")
@@ -250,14 +267,28 @@ class _Transcriber:
         record = self._exported.functions[call]
         self._append(node, record.name, [self._tensor(tensor) for tensor in tensors], None, call)
 
-    def _refuse_writes(self, overload, operands, names):
-        """Writes that would change gradients in a way that no functional graph expresses."""
+    def _note_aliases(self, node, overload, operands, names):
+        values = self._values[node]
+        flat = [value for value in (values if isinstance(values, list) else [values]) if value is not None]
+        if self._inside is not None:
+            self._inside.update(flat)
+        shared = {label for output in overload._schema.returns if output.alias_info for label in _labels(output)}
         for argument in overload._schema.arguments:
-            if argument.alias_info is None or not argument.alias_info.is_write:
+            if argument.alias_info is not None and shared & _labels(argument) and argument.name in names:
+                root = self._root(operands[names.index(argument.name)])
+                self._roots.update((value, root) for value in flat)
+
+    def _check_writes(self, overload, operands, names):
+        """Refuses writes whose gradients no functional graph expresses."""
+        for argument in overload._schema.arguments:
+            if argument.alias_info is None or not argument.alias_info.is_write or argument.name not in names:
                 continue
-            for operand, name in zip(operands, names, strict=True):
-                if name == argument.name and operand in self._params:
-                    raise UnsupportedError("forward writes into a parameter")
+            root = self._root(operands[names.index(argument.name)])
+            if root in self._params:
+                raise UnsupportedError("forward writes into a parameter")
+            # PyTorch would go on with the gradient of the tensor as it was before the write.
+            if self._inside is not None and root not in self._inside and root not in self._without_gradient:
+                raise UnsupportedError("forward writes under torch.no_grad() into a tensor that may have a gradient")
 
     # ---- arguments
 
@@ -348,6 +379,27 @@ def _arguments(node):
 def _is_number(node):
     """A size where a tensor may stand: x + x.shape[0]."""
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _labels(argument):
+    return set(argument.alias_info.before_set) | set(argument.alias_info.after_set)
+
+
+def _written(graph_module):
+    """The placeholders that a region writes into, through views too."""
+    root, written = {}, set()
+    for node in graph_module.graph.nodes:
+        if node.op == "placeholder":
+            root[node] = node
+        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            for argument, value in _arguments(node):
+                if argument.alias_info is not None and isinstance(value, torch.fx.Node) and value in root:
+                    root[node] = root[value]
+                    if argument.alias_info.is_write:
+                        written.add(root[value])
+        elif node.op == "call_function" and node.target is operator.getitem and node.args[0] in root:
+            root[node] = root[node.args[0]]
+    return written
 
 
 def _is_silent(attrs):

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import random
 import sys
+import threading
 
 import torch
 
@@ -30,8 +31,12 @@ def refuse_backward_hooks(module):
 def tensor_hooks_refused():
     """While tracing, a hook on a tensor would be lost without a word."""
 
-    def refuse(name):
+    tracing = threading.get_ident()
+
+    def refuse(name, original):
         def method(*args, **kwargs):
+            if threading.get_ident() != tracing:
+                return original(*args, **kwargs)
             raise UnsupportedError(f"forward calls Tensor.{name}")
 
         return method
@@ -40,7 +45,7 @@ def tensor_hooks_refused():
     # A name that torch.Tensor only inherits is deleted again, not copied down.
     saved = {name: torch.Tensor.__dict__.get(name) for name in names}
     for name in names:
-        setattr(torch.Tensor, name, refuse(name))
+        setattr(torch.Tensor, name, refuse(name, getattr(torch.Tensor, name)))
     try:
         yield
     finally:

@@ -9,6 +9,8 @@ from .module_watch import ModuleWatch
 
 _MOST_CAPTURES = 16  # of one schema: a model whose every new size is another graph belongs to PyTorch
 
+_MOST_SIZES = 4096  # remembered answers of guards
+
 
 class GraphTransitionManager:
     """Keeps one list of agents (a captured graph and its session) for each schema of calls and state of the module."""
@@ -32,6 +34,8 @@ class GraphTransitionManager:
         agent = self._by_sizes.get((key, sizes))
         if agent is None:
             agent = self._find((key, self._watch_key), call, sizes)
+            if len(self._by_sizes) >= _MOST_SIZES:
+                self._by_sizes.clear()
             self._by_sizes[key, sizes] = agent
         return agent
 

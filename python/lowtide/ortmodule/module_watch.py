@@ -14,6 +14,7 @@ class ModuleWatch:
         self._attributes = []  # (vars of a module, name, value)
         self._children = []  # (children of a module, how many, name, child)
         self._tables = []  # (parameters or buffers of a module, how many)
+        self._buffers = []  # (buffers of a module, name, dtype, shape): any tensor of that type is as good
         self._tensors = []  # (table, name, tensor, requires_grad, dtype, shape)
         for child in module.modules():
             attributes = vars(child)
@@ -24,6 +25,9 @@ class ModuleWatch:
                 self._children.append((child._modules, name, grandchild))
             for table in (child._parameters, child._buffers):
                 self._tables.append((table, len(table)))
+            for name, tensor in child._buffers.items():
+                if tensor is not None:
+                    self._buffers.append((child._buffers, name, tensor.dtype, tensor.shape))
             for name, tensor in child._parameters.items():
                 if tensor is not None:
                     self._tensors.append(
@@ -41,6 +45,10 @@ class ModuleWatch:
         for table, size in self._tables:
             if len(table) != size:
                 return False
+        for table, name, dtype, shape in self._buffers:
+            tensor = table.get(name)
+            if tensor is None or tensor.dtype is not dtype or tensor.shape != shape:
+                return False
         for table, name, tensor, requires_grad, dtype, shape in self._tensors:
             if (
                 table.get(name) is not tensor
@@ -56,6 +64,7 @@ class ModuleWatch:
         return (
             tuple((id(attributes), name, type(value), value) for attributes, name, value in self._attributes),
             tuple((id(children), name, id(child)) for children, name, child in self._children),
+            tuple((id(table), name, dtype, tuple(shape)) for table, name, dtype, shape in self._buffers),
             tuple(
                 (id(table), name, id(tensor), requires_grad, dtype, tuple(shape))
                 for table, name, tensor, requires_grad, dtype, shape in self._tensors
