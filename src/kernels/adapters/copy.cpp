@@ -1,4 +1,4 @@
-#include <cstring>
+#include "kernels/cpu/copy.h"
 
 #include "base/half.h"
 #include "kernels/adapters/list.h"
@@ -9,60 +9,6 @@ namespace lowtide::adapters {
 namespace {
 
 constexpr int64_t kLongestRun = 4096;
-constexpr int64_t kBlock = 32;  // of a transposing copy: both sides of a block stay in the first cache
-
-template <class T>
-void copy_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t n) {
-  if (from_step == 1 && to_step == 1) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
-  } else if (from_step == 0 && to_step == 1) {
-    std::fill_n(to, n, *from);
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
-  }
-}
-
-// Elements of one size whose values do not matter.
-template <class T>
-void copy_same(const TensorRef& from, const TensorRef& to) {
-  const T* source = from.as<T>();
-  T* target = to.as<T>();
-  Grid<2> grid = memory_order<1>(to, {&from});
-  int fast = -1;  // the dim along which `from` is dense, where `to` is not
-  for (int i = 0; i + 1 < grid.rank; ++i) {
-    if (grid.strides[i][0] == 1) fast = i;
-  }
-  const int last = grid.rank - 1;
-  if (fast < 0 || grid.strides[last][0] <= 1 || grid.sizes[fast] < 8 || grid.sizes[last] < 8) {
-    for_each_run(grid, kLongestRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-      copy_run(source + at[0], steps[0], target + at[1], steps[1], n);
-    });
-    return;
-  }
-  const int64_t rows = grid.sizes[fast], cols = grid.sizes[last];
-  const auto row_step = grid.strides[fast], col_step = grid.strides[last];
-  const int64_t row_blocks = (rows + kBlock - 1) / kBlock;
-  Grid<2> blocks;
-  for (int i = 0; i < last; ++i) {
-    if (i != fast) blocks.add_dim(grid.sizes[i], grid.strides[i]);
-  }
-  parallel_for(blocks.numel() * row_blocks, std::max<int64_t>(1, 16384 / (kBlock * cols)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t task = begin; task < end; ++task) {
-                   blocks.for_each(task / row_blocks, task / row_blocks + 1, [&](int64_t, const auto& at) {
-                     const int64_t i0 = task % row_blocks * kBlock, i1 = std::min(rows, i0 + kBlock);
-                     for (int64_t j0 = 0; j0 < cols; j0 += kBlock) {
-                       const int64_t j1 = std::min(cols, j0 + kBlock);
-                       for (int64_t i = i0; i < i1; ++i) {
-                         const T* s = source + at[0] + i * row_step[0];
-                         T* t = target + at[1] + i * row_step[1];
-                         for (int64_t j = j0; j < j1; ++j) t[j * col_step[1]] = s[j * col_step[0]];
-                       }
-                     }
-                   });
-                 }
-               });
-}
 
 struct Truth {
   uint8_t byte;
@@ -88,11 +34,12 @@ template <class From, class To>
 void convert(const TensorRef& from, const TensorRef& to) {
   const From* source = from.as<From>();
   To* target = to.as<To>();
+  const bool known = cpu::can_cast(from.dtype, to.dtype);
   for_each_run(memory_order<1>(to, {&from}), kLongestRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
     const From* s = source + at[0];
     To* t = target + at[1];
-    if (steps[0] == 1 && steps[1] == 1) {
-      for (int64_t i = 0; i < n; ++i) t[i] = converted<To>(s[i]);
+    if (steps[0] == 1 && steps[1] == 1 && known) {
+      cpu::cast(from.dtype, to.dtype, s, t, n);
     } else {
       for (int64_t i = 0; i < n; ++i) t[i * steps[1]] = converted<To>(s[i * steps[0]]);
     }
@@ -121,13 +68,11 @@ bool is_common(DType dtype) {
 }  // namespace
 
 void copy_tensor(const TensorRef& from, const TensorRef& to) {
+  if (to.numel() == 0) return;
   if (from.dtype == to.dtype) {
-    switch (size_bytes(to.dtype)) {
-      case 1: return copy_same<uint8_t>(from, to);
-      case 2: return copy_same<uint16_t>(from, to);
-      case 4: return copy_same<uint32_t>(from, to);
-      default: return copy_same<uint64_t>(from, to);
-    }
+    const Strides strides = broadcast_strides(from, to);
+    cpu::copy_strided(to.rank, to.sizes, from.data, strides.at, to.data, to.strides, size_bytes(to.dtype));
+    return;
   }
   with_common(from.dtype, [&](auto source) {
     with_common(to.dtype, [&](auto target) { convert<decltype(source), decltype(target)>(from, to); });
@@ -139,7 +84,7 @@ KernelStatus copy(const KernelCall& call) {
   return nullptr;
 }
 
-// Out-of-range floats are undefined as integers in C++; the reference kernel defines them.
+// Floats out of an integer's range are undefined in C++; the reference kernel defines them.
 const char* supports_cast(const KernelQuery& query) {
   const DType from = query.inputs[0].dtype, to = query.outputs[0].dtype;
   if (from == to) return nullptr;

@@ -6,17 +6,41 @@
 
 namespace lowtide::adapters {
 
-constexpr const char* (*kAlways)(const KernelQuery&) = nullptr;
-
-int64_t blas_scratch(const KernelCall& call);
-const char* supports_blas(const KernelQuery& query);
-const char* supports_cast(const KernelQuery& query);
-const char* supports_library_conv(const KernelQuery& query);
-const char* supports_library_conv_grad(const KernelQuery& query);
-int64_t library_conv_bytes(const KernelCall& call);
-int64_t library_conv_grad_bytes(const KernelCall& call);
-
 #define LT_KERNEL(op, name, provider, function, ...) KernelStatus function(const KernelCall& call);
 #include "kernels/cpu/list.inc"
+
+// Reasons to refuse.
+constexpr const char* (*kAlways)(const KernelQuery&) = nullptr;
+const char* supports_float(const KernelQuery& query);
+const char* supports_f32(const KernelQuery& query);
+const char* supports_f32_output(const KernelQuery& query);
+const char* supports_cast(const KernelQuery& query);
+const char* supports_plain_elu(const KernelQuery& query);
+const char* supports_plain_softplus(const KernelQuery& query);
+const char* supports_last_axis(const KernelQuery& query);
+const char* supports_batch_norm(const KernelQuery& query);
+const char* supports_cross_entropy(const KernelQuery& query);
+const char* supports_own_matmul(const KernelQuery& query);
+const char* supports_blas(const KernelQuery& query);
+const char* supports_attention(const KernelQuery& query);
+const char* supports_gather(const KernelQuery& query);
+const char* supports_gather_grad(const KernelQuery& query);
+const char* supports_library_conv(const KernelQuery& query);
+const char* supports_library_conv_grad(const KernelQuery& query);
+const char* supports_image(const KernelQuery& query);
+const char* supports_max_pool(const KernelQuery& query);
+
+// Bytes of scratch, and of what a library allocates.
+int64_t reduce_scratch(const KernelCall& call);
+int64_t norm_grad_scratch(const KernelCall& call);
+int64_t batch_norm_scratch(const KernelCall& call);
+int64_t cross_entropy_scratch(const KernelCall& call);
+int64_t own_matmul_scratch(const KernelCall& call);
+int64_t blas_scratch(const KernelCall& call);
+int64_t attention_scratch(const KernelCall& call);
+int64_t attention_grad_scratch(const KernelCall& call);
+int64_t gather_grad_scratch(const KernelCall& call);
+int64_t library_conv_bytes(const KernelCall& call);
+int64_t library_conv_grad_bytes(const KernelCall& call);
 
 }  // namespace lowtide::adapters

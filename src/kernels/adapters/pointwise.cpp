@@ -1,0 +1,291 @@
+// Pointwise ops on f32 by the vector loops of cpu/pointwise; bf16 and f16 are widened run by run. Other dtypes are the
+// reference's, which does them run by run as well.
+#include "kernels/cpu/pointwise.h"
+
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/adapters/list.h"
+#include "kernels/adapters/strided.h"
+#include "kernels/cpu/copy_table.h"
+#include "kernels/cpu/pointwise_table.h"
+
+namespace lowtide::adapters {
+
+namespace {
+
+using cpu::BinaryOp;
+using cpu::CompareOp;
+using cpu::UnaryGradOp;
+using cpu::UnaryOp;
+
+constexpr int64_t kRun = 2048;
+
+// n floats of a tensor: in place where they lie side by side, else gathered (and widened) into `buffer`.
+const float* read(const TensorRef& tensor, int64_t offset, int64_t step, int64_t n, float* buffer) {
+  if (tensor.dtype == DType::kF32) {
+    const float* data = tensor.as<float>() + offset;
+    if (step == 1 || n == 1) return data;
+    for (int64_t i = 0; i < n; ++i) buffer[i] = data[i * step];
+    return buffer;
+  }
+  const bool brain = tensor.dtype == DType::kBF16;
+  if (step == 1) {
+    const uint16_t* data = tensor.as<uint16_t>() + offset;
+    const auto& table = cpu::copy_table();
+    (brain ? table.bf16_to_f32 : table.f16_to_f32)(data, buffer, n);
+  } else if (brain) {
+    const BFloat16* data = tensor.as<BFloat16>() + offset;
+    for (int64_t i = 0; i < n; ++i) buffer[i] = data[i * step];
+  } else {
+    const Float16* data = tensor.as<Float16>() + offset;
+    for (int64_t i = 0; i < n; ++i) buffer[i] = data[i * step];
+  }
+  return buffer;
+}
+
+// Where a run of y may be computed: y itself, or a buffer for `write` to take from.
+float* target(const TensorRef& y, int64_t offset, int64_t step, int64_t n, float* buffer) {
+  return y.dtype == DType::kF32 && (step == 1 || n == 1) ? y.as<float>() + offset : buffer;
+}
+
+void write(const TensorRef& y, int64_t offset, int64_t step, int64_t n, const float* from) {
+  if (y.dtype == DType::kF32) {
+    float* data = y.as<float>() + offset;
+    if (data == from) return;
+    for (int64_t i = 0; i < n; ++i) data[i * step] = from[i];
+  } else if (y.dtype == DType::kBF16) {
+    BFloat16* data = y.as<BFloat16>() + offset;
+    if (step == 1) return cpu::copy_table().f32_to_bf16(from, data, n);
+    for (int64_t i = 0; i < n; ++i) data[i * step] = from[i];
+  } else {
+    Float16* data = y.as<Float16>() + offset;
+    if (step == 1) return cpu::copy_table().f32_to_f16(from, data, n);
+    for (int64_t i = 0; i < n; ++i) data[i * step] = from[i];
+  }
+}
+
+KernelStatus run_unary(const KernelCall& call, UnaryOp op, double a = 0, double b = 0) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  const auto loop = cpu::pointwise_table().unary[static_cast<int>(op)];
+  for_each_run(memory_order<1>(y, {&x}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float in[kRun], out[kRun];
+    float* to = target(y, at[1], steps[1], n, out);
+    loop(read(x, at[0], steps[0], n, in), to, n, static_cast<float>(a), static_cast<float>(b));
+    write(y, at[1], steps[1], n, to);
+  });
+  return nullptr;
+}
+
+// Inputs: dy, saved.
+KernelStatus run_unary_grad(const KernelCall& call, UnaryGradOp op, double a = 0) {
+  const TensorRef &dy = call.inputs[0], &saved = call.inputs[1], &dx = call.outputs[0];
+  const auto loop = cpu::pointwise_table().unary_grad[static_cast<int>(op)];
+  for_each_run(memory_order<2>(dx, {&dy, &saved}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float in[2][kRun], out[kRun];
+    float* to = target(dx, at[2], steps[2], n, out);
+    loop(read(saved, at[1], steps[1], n, in[1]), read(dy, at[0], steps[0], n, in[0]), to, n, static_cast<float>(a), 0);
+    write(dx, at[2], steps[2], n, to);
+  });
+  return nullptr;
+}
+
+// Calls the loop that fits how the operands advance: loops[0] both, [1] left only, [2] right only.
+template <class Loops, class Value>
+void run_pair(const Loops& loops, const TensorRef& a, const TensorRef& b, const int64_t* at, const int64_t* steps,
+              int64_t n, Value* to) {
+  float in[2][kRun];
+  const bool a_still = steps[0] == 0, b_still = steps[1] == 0;
+  const float* left = read(a, at[0], steps[0], a_still ? 1 : n, in[0]);
+  const float* right = read(b, at[1], steps[1], b_still ? 1 : n, in[1]);
+  if (a_still && b_still) {
+    loops[0](left, right, to, 1);
+    std::fill(to + 1, to + n, to[0]);
+  } else {
+    loops[b_still ? 1 : a_still ? 2 : 0](left, right, to, n);
+  }
+}
+
+KernelStatus run_binary(const KernelCall& call, BinaryOp op) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const auto& loops = cpu::pointwise_table().binary[static_cast<int>(op)];
+  for_each_run(memory_order<2>(y, {&a, &b}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float out[kRun];
+    float* to = target(y, at[2], steps[2], n, out);
+    run_pair(loops, a, b, at.data(), steps.data(), n, to);
+    write(y, at[2], steps[2], n, to);
+  });
+  return nullptr;
+}
+
+KernelStatus run_compare(const KernelCall& call, CompareOp op) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const auto& loops = cpu::pointwise_table().compare[static_cast<int>(op)];
+  for_each_run(memory_order<2>(y, {&a, &b}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    uint8_t out[kRun];
+    uint8_t* data = y.as<uint8_t>() + at[2];
+    const bool direct = steps[2] == 1;
+    run_pair(loops, a, b, at.data(), steps.data(), n, direct ? data : out);
+    for (int64_t i = 0; !direct && i < n; ++i) data[i * steps[2]] = out[i];
+  });
+  return nullptr;
+}
+
+template <class T>
+void select_run(const uint8_t* condition, const T* a, const T* b, T* y, const int64_t* steps, int64_t n) {
+  if (steps[0] == 1 && steps[1] == 1 && steps[2] == 1 && steps[3] == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = condition[i] ? a[i] : b[i];
+  } else if (steps[0] == 1 && steps[1] == 1 && steps[2] == 0 && steps[3] == 1) {
+    const T other = *b;
+    for (int64_t i = 0; i < n; ++i) y[i] = condition[i] ? a[i] : other;
+  } else if (steps[0] == 1 && steps[1] == 0 && steps[2] == 1 && steps[3] == 1) {
+    const T chosen = *a;
+    for (int64_t i = 0; i < n; ++i) y[i] = condition[i] ? chosen : b[i];
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i * steps[3]] = condition[i * steps[0]] ? a[i * steps[1]] : b[i * steps[2]];
+  }
+}
+
+template <class T>
+void select(const KernelCall& call) {
+  const TensorRef &condition = call.inputs[0], &a = call.inputs[1], &b = call.inputs[2], &y = call.outputs[0];
+  const auto grid = memory_order<3>(y, {&condition, &a, &b});
+  for_each_run(grid, 4 * kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    select_run(condition.as<uint8_t>() + at[0], a.as<T>() + at[1], b.as<T>() + at[2], y.as<T>() + at[3], steps.data(),
+               n);
+  });
+}
+
+}  // namespace
+
+const char* supports_float(const KernelQuery& query) {
+  const DType dtype = query.inputs[0].dtype;
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) return "neither f32, bf16 nor f16";
+  for (const OperandInfo& operand : query.inputs) {
+    if (operand.present && operand.dtype != dtype) return "mixed dtypes";
+  }
+  return nullptr;
+}
+
+#define LT_UNARY(function, op) \
+  KernelStatus function(const KernelCall& call) { return run_unary(call, UnaryOp::op); }
+LT_UNARY(neg, kNeg)
+LT_UNARY(abs, kAbs)
+LT_UNARY(exp, kExp)
+LT_UNARY(log, kLog)
+LT_UNARY(log1p, kLog1p)
+LT_UNARY(expm1, kExpm1)
+LT_UNARY(sqrt, kSqrt)
+LT_UNARY(rsqrt, kRsqrt)
+LT_UNARY(reciprocal, kReciprocal)
+LT_UNARY(sin, kSin)
+LT_UNARY(cos, kCos)
+LT_UNARY(tanh, kTanh)
+LT_UNARY(sigmoid, kSigmoid)
+LT_UNARY(erf, kErf)
+LT_UNARY(relu, kRelu)
+LT_UNARY(swish, kSilu)
+LT_UNARY(hard_sigmoid, kHardSigmoid)
+LT_UNARY(hard_swish, kHardSwish)
+LT_UNARY(floor, kFloor)
+LT_UNARY(ceil, kCeil)
+LT_UNARY(round, kRound)
+LT_UNARY(softplus, kSoftplus)
+#undef LT_UNARY
+
+static bool tanh_form(const KernelCall& call) { return call.attrs->s("approximate") == "tanh"; }
+
+KernelStatus gelu(const KernelCall& call) {
+  return run_unary(call, tanh_form(call) ? UnaryOp::kGeluTanh : UnaryOp::kGelu);
+}
+KernelStatus quick_gelu(const KernelCall& call) { return run_unary(call, UnaryOp::kQuickGelu, call.attrs->f("alpha")); }
+KernelStatus leaky_relu(const KernelCall& call) { return run_unary(call, UnaryOp::kLeakyRelu, call.attrs->f("alpha")); }
+KernelStatus elu(const KernelCall& call) { return run_unary(call, UnaryOp::kElu, call.attrs->f("alpha")); }
+KernelStatus clip(const KernelCall& call) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return run_unary(call, UnaryOp::kClip, call.attrs->f("min", -kInfinity), call.attrs->f("max", kInfinity));
+}
+
+const char* supports_plain_elu(const KernelQuery& query) {
+  if (query.attrs->f("scale") != 1 || query.attrs->f("input_scale") != 1) return "scaled";
+  return supports_float(query);
+}
+// Above 16, log(1 + exp(x)) rounds to x whatever the threshold.
+const char* supports_plain_softplus(const KernelQuery& query) {
+  if (query.attrs->f("beta") != 1 || query.attrs->f("threshold") < 16) return "beta or threshold of its own";
+  return supports_float(query);
+}
+
+KernelStatus gelu_grad(const KernelCall& call) {
+  return run_unary_grad(call, tanh_form(call) ? UnaryGradOp::kGeluTanh : UnaryGradOp::kGelu);
+}
+KernelStatus swish_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSilu); }
+KernelStatus quick_gelu_grad(const KernelCall& call) {
+  return run_unary_grad(call, UnaryGradOp::kQuickGelu, call.attrs->f("alpha"));
+}
+KernelStatus relu_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kRelu); }
+KernelStatus tanh_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kTanhFromY); }
+KernelStatus sigmoid_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSigmoidFromY); }
+
+KernelStatus add(const KernelCall& call) { return run_binary(call, BinaryOp::kAdd); }
+KernelStatus sub(const KernelCall& call) { return run_binary(call, BinaryOp::kSub); }
+KernelStatus mul(const KernelCall& call) { return run_binary(call, BinaryOp::kMul); }
+KernelStatus div(const KernelCall& call) { return run_binary(call, BinaryOp::kDiv); }
+KernelStatus max(const KernelCall& call) { return run_binary(call, BinaryOp::kMax); }
+KernelStatus min(const KernelCall& call) { return run_binary(call, BinaryOp::kMin); }
+KernelStatus pow(const KernelCall& call) { return run_binary(call, BinaryOp::kPow); }
+
+KernelStatus equal(const KernelCall& call) { return run_compare(call, CompareOp::kEqual); }
+KernelStatus not_equal(const KernelCall& call) { return run_compare(call, CompareOp::kNotEqual); }
+KernelStatus less(const KernelCall& call) { return run_compare(call, CompareOp::kLess); }
+KernelStatus less_or_equal(const KernelCall& call) { return run_compare(call, CompareOp::kLessOrEqual); }
+KernelStatus greater(const KernelCall& call) { return run_compare(call, CompareOp::kGreater); }
+KernelStatus greater_or_equal(const KernelCall& call) { return run_compare(call, CompareOp::kGreaterOrEqual); }
+
+KernelStatus where(const KernelCall& call) {
+  switch (size_bytes(call.outputs[0].dtype)) {
+    case 1: select<uint8_t>(call); break;
+    case 2: select<uint16_t>(call); break;
+    case 4: select<uint32_t>(call); break;
+    default: select<uint64_t>(call);
+  }
+  return nullptr;
+}
+
+// Rows of x by rows of cos and sin; all are dense along the last dim or repeat along it.
+KernelStatus rotary_embedding(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
+  const bool transposed = call.attrs->b("transposed", false);
+  const int last = x.rank - 1;
+  const int64_t half = x.sizes[last] / 2;
+  const Strides cos_strides = broadcast_strides(cos, x), sin_strides = broadcast_strides(sin, x);
+  const int64_t c_step = cos_strides.at[last], s_step = sin_strides.at[last];
+  Grid<4> rows = rows_over<4>(x, last, {strides_of(x), cos_strides, sin_strides, strides_of(y)});
+  const float sign = transposed ? -1.0f : 1.0f;
+  parallel_for(rows.numel(), std::max<int64_t>(1, 8192 / (2 * half)), [&](int64_t begin, int64_t end) {
+    rows.for_each(begin, end, [&](int64_t, const auto& at) {
+      const float *x1 = x.as<float>() + at[0], *x2 = x1 + half, *c1 = cos.as<float>() + at[1], *c2 = c1 + half * c_step;
+      const float *s1 = sin.as<float>() + at[2], *s2 = s1 + half * s_step;
+      float *y1 = y.as<float>() + at[3], *y2 = y1 + half;
+      // rotate(x) = (-x2, x1) meets (s1, s2); its adjoint meets them before the halves change places.
+      const float *for1 = transposed ? s2 : s1, *for2 = transposed ? s1 : s2;
+#pragma GCC ivdep
+      for (int64_t e = 0; e < half; ++e) {
+        const float a = x1[e], b = x2[e];
+        y1[e] = a * c1[e * c_step] - sign * (b * for1[e * s_step]);
+        y2[e] = b * c2[e * c_step] + sign * (a * for2[e * s_step]);
+      }
+    });
+  });
+  return nullptr;
+}
+
+const char* supports_f32(const KernelQuery& query) {
+  for (const OperandInfo& operand : query.inputs) {
+    if (operand.present && operand.dtype != DType::kF32) return "not f32";
+  }
+  return nullptr;
+}
+
+}  // namespace lowtide::adapters
