@@ -28,7 +28,7 @@ LT_INLINE ExpParts exp_parts(vf x) {
   return {fma(p, r * r, r) + 1.0f, n};
 }
 
-LT_INLINE vf power_of_two(vi n) { return as_float((n + 127) << 23); }
+LT_INLINE vf power_of_two(vi n) { return (vf)(((vu)n + 127u) << 23); }
 
 LT_INLINE vf exp(vf x) {
   const vf bounded = vmin(splat(89.0f), vmax(splat(-104.0f), x));
@@ -48,7 +48,7 @@ LT_INLINE vf log(vf x) {
   const vi tiny = x < 1.17549435e-38f;
   const vf scaled = tiny ? x * 8388608.0f : x;
   // The mantissa in [sqrt(1/2), sqrt(2)): subtract the bits of sqrt(1/2) to find the exponent.
-  const vi bits = as_int(scaled) - 0x3f3504f3;
+  const vi bits = (vi)((vu)scaled - 0x3f3504f3u);  // unsigned: negative x wraps
   const vi exponent = bits >> 23;
   const vf f = as_float((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
   const vf n = to_float(exponent) - (tiny ? splat(23.0f) : splat(0.0f));
