@@ -1,13 +1,16 @@
-// lowtide-opt: a text graph in, passes, text out.
+// lowtide-opt: a text graph in, passes, text out. Beside the passes it knows the other arrows between capture and plan.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "base/check.h"
+#include "grad/gradient.h"
 #include "ir/parse.h"
 #include "ir/print.h"
+#include "lower/lower.h"
 #include "ops/rule.h"
+#include "passes/optimize.h"
 #include "passes/pass.h"
 
 namespace lowtide {
@@ -21,7 +24,32 @@ constexpr const char* kUsage =
     "  --print-after-all    print the graph after each pass that changed it, to standard error\n"
     "  --verify-types       check the types of all nodes, at the start and after each pass\n"
     "  --timing             print each pass's time to standard error\n"
-    "  --list               print the names of all passes\n";
+    "  --list               print the names of all passes, after the stages lower, forward, gradient and training\n";
+
+bool run_lower(Graph& graph) {
+  functionalise(graph);
+  graph = lower(graph);
+  return true;
+}
+bool run_forward(Graph& graph) { return optimize_forward(graph), true; }
+bool run_gradient(Graph& graph) {
+  graph = build_gradient(graph);
+  return true;
+}
+bool run_training(Graph& graph) { return optimize_training(graph), true; }
+
+constexpr Pass kStages[] = {
+    {"lower", run_lower},        // functionalise, lower
+    {"forward", run_forward},    // all passes before the gradient
+    {"gradient", run_gradient},  // the training graph
+    {"training", run_training},  // all passes after the gradient
+};
+
+const Pass* find_stage_or_pass(std::string_view name) {
+  for (const Pass& stage : kStages)
+    if (stage.name == name) return &stage;
+  return find_pass(name);
+}
 
 std::vector<std::string> split(std::string_view names) {
   std::vector<std::string> result;
@@ -49,7 +77,7 @@ CommandLine read_command_line(int count, char** arguments) {
     };
     if (const auto names = value("--passes=")) {
       for (const std::string& name : split(*names)) {
-        const Pass* pass = find_pass(name);
+        const Pass* pass = find_stage_or_pass(name);
         LT_USER_CHECK(ErrorKind::kInvalidArgument, pass, "no pass is called '", name, "' (--list prints them)");
         line.passes.push_back(*pass);
       }
@@ -86,6 +114,7 @@ void run(int count, char** arguments) {
   for (int i = 1; i < count; ++i) {
     if (std::string_view(arguments[i]) == "--help") return void(std::cout << kUsage);
     if (std::string_view(arguments[i]) != "--list") continue;
+    for (const Pass& stage : kStages) std::cout << stage.name << '\n';
     for (const Pass& pass : all_passes()) std::cout << pass.name << '\n';
     return;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "passes/rewrite.h"
+
 namespace lowtide {
 
 namespace {
@@ -241,6 +243,8 @@ std::optional<Truth> IndexForms::find_truth(ValueId value) {
     case Op::kCast: {
       if (graph_.type(node.inputs[0]).dtype == DType::kBool)
         return truth(node.inputs[0]) ? std::optional(*truth(node.inputs[0])) : std::nullopt;
+      if (const std::optional<double> number = uniform_float(graph_, node.inputs[0]))
+        return Truth{*number == 0 ? Truth::kFalse : Truth::kTrue, {}};
       const IndexForm* x = form(node.inputs[0]);
       if (!x || !x->is_constant() || !x->offset.is_constant()) return std::nullopt;
       return Truth{x->offset.is(0) ? Truth::kFalse : Truth::kTrue, {}};

@@ -6,6 +6,7 @@
 #include "passes/dce.h"
 #include "passes/drop_detach.h"
 #include "passes/fold.h"
+#include "passes/fuse_attention.h"
 #include "passes/fuse_gelu.h"
 #include "passes/fuse_matmul.h"
 #include "passes/fuse_rms_norm.h"
@@ -26,6 +27,10 @@ constexpr Pass kForward[] = {
     {"fuse_rotary", fuse_rotary},
     {"simplify_attention", simplify_attention},
     {"fuse_matmul", fuse_matmul},
+    {"fuse_attention", fuse_attention},
+    // Fused nodes bring views and sums of their own.
+    {"fold", fold},
+    {"cse", cse},
     {"dce", dce},
 };
 
@@ -42,6 +47,7 @@ constexpr Pass kAll[] = {
     {"fuse_rotary", fuse_rotary},
     {"simplify_attention", simplify_attention},
     {"fuse_matmul", fuse_matmul},
+    {"fuse_attention", fuse_attention},
     {"drop_detach", drop_detach},
 };
 
