@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "lower/call.h"
 #include "lower/targets.h"
+#include "ops/inference.h"
 
 namespace lowtide {
 
@@ -96,9 +97,12 @@ class Walk {
     const Node& node = captured_.node(id);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (!node.outputs[i]) continue;
-      const ValueId result = call.results()[i];
+      ValueId result = call.results()[i];
       const TensorType& expected = captured_.type(node.outputs[i]);
       LT_CHECK(result.valid(), describe_call(node), ": its lowering gives no output ", i);
+      // Two forms of one size, like (s - 1)//2 + 1 and (s + 1)//2: the exporter's stays.
+      if (shapes_agree(graph_.type(result).shape, expected.shape, captured_.ranges()))
+        result = builder_.reshape(result, expected.shape);
       LT_CHECK(graph_.type(result) == expected, describe_call(node), ": its lowering gives ",
                to_string(graph_.type(result)), " where the exporter says ", to_string(expected));
       lowered_[node.outputs[i].at()] = result;
@@ -134,9 +138,34 @@ class Walk {
 
 }  // namespace
 
+// The exporter leaves sizes like 1 - max(0, 1 - s) in its shapes; the ranges know better.
+static void simplify_sizes(Graph& graph) {
+  const DimRanges& ranges = graph.ranges();
+  for (size_t i = 0; i < graph.value_count(); ++i) {
+    const ValueId id{static_cast<int32_t>(i)};
+    TensorType type = graph.type(id);
+    for (Dim& dim : type.shape) dim = simplify(dim, ranges);
+    if (type != graph.type(id)) graph.set_type(id, std::move(type));
+  }
+  for (NodeId id : graph.order()) {
+    Attrs attrs = graph.node(id).attrs;
+    for (const auto& [name, value] : graph.node(id).attrs) {
+      if (const Dim* dim = std::get_if<Dim>(&value)) attrs.set(name, simplify(*dim, ranges));
+      if (const auto* list = std::get_if<std::vector<Dim>>(&value)) {
+        std::vector<Dim> simplified;
+        for (const Dim& dim : *list) simplified.push_back(simplify(dim, ranges));
+        attrs.set(name, std::move(simplified));
+      }
+    }
+    if (attrs != graph.node(id).attrs) graph.edit(id).attrs = std::move(attrs);
+  }
+}
+
 Graph lower(const Graph& captured, LoweringReport* report) {
   LoweringReport unread;
-  return Walk(captured, report != nullptr ? *report : unread).run();
+  Graph simplified = captured.clone();
+  simplify_sizes(simplified);
+  return Walk(simplified, report != nullptr ? *report : unread).run();
 }
 
 std::vector<std::string> lowered_targets() {

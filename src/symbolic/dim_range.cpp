@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/check.h"
 #include "symbolic/dim.h"
 #include "symbolic/expression.h"
 
@@ -85,6 +86,36 @@ DimRange range_of(const Dim& dim, const DimRanges& ranges) {
       if (power > 64) product = kAnything;
     }
     sum = add(sum, product);
+  }
+  return sum;
+}
+
+static Dim simplify_atom(const Atom& atom, const DimRanges& ranges) {
+  if (atom.kind == AtomKind::kSymbol) return Dim::symbol(atom.name);
+  const Dim a = simplify(atom.left, ranges), b = simplify(atom.right, ranges);
+  const DimRange difference = range_of(a - b, ranges);
+  const bool is_above = difference.low >= 0, is_below = difference.high <= 0;
+  const bool is_rest = range_of(a, ranges).low >= 0 && difference.high < 0;  // 0 <= a < b
+  switch (atom.kind) {
+    case AtomKind::kMin: return is_above ? b : is_below ? a : min(a, b);
+    case AtomKind::kMax: return is_above ? a : is_below ? b : max(a, b);
+    case AtomKind::kFloorDiv: return is_rest ? Dim(0) : floordiv(a, b);
+    case AtomKind::kMod: return is_rest ? a : mod(a, b);
+    case AtomKind::kSymbol: break;
+  }
+  LT_FAIL("an atom of unknown kind");
+}
+
+Dim simplify(const Dim& dim, const DimRanges& ranges) {
+  if (dim.is_constant()) return dim;
+  Dim sum = 0;
+  for (const auto& [monomial, factor] : dim.expression()->terms) {
+    Dim product = factor;
+    for (const auto& [atom, power] : monomial) {
+      const Dim base = simplify_atom(atom, ranges);
+      for (int64_t i = 0; i < power; ++i) product = product * base;
+    }
+    sum = sum + product;
   }
   return sum;
 }

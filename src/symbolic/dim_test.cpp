@@ -142,6 +142,15 @@ TEST(Dim, RangesOfKnownSymbols) {
   EXPECT_EQ(range_of(min(t, s), ranges), (DimRange{0, 10}));
 }
 
+TEST(Dim, RangesSimplify) {
+  const Dim s = Dim::symbol("s"), t = Dim::symbol("t");
+  const DimRanges ranges = {{"s", {2, 64}}, {"t", {0, 1}}};
+  EXPECT_EQ(simplify(1 - max(0, 1 - s), ranges), Dim(1));
+  EXPECT_EQ(simplify(64 - max(0, 64 - s), ranges), s);
+  EXPECT_EQ(simplify(min(s, 100) * mod(t, s) + floordiv(t, s), ranges), s * t);
+  EXPECT_EQ(simplify(max(s, 3) + mod(s, 8), ranges), max(s, 3) + mod(s, 8));
+}
+
 // What a text that is no size is answered with.
 std::string message_of(std::string_view text) {
   try {
