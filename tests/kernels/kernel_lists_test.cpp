@@ -1,0 +1,328 @@
+// Every kernel of the lists against the reference kernel of its op, on every node of the example graphs and of their
+// gradients: in each layout that it accepts, in place where it says so, and under several ways of cutting the work,
+// which must not change a bit. A kernel added to a list is covered by that alone.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "../gradcheck/evaluate.h"
+#include "base/libraries.h"
+#include "base/parallel.h"
+#include "grad/gradient.h"
+#include "ir/print.h"
+#include "kernels/kernel.h"
+#include "ops/example_graphs.h"
+
+namespace lowtide {
+namespace {
+
+constexpr uint64_t kKey = 0x1234567890abcdef;
+
+// What stands for the process's BLAS here: the adapters to it are under test, not itself.
+template <class T>
+void plain_gemm(const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k, const T* alpha,
+                const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc) {
+  for (int j = 0; j < *n; ++j) {
+    for (int i = 0; i < *m; ++i) {
+      double sum = 0;
+      for (int l = 0; l < *k; ++l) {
+        const T left = *trans_a == 'N' ? a[i + int64_t{l} * *lda] : a[l + int64_t{i} * *lda];
+        const T right = *trans_b == 'N' ? b[l + int64_t{j} * *ldb] : b[j + int64_t{l} * *ldb];
+        sum += static_cast<double>(left) * static_cast<double>(right);
+      }
+      T& to = c[i + int64_t{j} * *ldc];
+      to = static_cast<T>(*alpha * sum + (*beta == 0 ? 0 : static_cast<double>(*beta) * to));
+    }
+  }
+}
+
+void chunks_backwards(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context) {
+  for (int64_t b = begin + (end - begin - 1) / grain * grain; b >= begin; b -= grain)
+    body(b, std::min(end, b + grain), context);
+}
+
+// Bytes and how they are walked.
+struct Buffer {
+  std::vector<double> bytes;  // aligned for every dtype
+  TensorRef ref;
+};
+
+enum class Order { kRowMajor, kChannelsLast, kTransposed, kPadded };
+
+int64_t round_up(int64_t value) { return (value + 7) / 8; }
+
+// A tensor with the sizes and dtype of `like` in this order, filled with `byte`.
+Buffer make_buffer(const TensorRef& like, Order order, uint8_t byte) {
+  Buffer buffer;
+  buffer.ref = like;
+  TensorRef& ref = buffer.ref;
+  int dims[kMaxRank];  // slowest first
+  for (int i = 0; i < ref.rank; ++i) dims[i] = i;
+  if (order == Order::kTransposed && ref.rank >= 2) std::swap(dims[ref.rank - 1], dims[ref.rank - 2]);
+  if (order == Order::kChannelsLast) std::rotate(dims + 1, dims + 2, dims + ref.rank);
+  int64_t stride = 1;
+  for (int i = ref.rank - 1; i >= 0; --i) {
+    ref.strides[dims[i]] = stride;
+    stride *= ref.sizes[dims[i]];
+    if (order == Order::kPadded && i == ref.rank - 1) stride += 3;
+  }
+  buffer.bytes.resize(static_cast<size_t>(round_up(stride * size_bytes(ref.dtype)) + 1));
+  std::memset(buffer.bytes.data(), byte, buffer.bytes.size() * sizeof(double));
+  ref.data = buffer.bytes.data();
+  return buffer;
+}
+
+void copy(const TensorRef& from, const TensorRef& to) {
+  KernelCall call{{&from, 1}, {&to, 1}, nullptr};
+  kernels_of(Op::kCopy).back().run(call);
+}
+
+TensorRef row_major(Tensor& tensor) {
+  TensorRef ref;
+  ref.data = tensor.bytes.data();
+  ref.dtype = tensor.dtype;
+  ref.rank = static_cast<int32_t>(tensor.sizes.size());
+  ref.present = true;
+  int64_t stride = 1;
+  for (int i = ref.rank - 1; i >= 0; --i) {
+    ref.sizes[i] = tensor.sizes[static_cast<size_t>(i)];
+    ref.strides[i] = stride;
+    stride *= ref.sizes[i];
+  }
+  return ref;
+}
+
+Layout layout_of(const TensorRef& ref, Order order) {
+  if (ref.is_row_major()) return Layout::kRowMajor;
+  switch (order) {
+    case Order::kChannelsLast: return Layout::kChannelsLast;
+    case Order::kPadded: return Layout::kInnerDense;
+    default: return Layout::kStrided;
+  }
+}
+
+Accept accepted(const Kernel& kernel, size_t input) {
+  return kernel.has_accepts_input && input < std::size(kernel.accepts_input) ? kernel.accepts_input[input]
+                                                                             : kernel.accepts;
+}
+
+// The order in which an operand is given to a kernel that is offered `order`.
+Order order_for(Accept accept, const TensorRef& ref, Order order) {
+  switch (accept) {
+    case Accept::kChannelsLast: return ref.rank == 4 ? Order::kChannelsLast : Order::kRowMajor;
+    case Accept::kDense:
+      return order == Order::kChannelsLast && ref.rank == 4 ? Order::kChannelsLast : Order::kRowMajor;
+    case Accept::kInnerDense: return order == Order::kPadded ? order : Order::kRowMajor;
+    case Accept::kAny: return order == Order::kChannelsLast && ref.rank != 4 ? Order::kRowMajor : order;
+    default: return Order::kRowMajor;
+  }
+}
+
+double tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return 1e-9;
+    case DType::kF32: return 1e-4;
+    case DType::kBF16: return 4e-2;
+    case DType::kF16: return 5e-3;
+    default: return 0;
+  }
+}
+
+class KernelLists : public testing::Test {
+ protected:
+  void SetUp() override {
+    Libraries libraries;
+    libraries.sgemm = plain_gemm<float>;
+    libraries.dgemm = plain_gemm<double>;
+    set_libraries(libraries);
+  }
+  void TearDown() override {
+    set_libraries({});
+    set_parallel_for(nullptr, 1);
+  }
+};
+
+std::vector<std::byte> bytes_of(const std::vector<Buffer>& buffers) {
+  std::vector<std::byte> all;
+  for (const Buffer& buffer : buffers) {
+    const auto* begin = reinterpret_cast<const std::byte*>(buffer.bytes.data());
+    all.insert(all.end(), begin, begin + buffer.bytes.size() * sizeof(double));
+  }
+  return all;
+}
+
+struct Case {
+  const Kernel& kernel;
+  std::vector<Tensor*> inputs;   // null: absent
+  std::vector<Tensor*> outputs;  // expected values
+  BoundAttrs attrs;
+};
+
+// Runs with operands in `order`; in_place: output 0 in the buffer of that input. Nothing if the kernel refuses.
+std::optional<std::vector<Buffer>> run(const Case& test, Order order, bool in_place) {
+  const Kernel& kernel = test.kernel;
+  std::vector<Buffer> inputs, outputs;
+  std::vector<OperandInfo> input_infos, output_infos;
+  for (size_t i = 0; i < test.inputs.size(); ++i) {
+    inputs.emplace_back();
+    input_infos.emplace_back();
+    if (test.inputs[i] == nullptr) continue;
+    const TensorRef ref = row_major(*test.inputs[i]);
+    const Order given = order_for(accepted(kernel, i), ref, order);
+    inputs.back() = make_buffer(ref, given, 0x5a);
+    copy(ref, inputs.back().ref);
+    input_infos.back() = {ref.dtype, ref.rank, true, layout_of(inputs.back().ref, given)};
+  }
+  for (Tensor* expected : test.outputs) {
+    outputs.emplace_back();
+    output_infos.emplace_back();
+    if (expected == nullptr) continue;
+    const TensorRef ref = row_major(*expected);
+    Order made = kernel.output_channels_last && ref.rank == 4 ? Order::kChannelsLast : Order::kRowMajor;
+    for (size_t i = 0; kernel.output_follows_input && ref.rank == 4 && i < inputs.size(); ++i) {
+      if (!inputs[i].ref.present || !std::equal(ref.sizes, ref.sizes + 4, inputs[i].ref.sizes)) continue;
+      if (input_infos[i].layout == Layout::kChannelsLast) made = Order::kChannelsLast;
+      break;
+    }
+    outputs.back() = make_buffer(ref, made, 0xa5);
+    output_infos.back() = {ref.dtype, ref.rank, true, layout_of(ref, made)};
+  }
+  const KernelQuery query{kernel.op, input_infos, output_infos, &test.attrs};
+  if (kernel.supports && kernel.supports(query) != nullptr) return std::nullopt;
+  if (in_place) {
+    const size_t source = static_cast<size_t>(kernel.in_place[0]);
+    const TensorRef &from = inputs[source].ref, &to = outputs[0].ref;
+    const bool same = from.present && to.present && from.dtype == to.dtype && from.rank == to.rank &&
+                      std::equal(from.sizes, from.sizes + from.rank, to.sizes) &&
+                      std::equal(from.strides, from.strides + from.rank, to.strides);
+    if (!same) return std::nullopt;
+    outputs[0].ref.data = from.data;
+  }
+  std::vector<TensorRef> input_refs, output_refs;
+  for (const Buffer& buffer : inputs) input_refs.push_back(buffer.ref);
+  for (const Buffer& buffer : outputs) output_refs.push_back(buffer.ref);
+  KernelCall call{input_refs, output_refs, &test.attrs, nullptr, 0, kKey};
+  if (kernel.scratch_bytes) call.scratch_bytes = kernel.scratch_bytes(call);
+  const size_t canary = 64, words = static_cast<size_t>(round_up(call.scratch_bytes));
+  std::vector<double> memory(words + canary + 8, std::nan(""));
+  double* scratch = memory.data();
+  while (reinterpret_cast<uintptr_t>(scratch) % 64 != 0) ++scratch;
+  std::fill(scratch + words, memory.data() + memory.size(), 42.0);
+  call.scratch = scratch;
+  const KernelStatus status = kernel.run(call);
+  EXPECT_EQ(status, nullptr);
+  for (double* past = scratch + words; past < memory.data() + memory.size(); ++past)
+    EXPECT_EQ(*past, 42.0) << "wrote past its scratch";
+  if (in_place) outputs[0].bytes = inputs[static_cast<size_t>(kernel.in_place[0])].bytes;
+  if (in_place) outputs[0].ref.data = outputs[0].bytes.data();
+  return outputs;
+}
+
+void expect_close(const Buffer& found, Tensor& expected) {
+  Tensor dense = expected;
+  copy(found.ref, row_major(dense));
+  const std::vector<double> have = values_of(dense), want = values_of(expected);
+  const double allowed = tolerance(expected.dtype);
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (have[i] == want[i] || (std::isnan(have[i]) && std::isnan(want[i]))) continue;
+    ASSERT_LE(std::abs(have[i] - want[i]), allowed * (1 + std::abs(want[i]))) << "element " << i << ": " << have[i];
+  }
+}
+
+void check(const Case& test, std::set<std::string>& seen) {
+  for (Order order : {Order::kRowMajor, Order::kChannelsLast, Order::kTransposed, Order::kPadded}) {
+    SCOPED_TRACE(testing::Message() << test.kernel.name << " order " << static_cast<int>(order));
+    set_parallel_for(nullptr, 1);
+    const auto serial = run(test, order, false);
+    if (!serial) continue;
+    seen.insert(test.kernel.name);
+    for (size_t i = 0; i < test.outputs.size(); ++i) {
+      if (test.outputs[i]) expect_close((*serial)[i], *test.outputs[i]);
+    }
+    set_parallel_for(chunks_backwards, 3);
+    EXPECT_EQ(bytes_of(*serial), bytes_of(*run(test, order, false))) << "cutting the work differently changed bits";
+    if (test.kernel.in_place[0] >= 0 && test.kernel.in_place[0] < static_cast<int>(test.inputs.size())) {
+      if (const auto placed = run(test, order, true))
+        for (size_t i = 0; i < test.outputs.size(); ++i)
+          if (test.outputs[i]) expect_close((*placed)[i], *test.outputs[i]);
+    }
+  }
+  set_parallel_for(nullptr, 1);
+}
+
+// As the planner hands attributes over once sizes are known.
+BoundAttrs bound(const Attrs& attrs) {
+  BoundAttrs result;
+  for (const auto& [name, value] : attrs)
+    std::visit(
+        [&, &name = name](const auto& typed) {
+          using T = std::decay_t<decltype(typed)>;
+          if constexpr (std::is_same_v<T, Dim>) {
+            result.set(name, typed.constant());
+          } else if constexpr (std::is_same_v<T, std::vector<Dim>>) {
+            result.set(name, attrs.is(name));
+          } else {
+            result.set(name, typed);
+          }
+        },
+        value);
+  return result;
+}
+
+void check_graph(const Graph& graph, Tensors& values, std::set<std::string>& seen) {
+  evaluate(graph, values, kKey);
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (is_view(node.op) || node.op == Op::kYieldOp) continue;
+    for (const Kernel& kernel : kernels_of(node.op)) {
+      Case test{kernel, {}, {}, bound(node.attrs)};
+      for (ValueId input : node.inputs) test.inputs.push_back(input ? &values.at(input) : nullptr);
+      for (ValueId output : node.outputs) test.outputs.push_back(output ? &values.at(output) : nullptr);
+      SCOPED_TRACE(describe(graph, id));
+      check(test, seen);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(KernelLists, EveryKernelAgreesWithTheReference) {
+  std::set<std::string> seen;
+  for (const Example& example : example_graphs()) {
+    for (DType real : {DType::kF32, DType::kF64, DType::kBF16}) {
+      SCOPED_TRACE(testing::Message() << example.name << " " << name(real));
+      const Graph forward = build_example(example, real);
+      Tensors values;
+      size_t next = 0;
+      bool differentiable = false;
+      for (const ExampleInput& input : example.inputs) {
+        if (input.kind != ExampleInput::Kind::kTensor) continue;
+        const ValueId id = forward.inputs()[next].value;
+        values[id] = make_tensor(forward.type(id).dtype, input.shape, example_values(input, 7 + next++));
+        differentiable |= input.requires_grad;
+      }
+      Tensors forward_values = values;
+      check_graph(forward, forward_values, seen);
+      if (testing::Test::HasFailure()) return;
+      if (!differentiable) continue;
+      const Graph training = build_gradient(forward);
+      if (!training.yield()) continue;
+      for (ValueId dy : training.node(training.yield()).outputs) {
+        if (!dy) continue;
+        ExampleInput like;
+        for (const Dim& dim : training.type(dy).shape) like.shape.push_back(dim.constant());
+        values[dy] = make_tensor(training.type(dy).dtype, like.shape, example_values(like, 99));
+      }
+      check_graph(training, values, seen);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+  for (const Kernel& kernel : all_kernels()) {
+    if (std::string_view(kernel.provider) == "aten") continue;  // needs PyTorch: tested from Python
+    EXPECT_TRUE(seen.contains(kernel.name)) << kernel.name << " met no example that it takes";
+  }
+}
+
+}  // namespace
+}  // namespace lowtide
