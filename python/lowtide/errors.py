@@ -31,3 +31,7 @@ class EngineError(Error, RuntimeError):
 
 class InternalError(Error, AssertionError):
     """A bug of lowtide."""
+
+
+class FallbackWarning(UserWarning):
+    """PyTorch runs a module that the engine cannot; the message has the reason."""

@@ -10,9 +10,8 @@ import pytest
 import torch
 from modules import Of, check
 
-from lowtide.errors import EngineError, UnsupportedError
+from lowtide.errors import EngineError, FallbackWarning, UnsupportedError
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
-from lowtide.ortmodule.execution_manager import FallbackWarning
 
 
 def x(*shape):
@@ -52,7 +51,7 @@ def test_pytorch_runs_what_the_engine_cannot_with_one_warning(name):
     assert module.calls in (0, 3)
 
 
-@pytest.mark.filterwarnings("ignore::lowtide.ortmodule.execution_manager.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
 def test_backward_hooks_of_modules_still_run():
     module = Of(lambda m, a: m.l(a))
     seen = []

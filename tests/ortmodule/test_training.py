@@ -1,5 +1,7 @@
 """Losses, gradients and buffers of small modules against PyTorch's, and autograd's own rules kept."""
 
+import json
+
 import pytest
 import torch
 import zoo
@@ -400,3 +402,74 @@ def test_weights_of_the_wrong_kind_of_buffer_are_captured_again():
         module.b = replacement
         torch.testing.assert_close(wrapped(x()), module(x()))
         assert wrapped.fallback_reason is None
+
+
+def test_one_tensor_for_two_arguments_gets_both_gradients():
+    module = Of(lambda m, a, b: torch.tanh(m.l(a)) * b)
+    a, b = x(grad=True), x(grad=True)
+    wrapped = ORTModule(module)
+    wrapped(a, a).sum().backward()
+    module(b, b).sum().backward()
+    assert wrapped.fallback_reason is None
+    torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_writes_into_an_argument_with_a_gradient_are_pytorchs():
+    def forward(m, a):
+        a.mul_(3)
+        return m.l(a)
+
+    module = Of(forward)
+    leaf = x(grad=True)
+    with pytest.warns(UserWarning, match="in-place operation|takes a gradient"):
+        ORTModule(module)(leaf * 1).sum().backward()
+    torch.testing.assert_close(leaf.grad, 3 * module.l.weight.sum(0).expand(3, 4))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_are_inlined_with_pytorchs_gradients(reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    module = Of(lambda m, a: checkpoint(lambda y: torch.sin(m.l(y)), m.l(a), use_reentrant=reentrant))
+    check(module, x(grad=True))
+
+
+def test_autocast_inside():
+    def forward(m, a):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = m.l(a)
+        return y.float() * 2
+
+    check(Of(forward), x(), tolerance={"rtol": 2e-2, "atol": 2e-2})
+
+
+def test_inference_mode():
+    module = Of(lambda m, a: m.n(m.l(a)), n=torch.nn.BatchNorm1d(4))
+    wrapped = ORTModule(module)
+    with torch.inference_mode():
+        wrapped(x(6, 4))
+    assert wrapped.fallback_reason is None and int(module.n.num_batches_tracked) == 1
+
+
+def test_a_transformers_model_with_its_default_cache():
+    model, make_batch = zoo.build("gpt2")
+    reference, _ = zoo.build("gpt2")
+    model.config.use_cache = reference.config.use_cache = True
+    wrapped = ORTModule(model)
+    out = wrapped(**make_batch())
+    torch.testing.assert_close(out.loss, reference(**make_batch()).loss, rtol=1e-5, atol=0)
+    assert wrapped.fallback_reason is None and out.past_key_values is None
+
+
+def test_every_stage_can_be_read_and_traced(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOWTIDE_GUARD", "1")
+    monkeypatch.setenv("LOWTIDE_DISABLE_KERNELS", "blas,cpu")
+    wrapped = ORTModule(Of(lambda m, a: torch.relu(m.l(a)).sum()))
+    wrapped(x()).backward()
+    assert "aten::linear" in wrapped.text("captured") and "YieldOp" in wrapped.text("training")
+    assert "reference." in wrapped.explain() and "blas." not in wrapped.explain().replace("refused: blas.", "")
+    assert "arena" in wrapped.text("plan") and wrapped.text("program")
+    with wrapped.trace(tmp_path / "trace.json"):
+        wrapped(x()).backward()
+    names = json.loads((tmp_path / "trace.json").read_text())
+    assert any("Relu" in event["name"] for event in (names["traceEvents"] if isinstance(names, dict) else names))

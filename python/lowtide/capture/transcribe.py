@@ -286,6 +286,8 @@ class _Transcriber:
             root = self._root(operands[names.index(argument.name)])
             if root in self._params:
                 raise UnsupportedError("forward writes into a parameter")
+            if root in self._source_values and root not in self._without_gradient:
+                raise UnsupportedError("forward writes into an argument or buffer that takes a gradient")
             # PyTorch would go on with the gradient of the tensor as it was before the write.
             if self._inside is not None and root not in self._inside and root not in self._without_gradient:
                 raise UnsupportedError("forward writes under torch.no_grad() into a tensor that may have a gradient")

@@ -1,17 +1,14 @@
 """Runs a module's calls in the engine, or in PyTorch with a reason."""
 
+import time
 import warnings
 
 from lowtide.capture import Call
-from lowtide.errors import GraphError, InternalError, UnsupportedError
+from lowtide.errors import FallbackWarning, GraphError, InternalError, UnsupportedError
 
 from .graph_transition_manager import GraphTransitionManager
 from .options import fallback_disabled
 from .training_agent import TrainingAgent
-
-
-class FallbackWarning(UserWarning):
-    """PyTorch runs a module that the engine cannot."""
 
 
 class ExecutionManager:
@@ -23,6 +20,7 @@ class ExecutionManager:
         self._warned = set()
         self.last_agent = None
         self.fallback_reason = None
+        self.last_call = 0.0  # when
 
     def _make_agent(self, captured):
         try:
@@ -32,6 +30,7 @@ class ExecutionManager:
             raise UnsupportedError(f"internal error: {error}") from error
 
     def forward(self, args, kwargs):
+        self.last_call = time.monotonic()
         try:
             call = Call(args, kwargs)
             agent = self._transition.agent_for(call)

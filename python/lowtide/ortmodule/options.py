@@ -54,3 +54,17 @@ def _environment_level():
 def fallback_disabled():
     """ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE: what the engine cannot run is an error."""
     return os.environ.get("ORTMODULE_FALLBACK_POLICY", "") == "FALLBACK_DISABLE"
+
+
+def session_options():
+    """For looking for faults: LOWTIDE_GUARD=1 checks every byte of the arena after each half of a step;
+    LOWTIDE_DISABLE_PASSES and LOWTIDE_DISABLE_KERNELS are comma-separated names (kernels: or providers)."""
+    return {
+        "guard": os.environ.get("LOWTIDE_GUARD", "") == "1",
+        "disabled_passes": _names("LOWTIDE_DISABLE_PASSES"),
+        "disabled_kernels": _names("LOWTIDE_DISABLE_KERNELS"),
+    }
+
+
+def _names(variable):
+    return [name for name in os.environ.get(variable, "").split(",") if name]

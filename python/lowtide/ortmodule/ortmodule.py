@@ -1,13 +1,16 @@
 """The wrapper that users see: an ordinary nn.Module."""
 
+import contextlib
 import copy
 import inspect
 import logging
 import types
+from pathlib import Path
 
 import torch
 
 from lowtide import _lowtide
+from lowtide.errors import InvalidArgument
 
 from .inference_manager import InferenceManager
 from .options import DebugOptions
@@ -71,9 +74,37 @@ class ORTModule(torch.nn.Module):
         )
         return counts + calls + agent.session.explain()
 
+    def text(self, stage="plan"):
+        """A stage of the last call's way: "captured", "lowered", "training", "plan" or "program"."""
+        agent = self._last_agent()
+        session = agent.session
+        if stage == "plan":
+            return session.plan_text(agent.symbol_values())
+        texts = {"captured": "captured_text", "lowered": "lowered_text", "training": "training_text"}
+        texts["program"] = "program_text"
+        if stage not in texts:
+            raise InvalidArgument(f"no stage is called {stage}; there are plan, {', '.join(texts)}")
+        return getattr(session, texts[stage])()
+
+    @contextlib.contextmanager
+    def trace(self, path):
+        """Records the steps of calls like the last one into a Chrome trace (chrome://tracing) at `path`."""
+        session = self._last_agent().session
+        session.start_trace()
+        try:
+            yield
+        finally:
+            Path(path).write_text(session.stop_trace())
+
+    def _last_agent(self):
+        agent = self._last_manager().last_agent
+        if agent is None:
+            raise InvalidArgument(f"no call has run in the engine: {self.fallback_reason or 'none so far'}")
+        return agent
+
     def _last_manager(self):
-        training = self._training_manager
-        return training if training.last_agent or training.fallback_reason else self._inference_manager
+        """Of the last call."""
+        return max(self._training_manager, self._inference_manager, key=lambda manager: manager.last_call)
 
     # ---- being the module
 

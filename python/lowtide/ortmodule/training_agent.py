@@ -10,6 +10,7 @@ from lowtide._lowtide import Session
 from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
+from .options import session_options
 
 
 class TrainingAgent:
@@ -17,7 +18,7 @@ class TrainingAgent:
 
     def __init__(self, module, captured, training):
         self.captured, self.training = captured, training
-        self.session = Session(captured.graph, training=training)
+        self.session = Session(captured.graph, training=training, **session_options())
         self.session.set_call_handler(CallHandler(captured.functions))
         self._lock = threading.RLock()  # a session takes one call at a time
         self._fetch = [_fetcher(module, source) for source in captured.sources]
@@ -65,7 +66,8 @@ class TrainingAgent:
                     torch.set_rng_state(state)
                 raise
         for index in self._updated:
-            increment_version(tensors[index])
+            if not tensors[index].is_inference():
+                increment_version(tensors[index])
         return [_on_input(output, tensors) for output in outputs], pending
 
     def backward(self, pending, gradients, saved_inputs):
