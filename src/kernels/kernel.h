@@ -1,5 +1,5 @@
-// A kernel: a function on strided tensors. Planning chooses one per node from the static lists (best first, reference last); the executor
-// calls it. Kernels never throw and never allocate but from `scratch`.
+// A kernel: a function on strided tensors. Planning chooses one per node from the static lists (best first, reference
+// last); the executor calls it. Kernels never throw and never allocate but from `scratch`.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace lowtide {
 
 constexpr int kMaxRank = 8;
 
-// Sizes and strides in elements; stride 0 repeats. data may be null only if numel is 0 or the operand is absent (dtype kContext never appears).
+// Sizes and strides in elements; stride 0 repeats. data may be null only if numel is 0 or the operand is absent (dtype
+// kContext never appears).
 struct TensorRef {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -47,16 +48,18 @@ struct KernelCall {
   std::span<const TensorRef> inputs;
   std::span<const TensorRef> outputs;
   const BoundAttrs* attrs = nullptr;
-  void* scratch = nullptr;    // 64-byte aligned, `scratch_bytes` as the kernel's scratch function asked
+  void* scratch = nullptr;  // 64-byte aligned, `scratch_bytes` as the kernel's scratch function asked
   int64_t scratch_bytes = 0;
   uint64_t random_key = 0;  // of this forward; a random op combines it with its `stream`
 };
 
-// nullptr: done. Else a message of static storage or of the thread: the user's data is wrong (an index out of range); nothing of the caller's was written.
+// nullptr: done. Else a message of static storage or of the thread: the user's data is wrong (an index out of range);
+// nothing of the caller's was written.
 using KernelStatus = const char*;
 using KernelFunction = KernelStatus (*)(const KernelCall&);
 
-// What the planner tells a kernel before choosing it. Sizes may be symbolic there, so only ranks, dtypes, attributes and layout classes.
+// What the planner tells a kernel before choosing it. Sizes may be symbolic there, so only ranks, dtypes, attributes
+// and layout classes.
 enum class Layout : uint8_t {
   kRowMajor,      // dense, last dim fastest
   kChannelsLast,  // dense, dim 1 fastest (rank 4: N H W C in memory)
@@ -88,24 +91,28 @@ enum class Accept : uint8_t {
 
 struct Kernel {
   Op op;
-  const char* name;       // "cpu.attention", unique; a Program names its kernels by it
-  const char* provider;   // cpu, blas, aten, reference
+  const char* name;      // "cpu.attention", unique; a Program names its kernels by it
+  const char* provider;  // cpu, blas, aten, reference
   KernelFunction run;
   // nullptr: takes it; else the reason for refusing. Called at planning.
   const char* (*supports)(const KernelQuery&);
   // Bytes of scratch for one call with these (bound) operands; nullptr: none.
   int64_t (*scratch_bytes)(const KernelCall&) = nullptr;
-  Accept accepts = Accept::kRowMajor;          // for every input that has no entry in accepts_input
-  Accept accepts_input[8] = {};                 // used if has_accepts_input
+  Accept accepts = Accept::kRowMajor;  // for every input that has no entry in accepts_input
+  Accept accepts_input[8] = {};        // used if has_accepts_input
   bool has_accepts_input = false;
   // in_place[o] = index of the input whose buffer output o may share (same dtype, numel and strides), or -1.
   int8_t in_place[4] = {-1, -1, -1, -1};
   // Output layout: row-major; or, for kDense kernels, that of the first dense input of the same rank.
   bool output_follows_input = false;
   bool output_channels_last = false;  // rank-4 outputs are channels-last (convolution)
-  // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak. nullptr: none.
+  // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
+  // nullptr: none.
   int64_t (*library_bytes)(const KernelCall&) = nullptr;
 };
+
+// Kernels of Attention and AttentionGrad write their rank-4 outputs with any strides (the last one 1): the plan lays
+// [B, H, S, D] out as [B, S, H, D] in memory, so that merging the heads afterwards is a view.
 
 // Best first, reference last. Every op but views, calls and control has at least a reference kernel.
 std::span<const Kernel> kernels_of(Op op);

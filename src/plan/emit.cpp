@@ -252,7 +252,11 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
           follow = layout_of(shape, storages[k].strides) == Layout::kChannelsLast;
           break;
         }
-    const Shape strides = follow ? channels_last_strides(shape) : row_major_strides(shape);
+    const bool heads_last =
+        shape.size() == 4 && (node.op == Op::kAttention || (node.op == Op::kAttentionGrad && i < 3));
+    const Shape strides = follow       ? channels_last_strides(shape)
+                          : heads_last ? heads_last_strides(shape)
+                                       : row_major_strides(shape);
     std::optional<Storage> reused = in_place(kernel, id, i, strides, position, storages);
     places_[output.at()] = reused ? *reused : place_new(output, strides);
     step.outputs.push_back(operand_of(output));

@@ -22,6 +22,12 @@ Shape channels_last_strides(const Shape& shape) {
   return {height * width * channels, 1, width * channels, channels};
 }
 
+Shape heads_last_strides(const Shape& shape) {
+  LT_CHECK(shape.size() == 4, "heads-last needs rank 4, not ", shape.size());
+  const Dim &heads = shape[1], &length = shape[2], &width = shape[3];
+  return {length * heads * width, width, heads * width, 1};
+}
+
 // Dims of size 1 have no stride to speak of.
 static bool same_strides(const Shape& shape, const Shape& a, const Shape& b) {
   for (size_t i = 0; i < shape.size(); ++i)

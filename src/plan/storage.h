@@ -17,6 +17,7 @@ struct Storage {
 
 Shape row_major_strides(const Shape& shape);
 Shape channels_last_strides(const Shape& shape);
+Shape heads_last_strides(const Shape& shape);  // [B, H, S, D] stored as [B, S, H, D]
 
 // The storage of a view op's result over its operand's storage; nothing where the result needs other bytes (a reshape
 // across strides).
