@@ -8,6 +8,7 @@
 #include "calls.h"
 #include "dlpack.h"
 #include "interrupt.h"
+#include "runtime/block_pool.h"
 #include "torch_symbols/torch_symbols.h"
 
 namespace nb = nanobind;
@@ -117,6 +118,9 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) 
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  module.def(
+      "release_memory", [] { process_pool().trim(); }, nb::call_guard<nb::gil_scoped_release>(),
+      "Gives the arenas that no pending step uses back to the system; the next step maps new ones.");
   module.def(
       "install_torch",
       [](int threads) {
