@@ -1,6 +1,7 @@
 #include "passes/fold.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ops/rule.h"
 #include "passes/fold_rules.h"
@@ -178,13 +179,33 @@ class Folder {
     return node.inputs[0] == node.inputs[1] ? node.inputs[0] : ValueId{};
   }
 
-  // Where with a condition that never varies → the operand that it always takes
+  // Whether the gradient, not built yet, will reach an input through `value`.
+  bool gradient_passes(ValueId value) const {
+    if (graph_.yield()) return false;
+    std::vector<ValueId> pending = {value};
+    std::set<ValueId> seen;
+    while (!pending.empty()) {
+      const ValueId next = pending.back();
+      pending.pop_back();
+      if (!next || !is_float(graph_.type(next).dtype) || !seen.insert(next).second) continue;
+      const NodeId id = graph_.value(next).producer;
+      if (!id && graph_.find_input(next)->requires_grad) return true;
+      if (!id || graph_.node(id).op == Op::kDetach) continue;
+      const std::vector<ValueId>& inputs = graph_.node(id).inputs;
+      pending.insert(pending.end(), inputs.begin(), inputs.end());
+    }
+    return false;
+  }
+
+  // Where with a condition that never varies → the operand that it always takes. The other one may not lead to an input
+  // that requires a gradient: PyTorch gives that one zeros, and nothing would give it none.
   ValueId fold_where(NodeId id) {
     const Node& node = graph_.node(id);
     if (node.op != Op::kWhere) return {};
     const Shape shape = graph_.type(node.outputs[0]).shape;
     for (const bool branch : {true, false})
-      if (forms_.is_all(node.inputs[0], branch)) return before(graph_, id).expand(node.inputs[branch ? 1 : 2], shape);
+      if (forms_.is_all(node.inputs[0], branch) && !gradient_passes(node.inputs[branch ? 2 : 1]))
+        return before(graph_, id).expand(node.inputs[branch ? 1 : 2], shape);
     return {};
   }
 

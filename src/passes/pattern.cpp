@@ -47,9 +47,10 @@ bool Pattern::is_closed(NodeId root) const {
 Origin Pattern::origin(NodeId root) const {
   Origin origin = graph_->node(root).origin;
   if (origin.kind == OriginKind::kForward) origin.kind = OriginKind::kFused;
-  std::vector<NodeId> sorted = nodes_;
-  std::sort(sorted.begin(), sorted.end());
-  origin.note = join(sorted, "+", [&](auto& out, NodeId id) { out << name(graph_->node(id).op); });
+  std::vector<NodeId> ordered;
+  for (NodeId id : graph_->order())
+    if (std::find(nodes_.begin(), nodes_.end(), id) != nodes_.end()) ordered.push_back(id);
+  origin.note = join(ordered, "+", [&](auto& out, NodeId id) { out << name(graph_->node(id).op); });
   return origin;
 }
 
