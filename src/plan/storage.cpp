@@ -120,8 +120,10 @@ std::optional<Storage> view_storage(const Graph& graph, NodeId id, const Shape& 
     case Op::kExpand: {
       const size_t grown = shape.size() - input_shape.size();
       result.strides.assign(shape.size(), Dim(0));
+      // Only the constant 1 repeats: a size that is written otherwise than the target's (min(2, a) and b) is equal to
+      // it.
       for (size_t i = 0; i < input_shape.size(); ++i)
-        if (input_shape[i] == shape[grown + i]) result.strides[grown + i] = input.strides[i];
+        if (!input_shape[i].is(1)) result.strides[grown + i] = input.strides[i];
       return result;
     }
     case Op::kUnsqueeze:

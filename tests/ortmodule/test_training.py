@@ -473,3 +473,35 @@ def test_every_stage_can_be_read_and_traced(tmp_path, monkeypatch):
         wrapped(x()).backward()
     names = json.loads((tmp_path / "trace.json").read_text())
     assert any("Relu" in event["name"] for event in (names["traceEvents"] if isinstance(names, dict) else names))
+
+
+def test_equal_sizes_that_are_written_differently():
+    # An Expand from min(2, a) to b, equal in every call: it once repeated the first row.
+    check(Of(lambda m, a, i: m.l(a).index_put((i,), a[:2])), x(), torch.tensor([0, 2]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (torch.nn.LSTM(4, 4, batch_first=True), lambda m, a: m.r(a)[0]),
+        lambda: (torch.nn.MultiheadAttention(4, 2, batch_first=True), lambda m, a: m.r(a, a, a)[0]),
+        lambda: (torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), lambda m, a: m.r(a)),
+        lambda: (torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4)), lambda m, a: m.r(a)),
+        lambda: (torch.nn.GroupNorm(1, 2), lambda m, a: m.r(a)),
+        lambda: (torch.nn.Conv1d(2, 3, 3).to(memory_format=torch.contiguous_format), lambda m, a: m.r(a)),
+    ],
+    ids=["lstm", "attention", "encoder layer", "weight norm", "group norm", "conv1d"],
+)
+def test_pytorchs_own_modules(make):
+    torch.manual_seed(0)
+    child, forward = make()
+    shape = (3, 2, 4) if isinstance(child, torch.nn.GroupNorm | torch.nn.Conv1d) else (2, 5, 4)
+    check(Of(forward, r=child), x(*shape), tolerance={"rtol": 1e-4, "atol": 1e-4})
+
+
+def test_a_lazy_module_is_captured_once_it_has_shapes():
+    wrapped = ORTModule(Of(lambda m, a: m.r(a), r=torch.nn.LazyLinear(3)))
+    with pytest.warns(UserWarning, match="lazy"):
+        wrapped(x())
+    wrapped(x()).sum().backward()
+    assert wrapped.fallback_reason is None

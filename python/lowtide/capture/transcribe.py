@@ -234,6 +234,8 @@ class _Transcriber:
                 names.append(argument.name)
             elif (attr := self._attribute(argument.name, kind, value)) is not None:
                 attrs[argument.name] = attr
+        if attrs.get("sparse") == ("bool", True):
+            raise UnsupportedError("forward asks for sparse gradients")
         self._check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not _is_silent(attrs):
             self._random = True

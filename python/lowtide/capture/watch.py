@@ -5,6 +5,7 @@ import contextlib
 import random
 import sys
 import threading
+import weakref
 
 import torch
 
@@ -60,6 +61,10 @@ def _picture(value, depth=3):
     """Equal pictures: nothing that Python code could count or remember has changed."""
     if isinstance(value, PLAIN):
         return type(value), repr(value)
+    if isinstance(value, weakref.ref):
+        value = value()
+    if isinstance(value, torch.nn.Parameter):
+        return "parameter"  # the exporter puts fake ones in the places of parameters, in nn.LSTM's own list too
     if isinstance(value, _CONTAINERS) and depth and len(value) <= _LARGEST:
         if isinstance(value, dict):
             return [(_picture(key, depth - 1), _picture(item, depth - 1)) for key, item in value.items()]

@@ -4,6 +4,8 @@ import enum
 
 import torch
 
+from lowtide.errors import UnsupportedError
+
 _VALUES = (bool, int, float, str, type(None), enum.Enum, torch.dtype)
 
 
@@ -26,9 +28,11 @@ class ModuleWatch:
             for table in (child._parameters, child._buffers):
                 self._tables.append((table, len(table)))
             for name, tensor in child._buffers.items():
-                if tensor is not None:
+                if tensor is not None and not torch.nn.parameter.is_lazy(tensor):
                     self._buffers.append((child._buffers, name, tensor.dtype, tensor.shape))
             for name, tensor in child._parameters.items():
+                if torch.nn.parameter.is_lazy(tensor):
+                    raise UnsupportedError(f"parameter '{name}' of a lazy module has no shape yet")
                 if tensor is not None:
                     self._tensors.append(
                         (child._parameters, name, tensor, tensor.requires_grad, tensor.dtype, tensor.shape)
