@@ -1,6 +1,7 @@
 // The text form: printed and parsed by one grammar (docs/ir.md).
 //
-//   graph @mlp(%x: f32[batch, 4] input, %w: f32[4, 2] param, %c: f32[2] param frozen, %s: f32[2] buffer) where batch in [2, 1024] {
+//   graph @mlp(%x: f32[batch, 4] input, %w: f32[4, 2] param, %c: f32[2] param frozen, %s: f32[2] buffer) where batch in
+//   [2, 1024] {
 //     %y: f32[batch, 2] = Gemm(transA=false, transB=false, alpha=1.0, beta=1.0) %x, %w, %c  // fc  model.py:41
 //     %dy: f32[batch, 2] = YieldOp(grads=[0]) %y
 //     %v: f32[batch, 2], _ = Sort(axis=1, descending=true) %y

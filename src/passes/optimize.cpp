@@ -36,8 +36,8 @@ constexpr Pass kForward[] = {
 };
 
 constexpr Pass kTraining[] = {
-    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse}, {"fuse_matmul", fuse_matmul},
-    {"dce", dce},                 {"rebuild", rebuild},
+    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse},
+    {"fuse_matmul", fuse_matmul}, {"dce", dce},   {"rebuild", rebuild},
 };
 
 constexpr Pass kAll[] = {

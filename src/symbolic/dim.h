@@ -76,7 +76,8 @@ struct DimRange {
 using DimRanges = std::map<std::string, DimRange, std::less<>>;
 DimRange range_of(const Dim& dim, const DimRanges& ranges);  // conservative interval arithmetic, saturating
 
-// The same value with the minima, maxima, quotients and remainders worked out that the ranges decide: max(0, 1 - s) is 0 for s >= 1.
+// The same value with the minima, maxima, quotients and remainders worked out that the ranges decide: max(0, 1 - s) is
+// 0 for s >= 1.
 Dim simplify(const Dim& dim, const DimRanges& ranges);
 
 // Short integer programs for a Program, which knows no Dim: a postfix list over the symbols in the order of `symbols`.
