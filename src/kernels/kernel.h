@@ -103,6 +103,8 @@ struct Kernel {
   bool has_accepts_input = false;
   // in_place[o] = index of the input whose buffer output o may share (same dtype, numel and strides), or -1.
   int8_t in_place[4] = {-1, -1, -1, -1};
+  // A second choice for output 0 where in_place[0] cannot be had, or -1: both operands of a sum will do.
+  int8_t in_place_else = -1;
   // Output layout: row-major; or, for kDense kernels, that of the first dense input of the same rank.
   bool output_follows_input = false;
   bool output_channels_last = false;  // rank-4 outputs are channels-last (convolution)

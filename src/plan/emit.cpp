@@ -257,7 +257,9 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
     const Shape strides = follow       ? channels_last_strides(shape)
                           : heads_last ? heads_last_strides(shape)
                                        : row_major_strides(shape);
-    std::optional<Storage> reused = in_place(kernel, id, i, strides, position, storages);
+    std::optional<Storage> reused;
+    if (i < std::size(kernel.in_place)) reused = in_place(kernel.in_place[i], id, i, strides, position, storages);
+    if (!reused && i == 0) reused = in_place(kernel.in_place_else, id, i, strides, position, storages);
     places_[output.at()] = reused ? *reused : place_new(output, strides);
     step.outputs.push_back(operand_of(output));
   }
@@ -265,11 +267,11 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
 }
 
 // Output `index` may take over the bytes of an input that nobody reads afterwards.
-std::optional<Storage> Emitter::in_place(const Kernel& kernel, NodeId id, size_t index, const Shape& strides,
+std::optional<Storage> Emitter::in_place(int input_index, NodeId id, size_t index, const Shape& strides,
                                          int32_t position, std::span<const Storage> inputs) {
-  if (index >= std::size(kernel.in_place) || kernel.in_place[index] < 0) return std::nullopt;
+  if (input_index < 0) return std::nullopt;
   const Node& node = graph_.node(id);
-  const size_t source = static_cast<size_t>(kernel.in_place[index]);
+  const size_t source = static_cast<size_t>(input_index);
   if (source >= node.inputs.size() || !node.inputs[source]) return std::nullopt;
   const ValueId input = node.inputs[source], output = node.outputs[index];
   const TensorType &from = graph_.type(input), &to = graph_.type(output);

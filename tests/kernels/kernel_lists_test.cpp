@@ -160,8 +160,8 @@ struct Case {
   BoundAttrs attrs;
 };
 
-// Runs with operands in `order`; in_place: output 0 in the buffer of that input. Nothing if the kernel refuses.
-std::optional<std::vector<Buffer>> run(const Case& test, Order order, bool in_place) {
+// Runs with operands in `order`; in_place >= 0: output 0 in the buffer of that input. Nothing if the kernel refuses.
+std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_place = -1) {
   const Kernel& kernel = test.kernel;
   std::vector<Buffer> inputs, outputs;
   std::vector<OperandInfo> input_infos, output_infos;
@@ -191,8 +191,9 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, bool in_pl
   }
   const KernelQuery query{kernel.op, input_infos, output_infos, &test.attrs};
   if (kernel.supports && kernel.supports(query) != nullptr) return std::nullopt;
-  if (in_place) {
-    const size_t source = static_cast<size_t>(kernel.in_place[0]);
+  const size_t source = static_cast<size_t>(in_place);
+  if (in_place >= 0) {
+    if (source >= inputs.size()) return std::nullopt;
     const TensorRef &from = inputs[source].ref, &to = outputs[0].ref;
     const bool same = from.present && to.present && from.dtype == to.dtype && from.rank == to.rank &&
                       std::equal(from.sizes, from.sizes + from.rank, to.sizes) &&
@@ -215,8 +216,10 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, bool in_pl
   EXPECT_EQ(status, nullptr);
   for (double* past = scratch + words; past < memory.data() + memory.size(); ++past)
     EXPECT_EQ(*past, 42.0) << "wrote past its scratch";
-  if (in_place) outputs[0].bytes = inputs[static_cast<size_t>(kernel.in_place[0])].bytes;
-  if (in_place) outputs[0].ref.data = outputs[0].bytes.data();
+  if (in_place >= 0) {
+    outputs[0].bytes = inputs[source].bytes;
+    outputs[0].ref.data = outputs[0].bytes.data();
+  }
   return outputs;
 }
 
@@ -235,18 +238,19 @@ void check(const Case& test, std::set<std::string>& seen) {
   for (Order order : {Order::kRowMajor, Order::kChannelsLast, Order::kTransposed, Order::kPadded}) {
     SCOPED_TRACE(testing::Message() << test.kernel.name << " order " << static_cast<int>(order));
     set_parallel_for(nullptr, 1);
-    const auto serial = run(test, order, false);
+    const auto serial = run(test, order);
     if (!serial) continue;
     seen.insert(test.kernel.name);
     for (size_t i = 0; i < test.outputs.size(); ++i) {
       if (test.outputs[i]) expect_close((*serial)[i], *test.outputs[i]);
     }
     set_parallel_for(chunks_backwards, 3);
-    EXPECT_EQ(bytes_of(*serial), bytes_of(*run(test, order, false))) << "cutting the work differently changed bits";
-    if (test.kernel.in_place[0] >= 0 && test.kernel.in_place[0] < static_cast<int>(test.inputs.size())) {
-      if (const auto placed = run(test, order, true))
-        for (size_t i = 0; i < test.outputs.size(); ++i)
-          if (test.outputs[i]) expect_close((*placed)[i], *test.outputs[i]);
+    EXPECT_EQ(bytes_of(*serial), bytes_of(*run(test, order))) << "cutting the work differently changed bits";
+    for (int source : {test.kernel.in_place[0], test.kernel.in_place_else}) {
+      const auto placed = source >= 0 ? run(test, order, source) : std::nullopt;
+      if (!placed) continue;
+      for (size_t i = 0; i < test.outputs.size(); ++i)
+        if (test.outputs[i]) expect_close((*placed)[i], *test.outputs[i]);
     }
   }
   set_parallel_for(nullptr, 1);

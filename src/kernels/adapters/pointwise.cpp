@@ -134,17 +134,22 @@ KernelStatus run_compare(const KernelCall& call, CompareOp op) {
 
 template <class T>
 void select_run(const uint8_t* condition, const T* a, const T* b, T* y, const int64_t* steps, int64_t n) {
-  if (steps[0] == 1 && steps[1] == 1 && steps[2] == 1 && steps[3] == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = condition[i] ? a[i] : b[i];
-  } else if (steps[0] == 1 && steps[1] == 1 && steps[2] == 0 && steps[3] == 1) {
-    const T other = *b;
-    for (int64_t i = 0; i < n; ++i) y[i] = condition[i] ? a[i] : other;
-  } else if (steps[0] == 1 && steps[1] == 0 && steps[2] == 1 && steps[3] == 1) {
-    const T chosen = *a;
-    for (int64_t i = 0; i < n; ++i) y[i] = condition[i] ? chosen : b[i];
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i * steps[3]] = condition[i * steps[0]] ? a[i * steps[1]] : b[i * steps[2]];
+  const bool dense = steps[0] == 1 && steps[3] == 1 && steps[1] <= 1 && steps[2] <= 1;
+  if (dense && sizeof(T) == 4) {
+    // Bits move through; that they are read as floats does not matter.
+    const auto loop = cpu::pointwise_table().select[(steps[1] != 0) + 2 * (steps[2] != 0)];
+    return loop(condition, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
+                reinterpret_cast<float*>(y), n);
   }
+  if (dense) {
+    // Both are read whatever the condition, so that the loop has no branch.
+    for (int64_t i = 0; i < n; ++i) {
+      const T first = a[i * steps[1]], second = b[i * steps[2]];
+      y[i] = condition[i] ? first : second;
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) y[i * steps[3]] = condition[i * steps[0]] ? a[i * steps[1]] : b[i * steps[2]];
 }
 
 template <class T>
