@@ -30,6 +30,16 @@ const Kernel kKernels[] = {
    .supports = adapters::supports_function __VA_OPT__(, ) __VA_ARGS__},
 #include "kernels/cpu/list.inc"
 
+#define LT_HALF(op_name, function, f32_supports, f32_scratch) \
+  {.op = Op::k##op_name,                                      \
+   .name = "cpu." #op_name ".half",                           \
+   .provider = "cpu",                                         \
+   .run = adapters::half_##function,                          \
+   .supports = adapters::supports_half_##function,            \
+   .scratch_bytes = adapters::half_##function##_scratch,      \
+   .accepts = Accept::kAny},
+#include "kernels/adapters/half.inc"
+
 #define LT_REFERENCE(op, function) reference_kernel(Op::k##op, "reference." #op, reference::function, -1, nullptr),
 #define LT_REFERENCE_IN_PLACE(op, function) \
   reference_kernel(Op::k##op, "reference." #op, reference::function, 0, nullptr),
