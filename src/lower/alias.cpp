@@ -35,6 +35,11 @@ constexpr std::array<std::string_view, 13> kOtherViews = {
     "expand_as", "diagonal", "unfold",   "as_strided", "view_as_real", "view_as_complex"};
 constexpr std::array<std::string_view, 5> kMaybeViews = {"reshape", "reshape_as", "flatten", "ravel", "contiguous"};
 
+bool keeps_all_in_order(const Node& view) {
+  const std::string_view name = view_name(view.target);
+  return is_one_of(name, kReshapes) || is_one_of(name, kSameElements) || name == "to";
+}
+
 Aliasing aliasing(const Graph& captured, const Node& node) {
   const std::string_view name = base_name(node.target);
   if (name.empty() || node.inputs.empty() || !node.inputs[0]) return Aliasing::kNone;
@@ -54,6 +59,7 @@ Aliasing aliasing(const Graph& captured, const Node& node) {
 std::string functional_target(std::string_view target) {
   const std::string_view name = base_name(target);
   const std::string overload(target.substr(std::min(target.size(), target.find('.'))));
+  if (name.starts_with("_foreach_") || name.starts_with("_fused_")) return {};
   if (name.starts_with("__i") && name.ends_with("__")) return concat("aten::__", name.substr(3), overload);
   if (!name.ends_with("_") || name.ends_with("__")) return {};
   if (name == "normal_") return concat("aten::normal_functional", overload);

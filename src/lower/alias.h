@@ -18,6 +18,9 @@ enum class Aliasing {
 };
 Aliasing aliasing(const Graph& captured, const Node& node);
 
+// Whether a view has all elements of its input in the same order.
+bool keeps_all_in_order(const Node& view);
+
 // "aten::add_.Tensor" → "aten::add.Tensor", for ops that write their first operand; empty for others.
 std::string functional_target(std::string_view target);
 

@@ -29,6 +29,7 @@ ValueId find_operand(const Node& node, std::string_view name) {
 
 bool writes(const Node& node) {
   return node.op == Op::kAten && (!functional_target(node.target).empty() || node.target.ends_with(".out") ||
+                                  node.target.starts_with("aten::_foreach_") ||
                                   (updates_statistics(node) && find_operand(node, "running_mean")));
 }
 
@@ -179,9 +180,7 @@ class Functionaliser {
 
   // Row-major elements stay row-major under these; other views stride over them.
   static bool keeps_density(const Node& node) {
-    for (std::string_view name : {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::unflatten", "aten::alias",
-                                  "aten::detach", "aten::to."})
-      if (node.target.starts_with(name) && node.target != "aten::view_as_complex.default") return true;
+    if (keeps_all_in_order(node)) return true;
     const bool cuts_first = node.target.starts_with("aten::slice.") || node.target.starts_with("aten::select.");
     return cuts_first && node.attrs.i("dim", 0) == 0 && node.attrs.i("step", 1) == 1;
   }
@@ -228,6 +227,8 @@ class Functionaliser {
     CallSpec call{functional, {}, node.attrs};
     const std::vector<std::string>& names = operand_names(node);
     for (size_t i = 0; i < node.inputs.size(); ++i) call.operands.emplace_back(names[i], read(node.inputs[i]));
+    // The one family whose forms name their argument differently: dropout_(self, …), dropout(input, …).
+    if (functional.find("dropout.") != std::string::npos) call.operands[0].first = "input";
     const bool is_view = is_view_in_place(functional);
     const ValueId result = emit(call, is_view && node.outputs[0] ? node.outputs[0] : self, node.origin);
     if (!is_view) write(self, result, id);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "lower/alias.h"
 #include "lower/targets.h"
 
 namespace lowtide {
@@ -77,6 +78,7 @@ bool lower_unsqueeze(Call& c) {
 bool lower_squeeze(Call& c) {
   const ValueId x = c.tensor("self");
   std::vector<int64_t> axes;
+  if (c.has("dim") && c.dims("dim").empty()) return c.result(x);
   if (c.b.rank(x) > 0)
     for (int64_t axis : c.axes("dim", c.b.rank(x)))
       if (c.b.shape(x)[static_cast<size_t>(axis)].is(1)) axes.push_back(axis);
@@ -177,6 +179,40 @@ bool lower_meshgrid(Call& c) {
     c.result(c.b.expand(c.b.reshape(tensors[i], shape), c.shape(i)), i);
   }
   return true;
+}
+
+// as_strided reads memory, and ours is row-major: the same bytes only where PyTorch's were so too, and start at the
+// same place.
+static bool is_whole_and_row_major(const Graph& captured, ValueId value) {
+  std::vector<bool> fits(captured.value_count());
+  for (const GraphInput& input : captured.inputs()) fits[input.value.at()] = input.strides.empty();
+  for (NodeId id : captured.order()) {
+    const Node& node = captured.node(id);
+    const Aliasing kind = aliasing(captured, node);
+    bool all = kind != Aliasing::kView || keeps_all_in_order(node);
+    for (ValueId input : node.inputs)
+      if (input && !node.target.starts_with("aten::contiguous.")) all = all && fits[input.at()];
+    for (ValueId output : node.outputs)
+      if (output) fits[output.at()] = all;
+  }
+  return fits[value.at()];
+}
+
+bool lower_as_strided(Call& c) {
+  Builder& b = c.b;
+  if (!is_whole_and_row_major(c.captured(), c.node().inputs[0]))
+    c.unsupported("it reads memory that is not known to be row-major");
+  const ValueId x = c.tensor("self");
+  const std::vector<Dim> strides = c.dims("stride");
+  ValueId index = c.constant(c.has("storage_offset") ? c.number("storage_offset") : Number(Dim(0)), DType::kI64);
+  for (size_t i = 0; i < strides.size(); ++i) {
+    Shape shape(strides.size(), Dim(1));
+    shape[i] = c.shape()[i];
+    const ValueId steps = b.op(
+        Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", shape[i]}, {"int_start", Dim(0)}, {"int_step", strides[i]}});
+    index = b.add(index, b.reshape(steps, shape));
+  }
+  return c.result(b.op(Op::kGather, {b.reshape(x, {numel(b.shape(x))}), index}, {{"axis", Dim(0)}}));
 }
 
 // unfold(dimension, size, step): windows as a gather of constant indices, the window's elements last.

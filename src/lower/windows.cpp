@@ -83,13 +83,19 @@ static ValueId average(Call& c, ValueId x, const std::vector<Dim>& kernel, const
                  {"count_include_pad", count_pads}});
 }
 
+// divisor_override divides the sum by a number of its own.
 bool lower_avg_pool(Call& c) {
-  if (c.has("divisor_override")) return false;
   const size_t spatial = spatial_of(c);
   const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
-  const ValueId y =
-      average(c, batched(c, c.tensor("self"), spatial), kernel, strides_of(c, kernel),
-              twice(c.window("padding", spatial, 0)), c.flag("ceil_mode"), c.flag("count_include_pad", true));
+  const bool ceil_mode = c.flag("ceil_mode"), count_pads = c.flag("count_include_pad", true);
+  double factor = 1;
+  if (c.has("divisor_override")) {
+    if (ceil_mode || !count_pads || !are_constant(kernel)) return false;
+    factor = static_cast<double>(numel(kernel).constant()) / c.real("divisor_override");
+  }
+  ValueId y = average(c, batched(c, c.tensor("self"), spatial), kernel, strides_of(c, kernel),
+                      twice(c.window("padding", spatial, 0)), ceil_mode, count_pads);
+  if (factor != 1) y = c.b.mul(y, factor);
   return c.result(c.b.reshape(y, c.shape()));
 }
 

@@ -285,6 +285,9 @@ class _Transcriber:
         for argument in overload._schema.arguments:
             if argument.alias_info is None or not argument.alias_info.is_write or argument.name not in names:
                 continue
+            is_first = argument.name == overload._schema.arguments[0].name and "List" not in str(argument.real_type)
+            if overload.namespace != "aten" or not is_first:  # functionalise knows only `self` of ATen's in-place ops
+                raise UnsupportedError(f"an op writes its argument {argument.name}")
             root = self._root(operands[names.index(argument.name)])
             if root in self._params:
                 raise UnsupportedError("forward writes into a parameter")
