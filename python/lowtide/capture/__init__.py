@@ -13,11 +13,11 @@ import torch.utils._pytree as pytree
 from lowtide.errors import UnsupportedError
 
 from .call import Call
-from .export import Exported, Facts, export, user_line
+from .export import Exported, Facts, exclusive, export, user_line
 from .sizes import NeedsConstants
 from .transcribe import DTYPES, Source, Transcript, transcribe
 
-__all__ = ["DTYPES", "Call", "Captured", "Facts", "Source", "capture", "recapture", "user_line"]
+__all__ = ["DTYPES", "Call", "Captured", "Facts", "Source", "capture", "exclusive", "recapture", "user_line"]
 
 
 @dataclass
@@ -65,7 +65,13 @@ def capture(module, args=(), kwargs=None, facts=None):
     """
     call = Call(args, kwargs or {})
     facts = facts or Facts()
-    exported = export(module, call, facts)
+    try:
+        exported = export(module, call, facts)
+    except UnsupportedError:
+        if facts.exact:
+            raise
+        # Perhaps the code knows the example's sizes by heart.
+        return capture(module, args, kwargs, replace(facts, exact=True))
     try:
         transcript = transcribe(exported, facts, module)
     except NeedsConstants as need:

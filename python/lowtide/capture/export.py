@@ -21,7 +21,8 @@ from .functions import FunctionTable, functions_as_nodes
 from .watch import ModuleState, call_watched, random_states_kept, refuse_backward_hooks, tensor_hooks_refused
 
 logger = logging.getLogger("lowtide")
-_one_at_a_time = threading.RLock()
+# Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
+exclusive = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
     )
     flat = _Flat(module, call)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_one_at_a_time)  # some of what follows patches PyTorch
+        stack.enter_context(exclusive)
         stack.enter_context(random_states_kept())
         stack.enter_context(_quiet())
         stack.enter_context(_without_cache(module, call))

@@ -3,7 +3,7 @@
 import time
 import warnings
 
-from lowtide.capture import Call
+from lowtide.capture import Call, exclusive
 from lowtide.errors import FallbackWarning, GraphError, InternalError, UnsupportedError
 
 from .graph_transition_manager import GraphTransitionManager
@@ -33,8 +33,10 @@ class ExecutionManager:
         self.last_call = time.monotonic()
         try:
             call = Call(args, kwargs)
-            agent = self._transition.agent_for(call)
-            result = agent.run(call)
+            with exclusive:
+                agent = self._transition.agent_for(call)
+                tensors = agent.bind(call)
+            result = agent.run(tensors, call)
         except UnsupportedError as error:
             if fallback_disabled():
                 raise

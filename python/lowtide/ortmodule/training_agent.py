@@ -39,10 +39,14 @@ class TrainingAgent:
 
     # ---- a call
 
-    def run(self, call):
+    def bind(self, call):
+        """The live tensors of the graph's inputs."""
         tensors = [fetch(call) for fetch in self._fetch]
-        self.last_sizes = call.sizes()
         self._check_aliases(tensors)
+        return tensors
+
+    def run(self, tensors, call):
+        self.last_sizes = sizes = call.sizes()
         if self.training and self.gradient_targets:
             targets = [tensors[index] for index in self.gradient_targets]
             step = _Step(self, tensors)
@@ -53,7 +57,7 @@ class TrainingAgent:
             ]
         else:
             outputs, _ = self._forward(tensors, keep=False)
-        return self._rebuild(outputs, tensors)
+        return self._rebuild(outputs, tensors, sizes)
 
     def _forward(self, tensors, keep):
         with self._lock:
@@ -82,12 +86,12 @@ class TrainingAgent:
         aliases = [output if view else None for output, view in zip(outputs, is_view, strict=True)]
         return [None if view else output for output, view in zip(outputs, is_view, strict=True)], aliases, pending
 
-    def _rebuild(self, outputs, tensors):
+    def _rebuild(self, outputs, tensors, sizes):
         results = []
         for kind, index in self.captured.transcript.outputs:
             result = tensors[index] if kind == "source" else outputs[index]
             results.append(result.build(tensors) if isinstance(result, _View) else result)
-        return self.captured.rebuild(results, self.last_sizes)
+        return self.captured.rebuild(results, sizes)
 
     def _check_aliases(self, tensors):
         """A written tensor that is also there under another name would be read before or after the write."""
