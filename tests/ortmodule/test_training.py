@@ -152,7 +152,8 @@ def test_no_grad_regions_cut_gradients():
 
 def test_batch_norm_writes_its_statistics():
     module = Of(lambda m, a: m.n(m.l(a)), n=torch.nn.BatchNorm1d(4))
-    wrapped = check(module, x(6, 4), tolerance={"rtol": 1e-4, "atol": 1e-5})
+    # The bias before a batch norm has a true gradient of zero.
+    wrapped = check(module, x(6, 4), tolerance={"rtol": 1e-4, "atol": 1e-4})
     assert int(wrapped.n.num_batches_tracked) == 2
     before = wrapped.n.running_mean._version
     wrapped(x(6, 4))
@@ -467,7 +468,7 @@ def test_every_stage_can_be_read_and_traced(tmp_path, monkeypatch):
     wrapped = ORTModule(Of(lambda m, a: torch.relu(m.l(a)).sum()))
     wrapped(x()).backward()
     assert "aten::linear" in wrapped.text("captured") and "YieldOp" in wrapped.text("training")
-    assert "reference." in wrapped.explain() and "blas." not in wrapped.explain().replace("refused: blas.", "")
+    assert "): reference.Gemm" in wrapped.explain() and "): blas." not in wrapped.explain()
     assert "arena" in wrapped.text("plan") and wrapped.text("program")
     with wrapped.trace(tmp_path / "trace.json"):
         wrapped(x()).backward()
@@ -505,3 +506,29 @@ def test_a_lazy_module_is_captured_once_it_has_shapes():
         wrapped(x())
     wrapped(x()).sum().backward()
     assert wrapped.fallback_reason is None
+
+
+def test_attributes_that_forward_reads_lead_to_another_capture_and_others_do_not(monkeypatch):
+    import lowtide.ortmodule.graph_transition_manager as transition
+    from lowtide.capture import capture
+
+    exports = []
+    monkeypatch.setattr(transition, "capture", lambda *args: exports.append(args) or capture(*args))
+    module = Of(lambda m, a: m.l(a) * m.scale * getattr(m, "late", 1))
+    module.scale = 2
+    wrapped = ORTModule(module)
+    for name, value, captures in (
+        ("step", 1, 1),
+        ("step", 2, 1),
+        ("scale", 3, 2),
+        ("late", 5, 3),
+        ("scale", 2, 4),
+        ("step", 9, 4),
+    ):
+        setattr(wrapped, name, value)
+        torch.testing.assert_close(wrapped(x()), module(x()))
+        assert wrapped.fallback_reason is None and len(exports) == captures, name
+
+
+def test_code_that_knows_the_examples_sizes():
+    check(Of(lambda m, a: m.l(a).expand(3, 4, 4)), x(4, 4))

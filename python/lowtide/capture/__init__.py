@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 from lowtide.errors import UnsupportedError
 
 from .call import Call
-from .export import Exported, Facts, exclusive, export, user_line
+from .export import Exported, Facts, exclusive, export, repeats_samples, user_line
 from .sizes import NeedsConstants
 from .transcribe import DTYPES, Source, Transcript, transcribe
 
@@ -68,7 +68,7 @@ def capture(module, args=(), kwargs=None, facts=None):
     try:
         exported = export(module, call, facts)
     except UnsupportedError:
-        if facts.exact:
+        if not repeats_samples(call, facts):
             raise
         # Perhaps the code knows the example's sizes by heart.
         return capture(module, args, kwargs, replace(facts, exact=True))

@@ -18,7 +18,14 @@ from lowtide.errors import UnsupportedError
 
 from .call import PLAIN, Call
 from .functions import FunctionTable, functions_as_nodes
-from .watch import ModuleState, call_watched, random_states_kept, refuse_backward_hooks, tensor_hooks_refused
+from .watch import (
+    ModuleState,
+    attribute_reads,
+    call_watched,
+    random_states_kept,
+    refuse_backward_hooks,
+    tensor_hooks_refused,
+)
 
 logger = logging.getLogger("lowtide")
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
@@ -44,6 +51,7 @@ class Exported:
     output_spec: pytree.TreeSpec
     output_leaves: list  # None in the place of a tensor
     output_is_tensor: list
+    reads: set  # (id of a module, name) of the plain attributes that forward read, or looked for in vain
 
 
 class _Found:
@@ -120,6 +128,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
         stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
         functions = stack.enter_context(functions_as_nodes())
+        reads = stack.enter_context(attribute_reads())
         try:
             program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
         except Exception as error:
@@ -134,7 +143,13 @@ def export(module, call: Call, facts: Facts) -> Exported:
         flat.found.spec,
         flat.found.leaves,
         flat.found.is_tensor,
+        reads,
     )
+
+
+def repeats_samples(call, facts):
+    """Whether the export's example has other sizes than the call."""
+    return _example_sizes(call, facts) != [list(size) for size in call.sizes()]
 
 
 def _is_dynamic(dim, tensor, facts):

@@ -178,3 +178,28 @@ def random_states_kept():
         random.setstate(states[0])
         if states[1] is not None:
             sys.modules["numpy"].random.set_state(states[1])
+
+
+@contextlib.contextmanager
+def attribute_reads():
+    """Yields the set of (id of a module, name) of public plain attributes that are read, or looked for in vain."""
+    reads, tracing = set(), threading.get_ident()
+
+    def record(module, name):
+        if name[:1] == "_" or threading.get_ident() != tracing:
+            return object.__getattribute__(module, name)
+        try:
+            value = object.__getattribute__(module, name)
+        except AttributeError:
+            if not any(name in vars(module).get(table, ()) for table in _MODULE_TABLES):
+                reads.add((id(module), name))
+            raise
+        if isinstance(value, PLAIN):
+            reads.add((id(module), name))
+        return value
+
+    torch.nn.Module.__getattribute__ = record
+    try:
+        yield reads
+    finally:
+        del torch.nn.Module.__getattribute__

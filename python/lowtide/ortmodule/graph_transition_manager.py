@@ -7,33 +7,28 @@ from lowtide.errors import UnsupportedError
 
 from .module_watch import ModuleWatch
 
-_MOST_CAPTURES = 16  # of one schema: a model whose every new size is another graph belongs to PyTorch
-
+_MOST_CAPTURES = 16  # of one schema and state of the module: a model whose every new size is another graph is PyTorch's
+_MOST_AGENTS = 32  # of one schema, the latest
 _MOST_SIZES = 4096  # remembered answers of guards
 
 
 class GraphTransitionManager:
-    """Keeps one list of agents (a captured graph and its session) for each schema of calls and state of the module."""
+    """Keeps agents (a captured graph, its session and its watch on the module) for each schema of calls."""
 
     def __init__(self, module, make_agent):
         self._module, self._make_agent = module, make_agent
-        self._watch = self._watch_key = None
         self._specs = []
         self._agents = {}  # schema → agents, latest first
-        self._refused = {}  # schema → reason
+        self._refused = {}  # schema → (reason, watch)
         self._by_sizes = {}  # (schema, sizes) → agent
 
     def agent_for(self, call: Call):
         """The agent for a call; UnsupportedError where the engine cannot run it."""
-        if self._watch is None or not self._watch.unchanged():
-            self._watch = ModuleWatch(self._module)
-            self._watch_key = self._watch.key()
-            self._by_sizes.clear()
         sizes = call.sizes()
         key = (self._spec_index(call.spec), call.schema(), _ambient())
         agent = self._by_sizes.get((key, sizes))
-        if agent is None:
-            agent = self._find((key, self._watch_key), call, sizes)
+        if agent is None or not agent.watch.unchanged():
+            agent = self._find(key, call, sizes)
             if len(self._by_sizes) >= _MOST_SIZES:
                 self._by_sizes.clear()
             self._by_sizes[key, sizes] = agent
@@ -41,24 +36,29 @@ class GraphTransitionManager:
 
     def _find(self, key, call, sizes):
         if key in self._refused:
-            raise UnsupportedError(self._refused[key])
+            reason, watch = self._refused[key]
+            if watch.unchanged():
+                raise UnsupportedError(reason)
         agents = self._agents.setdefault(key, [])
-        for agent in agents:
+        valid = [agent for agent in agents if agent.watch.unchanged()]
+        for agent in valid:
             if agent.captured.accepts(sizes):
                 return agent
         try:
-            if len(agents) >= _MOST_CAPTURES:
-                raise UnsupportedError(f"the model's graph depends on its sizes: {len(agents)} captures so far")
-            args, kwargs = call.args, call.kwargs
-            if agents:
-                captured = recapture(agents[0].captured, self._module, args, kwargs)
+            if len(valid) >= _MOST_CAPTURES:
+                raise UnsupportedError(f"the model's graph depends on its sizes: {len(valid)} captures so far")
+            if valid:
+                captured = recapture(valid[0].captured, self._module, call.args, call.kwargs)
             else:
-                captured = capture(self._module, args, kwargs)
-            agents.insert(0, self._make_agent(captured))
+                captured = capture(self._module, call.args, call.kwargs)
+            agent = self._make_agent(captured)
         except UnsupportedError as error:
-            self._refused[key] = str(error)
+            modes = [(id(child), "training") for child in self._module.modules()]
+            self._refused[key] = str(error), ModuleWatch(self._module, modes)
             raise
-        return agents[0]
+        agents.insert(0, agent)
+        del agents[_MOST_AGENTS:]
+        return agent
 
     def _spec_index(self, spec):
         """Pytree specs compare but do not hash."""

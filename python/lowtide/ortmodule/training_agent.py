@@ -10,6 +10,7 @@ from lowtide._lowtide import Session
 from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
+from .module_watch import ModuleWatch
 from .options import session_options
 
 
@@ -20,6 +21,7 @@ class TrainingAgent:
         self.captured, self.training = captured, training
         self.session = Session(captured.graph, training=training, **session_options())
         self.session.set_call_handler(CallHandler(captured.functions))
+        self.watch = ModuleWatch(module, captured.exported.reads)
         self._lock = threading.RLock()  # a session takes one call at a time
         self._fetch = [_fetcher(module, source) for source in captured.sources]
         self._updated = self.session.updated_inputs
