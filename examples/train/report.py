@@ -10,7 +10,7 @@ def differences(eager, lowtide):
 
 
 def print_table(eager, lowtide, memory, every):
-    """`memory`: what the module planned (ORTModule.memory_report())."""
+    """`memory`: what the module planned (ORTModule.memory_report()), or None if it ran in PyTorch."""
     found = differences(eager, lowtide)
     print(f"\n{'step':>6} {'eager loss':>12} {'lowtide loss':>13} {'difference':>11}")
     for step in sorted({1, COMPARED_STEPS, len(found), *range(every, len(found) + 1, every)}):
@@ -35,7 +35,7 @@ def print_table(eager, lowtide, memory, every):
             *(megabytes(t.peak_bytes) for t in (eager, lowtide)),
             f"{lowtide.peak_bytes / eager.peak_bytes:.2f} of eager's",
         ),
-        ("peak of a step, planned", "", megabytes(memory["planned_peak_bytes"]), ""),
+        ("peak of a step, planned", "", megabytes(memory["planned_peak_bytes"]) if memory else "none", ""),
         ("first step's overhead", *(f"{t.first_step_overhead_s:.1f} s" for t in (eager, lowtide)), ""),
     ]
     print(f"\n{'':<24} {'eager':>12} {'lowtide':>12}")
