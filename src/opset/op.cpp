@@ -40,9 +40,9 @@ constexpr std::span<const AttrSchema> attrs_of(Op op) {
 }
 
 constexpr OpInfo kOps[] = {
-#define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad)             \
-  {Op::k##name, #name, OpCategory::k##category, RecomputePrice::k##recompute, min_in, max_in, min_out, max_out, \
-   attrs_of(Op::k##name)},
+#define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad)         \
+  {Op::k##name, #name,   OpCategory::k##category, RecomputePrice::k##recompute, min_in, max_in, \
+   min_out,     max_out, attrs_of(Op::k##name)},
 #include "opset/ops.def"
 };
 

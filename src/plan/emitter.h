@@ -49,8 +49,8 @@ class Emitter {
   Storage emit_copy(const TensorType& type, const Storage& from, const Shape& strides, BufferKind kind,
                     const std::string& name, const std::string& node);
   Storage comply(ValueId value, Accept accept, bool channels_last, const std::string& node);
-  std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides,
-                                  int32_t position, std::span<const Storage> inputs);
+  std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides, int32_t position,
+                                  std::span<const Storage> inputs);
   ValueId root(ValueId value) const { return roots_[value.at()]; }
   BufferKind kind_of(ValueId value) const {
     return classes_[root(value).at()].is_output ? BufferKind::kOutput : BufferKind::kArena;

@@ -11,17 +11,20 @@
 namespace lowtide {
 
 struct CallRequest {
-  const std::string* target;           // "aten::histc.default", or "module.Class" of a PythonOp
-  const BoundAttrs* attrs;             // `operands` and the non-tensor arguments; PythonOp: `call`
-  std::span<const TensorRef> inputs;   // views of our memory, valid until the context is dropped if `wants_context`, else during the call
-  std::span<const TensorRef> outputs;  // where the results go: the handler copies them there (shapes and dtypes are fixed)
-  bool wants_context = false;          // run under autograd and return what backward needs
-  uint32_t needs_grad = 0;             // bit i: input i needs a gradient (wants_context only; the first 32 inputs)
+  const std::string* target;  // "aten::histc.default", or "module.Class" of a PythonOp
+  const BoundAttrs* attrs;    // `operands` and the non-tensor arguments; PythonOp: `call`
+  std::span<const TensorRef>
+      inputs;  // views of our memory, valid until the context is dropped if `wants_context`, else during the call
+  std::span<const TensorRef>
+      outputs;                 // where the results go: the handler copies them there (shapes and dtypes are fixed)
+  bool wants_context = false;  // run under autograd and return what backward needs
+  uint32_t needs_grad = 0;     // bit i: input i needs a gradient (wants_context only; the first 32 inputs)
 };
 struct CallGradRequest {
   CallContext context;
   std::span<const TensorRef> gradients;  // of the forward's outputs; absent ones count as none
-  std::span<const TensorRef> outputs;    // gradients of the forward's inputs; absent where not wanted; written by the handler (zeros where PyTorch gives None)
+  std::span<const TensorRef> outputs;    // gradients of the forward's inputs; absent where not wanted; written by the
+                                         // handler (zeros where PyTorch gives None)
 };
 
 // Both return nullptr or a message (static, or kept by the handler until its next call); they must not throw.

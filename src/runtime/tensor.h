@@ -12,7 +12,8 @@ namespace lowtide {
 struct OwnedTensor {
   TensorRef ref;
   std::shared_ptr<void> owner;
-  // >= 0: not ours at all, but a view of this input of the call, `offset` elements after its first: rebuild it on the caller's tensor.
+  // >= 0: not ours at all, but a view of this input of the call, `offset` elements after its first: rebuild it on the
+  // caller's tensor.
   int alias_input = -1;
   int64_t offset = 0;
 };
