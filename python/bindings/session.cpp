@@ -175,6 +175,12 @@ void bind_session(nb::module_& module) {
             return self.session.plan_text(symbol_values);
           },
           "symbol_values"_a)
+      .def(
+          "packing_csv",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            return self.session.packing_csv(symbol_values);
+          },
+          "symbol_values"_a)
       .def("start_trace", [](PythonSession& self) { self.session.executor().start_trace(); })
       .def("stop_trace", [](PythonSession& self) { return self.session.executor().stop_trace(); })
       .def("program_text", [](const PythonSession& self) { return print(self.session.program()); })

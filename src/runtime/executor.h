@@ -56,6 +56,8 @@ struct ExecutorOptions {
   bool guard = false;
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;
+  // For tests of the guard: spoils a packing that the validator has passed.
+  void (*alter_packing)(Packing&) = nullptr;
 };
 
 // Set by a signal handler or another thread; polled between steps, unwinds with Error(kInterrupted).

@@ -8,6 +8,7 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "ops/rule.h"
+#include "pack/csv.h"
 #include "passes/optimize.h"
 #include "plan/plan.h"
 #include "session/plan_report.h"
@@ -77,7 +78,7 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
   for (const GraphInput& input : graph.inputs()) impl.input_names.push_back(graph.value(input.value).name);
   PlanResult planned = impl.timed("plan", [&] { return plan(graph, {impl.options.disabled_kernels}); });
   impl.choices = std::move(planned.choices);
-  impl.executor = std::make_unique<Executor>(std::move(planned.program), ExecutorOptions{impl.options.guard});
+  impl.executor = std::make_unique<Executor>(std::move(planned.program), ExecutorOptions{.guard = impl.options.guard});
   impl.index_program();
 }
 
@@ -129,6 +130,10 @@ const SessionReport& Session::report() const { return impl_->report; }
 
 std::string Session::plan_text(std::span<const int64_t> symbol_values) {
   return lowtide::plan_text(program(), impl_->executor->binding(symbol_values));
+}
+
+std::string Session::packing_csv(std::span<const int64_t> symbol_values) {
+  return write_csv(packing_problem(program(), impl_->executor->binding(symbol_values), true, false));
 }
 
 std::string Session::explain() const {

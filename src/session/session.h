@@ -74,7 +74,8 @@ class Session {
   std::string training_text() const;  // what is planned
   std::string plan_text(
       std::span<const int64_t> symbol_values);  // steps, buffers, peak, lower bound, waste at these sizes
-  std::string explain() const;                  // per node, the kernel taken and why faster ones refused
+  std::string packing_csv(std::span<const int64_t> symbol_values);  // the packing problem with offsets, src/pack/csv.h
+  std::string explain() const;  // per node, the kernel taken and why faster ones refused
   const SessionReport& report() const;
   MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
   std::vector<std::string> symbols() const;

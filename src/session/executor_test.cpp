@@ -1,0 +1,271 @@
+// The executor on planned graphs: what a caller of the engine relies on.
+
+#include "runtime/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "grad/gradient.h"
+#include "ir/parse.h"
+#include "pack/csv.h"
+#include "passes/optimize.h"
+#include "plan/plan.h"
+#include "runtime/binding.h"
+#include "runtime/block_pool.h"
+
+namespace lowtide {
+namespace {
+
+constexpr char kModel[] = R"(
+graph @net(%x: f32[batch, 8] input, %ids: i64[batch] input, %table: f32[16, 8] param, %w: f32[8, 8] param,
+           %count: f32[] buffer) where batch in [1, 64] {
+  %e: f32[batch, 8] = Gather(axis=0) %table, %ids
+  %s: f32[batch, 8] = Add %e, %x
+  %h: f32[batch, 8] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %s, %w
+  %g: f32[batch, 8] = Gelu(approximate="tanh") %h
+  %d: f32[batch, 8] = Dropout(ratio=0.25, stream=3) %g
+  %h2: f32[batch, 8] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %d, %w
+  %t: f32[batch, 8] = Tanh %h2
+  %loss: f32[] = ReduceMean(axes=[0, 1], keepdims=false) %t
+  %one: f32[] = Constant(dtype=f32, value=1.0)
+  %more: f32[] = Add %count, %one
+  return %loss output, %more update %count
+}
+)";
+
+Program planned() {
+  Graph graph = parse(kModel);
+  optimize_forward(graph, {});
+  Graph training = build_gradient(graph);
+  optimize_training(training, {});
+  return plan(training, {}).program;
+}
+
+struct Batch {
+  explicit Batch(int64_t size, float seed = 1)
+      : x(static_cast<size_t>(size) * 8), ids(static_cast<size_t>(size)), table(16 * 8), w(64) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(seed + static_cast<float>(i));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 5 % 16);
+    for (size_t i = 0; i < table.size(); ++i) table[i] = std::cos(static_cast<float>(i));
+    for (size_t i = 0; i < w.size(); ++i) w[i] = 0.3f * std::sin(static_cast<float>(3 * i));
+  }
+  std::vector<TensorRef> tensors() {
+    auto ref = [](void* data, DType dtype, std::vector<int64_t> sizes) {
+      TensorRef tensor;
+      tensor.data = data;
+      tensor.dtype = dtype;
+      tensor.rank = static_cast<int32_t>(sizes.size());
+      tensor.present = true;
+      int64_t stride = 1;
+      for (size_t i = sizes.size(); i-- > 0;) {
+        tensor.sizes[i] = sizes[i];
+        tensor.strides[i] = stride;
+        stride *= sizes[i];
+      }
+      return tensor;
+    };
+    const int64_t size = static_cast<int64_t>(ids.size());
+    return {ref(x.data(), DType::kF32, {size, 8}), ref(ids.data(), DType::kI64, {size}),
+            ref(table.data(), DType::kF32, {16, 8}), ref(w.data(), DType::kF32, {8, 8}), ref(&count, DType::kF32, {})};
+  }
+  std::vector<float> x;
+  std::vector<int64_t> ids;
+  std::vector<float> table, w;
+  float count = 5;
+};
+
+struct StepResult {
+  float loss;
+  std::vector<std::vector<float>> gradients;
+  friend bool operator==(const StepResult&, const StepResult&) = default;
+};
+
+std::vector<OwnedTensor> backward(Executor& executor, RunState& state, Batch& batch) {
+  TensorRef one;
+  static float number = 1;
+  one.data = &number;
+  one.present = true;
+  std::vector<TensorRef> saved, tensors = batch.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (executor.program().inputs[i].saved) saved.push_back(tensors[i]);
+  return executor.backward(state, {&one, 1}, saved);
+}
+
+std::vector<std::vector<float>> values(const std::vector<OwnedTensor>& tensors) {
+  std::vector<std::vector<float>> result;
+  for (const OwnedTensor& tensor : tensors)
+    result.emplace_back(tensor.ref.as<float>(), tensor.ref.as<float>() + tensor.ref.numel());
+  return result;
+}
+
+StepResult step(Executor& executor, Batch& batch, uint64_t key = 9) {
+  std::shared_ptr<RunState> state;
+  const std::vector<OwnedTensor> outputs = executor.forward(batch.tensors(), key, &state);
+  return {*outputs[0].ref.as<float>(), values(backward(executor, *state, batch))};
+}
+
+TEST(Executor, StepsRepeatAndKeysMatter) {
+  Executor executor(planned(), {});
+  Batch batch(6);
+  const StepResult first = step(executor, batch);
+  EXPECT_EQ(first, step(executor, batch));
+  EXPECT_FALSE(first == step(executor, batch, 10));
+  EXPECT_EQ(batch.count, 8);  // one update a step
+}
+
+TEST(Executor, ALoadedProgramGivesTheSameBits) {
+  const Program program = planned();
+  Executor executor(program, {}), loaded(parse_program(print(program)), {});
+  Batch batch(6);
+  EXPECT_EQ(step(executor, batch), step(loaded, batch));
+}
+
+TEST(Executor, PendingForwardsGoBackwardInAnyOrder) {
+  Executor executor(planned(), {});
+  Batch a(6, 1), b(6, 2), c(3, 3);
+  const StepResult alone_a = step(executor, a, 1), alone_b = step(executor, b, 2), alone_c = step(executor, c, 3);
+  std::shared_ptr<RunState> state_a, state_b, state_c;
+  executor.forward(a.tensors(), 1, &state_a);
+  executor.forward(b.tensors(), 2, &state_b);
+  executor.forward(c.tensors(), 3, &state_c);
+  EXPECT_EQ(values(backward(executor, *state_b, b)), alone_b.gradients);
+  EXPECT_EQ(values(backward(executor, *state_c, c)), alone_c.gradients);
+  EXPECT_EQ(values(backward(executor, *state_a, a)), alone_a.gradients);
+}
+
+TEST(Executor, ASecondBackwardIsRefused) {
+  Executor executor(planned(), {});
+  Batch batch(4);
+  std::shared_ptr<RunState> state;
+  executor.forward(batch.tensors(), 1, &state);
+  backward(executor, *state, batch);
+  try {
+    backward(executor, *state, batch);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("retain_graph"), std::string::npos);
+  }
+}
+
+TEST(Executor, HeldGradientsStayWhatTheyWere) {
+  Executor executor(planned(), {});
+  Batch a(6, 1), b(6, 2);
+  const StepResult alone_b = step(executor, b);
+  std::vector<std::vector<float>> before;
+  std::vector<OwnedTensor> held;
+  {
+    std::shared_ptr<RunState> state;
+    executor.forward(a.tensors(), 9, &state);
+    held = backward(executor, *state, a);
+    before = values(held);
+  }
+  // The arena is pinned by `held`: the next steps must not write into it.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(step(executor, b), alone_b);
+  EXPECT_EQ(values(held), before);
+}
+
+TEST(Executor, AFailedStepChangesNothing) {
+  Executor executor(planned(), {});
+  Batch batch(4);
+  batch.ids[2] = 99;
+  try {
+    step(executor, batch);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kRuntime);
+    EXPECT_NE(std::string(error.what()).find("Gather"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(batch.count, 5);
+  stop_flag() = true;
+  batch.ids[2] = 1;
+  try {
+    step(executor, batch);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInterrupted);
+  }
+  EXPECT_EQ(batch.count, 5);
+  step(executor, batch);
+  EXPECT_EQ(batch.count, 6);
+}
+
+TEST(Executor, WrongTensorsAreNamed) {
+  Executor executor(planned(), {});
+  Batch batch(4);
+  std::vector<TensorRef> tensors = batch.tensors();
+  tensors[3].sizes[0] = 7;
+  try {
+    executor.forward(tensors, 0, nullptr);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("input w: expected f32[8, 8], found f32[7, 8]"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Guard, PassesOnOurPlans) {
+  Batch batch(6);
+  Executor plain(planned(), {}), guarded(planned(), {.guard = true});
+  EXPECT_EQ(step(plain, batch), step(guarded, batch));
+}
+
+// The buffers that the altered plan puts on top of each other: two that live at the same time.
+int32_t upper = -1, lower = -1;
+void put_over(Packing& packing) {
+  packing.offsets[static_cast<size_t>(upper)] = packing.offsets[static_cast<size_t>(lower)];
+}
+
+TEST(Guard, CatchesAWrongPlan) {
+  const Program program = planned();
+  auto planned_buffer = [](const ProgramBuffer& buffer) {
+    return buffer.kind == BufferKind::kArena || buffer.kind == BufferKind::kGradient;
+  };
+  int pairs = 0;
+  for (size_t a = 0; a < program.buffers.size(); ++a)
+    for (size_t b = 0; b < a; ++b) {
+      const ProgramBuffer &x = program.buffers[a], &y = program.buffers[b];
+      if (!planned_buffer(x) || !planned_buffer(y) || x.first > y.last || y.first > x.last) continue;
+      ++pairs;
+      upper = static_cast<int32_t>(a);
+      lower = static_cast<int32_t>(b);
+      Executor executor(program, {.guard = true, .alter_packing = put_over});
+      Batch batch(6);
+      try {
+        step(executor, batch);
+        ADD_FAILURE() << "%" << x.name << " over %" << y.name << " went unnoticed";
+      } catch (const InternalError& error) {
+        EXPECT_NE(std::string(error.what()).find("guard"), std::string::npos) << error.what();
+      }
+    }
+  EXPECT_GT(pairs, 10);
+}
+
+TEST(Binding, PackingProblemRoundTripsThroughCsv) {
+  Executor executor(planned(), {});
+  const std::vector<int64_t> sizes = {6};
+  const Binding& binding = executor.binding(sizes);
+  const Problem problem = packing_problem(executor.program(), binding, true, false);
+  EXPECT_EQ(read_csv(write_csv(problem)).problem, problem);
+  EXPECT_LE(binding.report.lower_bound_bytes, binding.report.arena_bytes);
+}
+
+TEST(BlockPool, ReusesAndTrims) {
+  BlockPool pool;
+  char* first = pool.acquire(3 << 20)->data;
+  EXPECT_EQ(pool.acquire(3 << 20)->data, first);
+  EXPECT_EQ(pool.live_bytes(), 0);
+  EXPECT_EQ(pool.free_bytes(), 3 << 20);
+  auto held = pool.acquire(10 << 20);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(held->data) % (2 << 20), 0u);
+  std::memset(held->data, 1, 10 << 20);
+  pool.trim();
+  EXPECT_EQ(pool.free_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace lowtide
