@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "lower/call.h"
+#include "lower/known_functions.h"
 #include "lower/targets.h"
 #include "ops/inference.h"
 
@@ -78,6 +79,7 @@ class Walk {
     builder_.set_origin(node.origin);
     std::vector<ValueId> operands;
     for (ValueId input : node.inputs) operands.push_back(map(input));
+    if (node.op == Op::kPythonOp) return lower_function(id, operands);
     if (node.op != Op::kAten) return copy_node(id, operands);
     check_sizes(node);
 
@@ -86,18 +88,31 @@ class Walk {
       Call call(builder_, captured_, id, operands, target->op, next_stream_);
       if (target->lower(call)) {
         ++report_.lowered;
-        return take_results(id, call, first_new);
+        return take_results(id, call.results(), first_new);
       }
     }
     report_.fallbacks.push_back(describe_call(node));
     copy_node(id, operands);
   }
 
-  void take_results(NodeId id, const Call& call, size_t first_new) {
+  void lower_function(NodeId id, const std::vector<ValueId>& operands) {
+    const Node& node = captured_.node(id);
+    const size_t first_new = graph_.value_count();
+    if (const KnownFunction known = find_known_function(node.target); known != nullptr && node.outputs.size() == 1) {
+      if (const ValueId result = known(builder_, operands)) {
+        ++report_.lowered;
+        return take_results(id, {result}, first_new);
+      }
+    }
+    report_.fallbacks.push_back(describe_call(node));
+    copy_node(id, operands);
+  }
+
+  void take_results(NodeId id, const std::vector<ValueId>& results, size_t first_new) {
     const Node& node = captured_.node(id);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (!node.outputs[i]) continue;
-      ValueId result = call.results()[i];
+      ValueId result = results[i];
       const TensorType& expected = captured_.type(node.outputs[i]);
       LT_CHECK(result.valid(), describe_call(node), ": its lowering gives no output ", i);
       // Two forms of one size, like (s - 1)//2 + 1 and (s + 1)//2: the exporter's stays.
