@@ -1,0 +1,33 @@
+"""Records the packing problems of the six benchmark models as CSV beside this file: ./dev python benchmarks/plans/record.py"""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "training"))
+
+import models  # noqa: E402
+
+import lowtide.ortmodule  # noqa: E402, F401 - brings PyTorch's convolutions and threads
+from lowtide import _lowtide  # noqa: E402
+from lowtide.capture import Call, capture  # noqa: E402
+
+
+def record(name):
+    model, make_batch = models.build(name)[:2]
+    batch = make_batch()
+    captured = capture(model.train(), (), batch)
+    session = _lowtide.Session(captured.graph)
+    call = Call((), batch)
+    sizes = []
+    for line in session.program_text().splitlines():
+        if line.startswith("symbol "):
+            _, _, tensor, dim = line.split()[:4]
+            sizes.append(call.tensors[captured.sources[int(tensor)].index].shape[int(dim)])
+    (HERE / f"{name}.csv").write_text(session.packing_csv(sizes))
+    print(name, session.memory(sizes))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or models.NAMES:
+        record(name)
