@@ -1,4 +1,4 @@
-"""Records the packing problems of the six benchmark models as CSV beside this file: ./dev python benchmarks/plans/record.py"""
+"""Records the packing problems of the six models as CSV beside this file: ./dev python benchmarks/plans/record.py"""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,6 @@ sys.path.insert(0, str(HERE.parent / "training"))
 
 import models  # noqa: E402
 
-import lowtide.ortmodule  # noqa: E402, F401 - brings PyTorch's convolutions and threads
 from lowtide import _lowtide  # noqa: E402
 from lowtide.capture import Call, capture  # noqa: E402
 
@@ -29,5 +28,6 @@ def record(name):
 
 
 if __name__ == "__main__":
+    _lowtide.install_torch(2)  # its convolutions are part of the plans
     for name in sys.argv[1:] or models.NAMES:
         record(name)

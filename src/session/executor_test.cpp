@@ -245,6 +245,87 @@ TEST(Guard, CatchesAWrongPlan) {
   EXPECT_GT(pairs, 10);
 }
 
+// ---- calls whose autograd context holds views of our memory
+
+constexpr char kCalls[] = R"(
+graph @calls(%x: f32[64] input grad) {
+  %a: f32[64] = Mul %x, %x
+  %y: f32[64] = aten::square.default(operands=["self"]) %a
+  %b: f32[64] = Exp %y
+  %c: f32[64] = Sin %b
+  %d: f32[64] = Cos %c
+  %loss: f32[] = ReduceSum(axes=[0], keepdims=false) %d
+  return %loss output
+}
+)";
+
+// Like PyTorch's autograd: the context keeps where the call's input and output lie, and backward reads them there.
+struct SavedPointers {
+  const float *input, *output;
+};
+
+CallHandler squares() {
+  CallHandler handler;
+  handler.forward = [](const CallRequest& request, CallContext* context) -> KernelStatus {
+    const float* x = request.inputs[0].as<float>();
+    float* y = request.outputs[0].as<float>();
+    for (int i = 0; i < 64; ++i) y[i] = x[i] * x[i];
+    if (request.wants_context) *context = std::make_shared<SavedPointers>(SavedPointers{x, y});
+    return nullptr;
+  };
+  handler.backward = [](const CallGradRequest& request) -> KernelStatus {
+    const auto* saved = static_cast<const SavedPointers*>(request.context.get());
+    const float* dy = request.gradients[0].as<float>();
+    float* dx = request.outputs[0].as<float>();
+    // y / x = x where nobody has written over either.
+    for (int i = 0; i < 64; ++i) dx[i] = dy[i] * (saved->input[i] + saved->output[i] / saved->input[i]);
+    return nullptr;
+  };
+  return handler;
+}
+
+// The largest relative error of dx against the formula.
+double error_of(const Graph& training) {
+  Executor executor(plan(training, {}).program, {});
+  executor.set_call_handler(squares());
+  std::vector<float> x(64);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.2f + 0.01f * static_cast<float>(i);
+  TensorRef ref, one;
+  ref.data = x.data();
+  ref.rank = 1;
+  ref.present = one.present = true;
+  ref.sizes[0] = 64;
+  ref.strides[0] = 1;
+  float number = 1;
+  one.data = &number;
+  std::shared_ptr<RunState> state;
+  executor.forward({&ref, 1}, 0, &state);
+  std::vector<TensorRef> saved;
+  if (executor.program().inputs[0].saved) saved.push_back(ref);
+  const std::vector<OwnedTensor> gradients = executor.backward(*state, {&one, 1}, saved);
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i], b = std::exp(v * v * v * v);
+    const double expected = -std::sin(std::sin(b)) * std::cos(b) * b * 4 * v * v * v;
+    const double found = static_cast<double>(gradients[0].ref.as<float>()[i]);
+    worst = std::max(worst, std::isfinite(found) ? std::fabs(found - expected) / std::fabs(expected) : 1e9);
+  }
+  return worst;
+}
+
+// The law of contexts: a call's inputs and outputs are operands of its backward node, so their bytes stay.
+TEST(Contexts, WhatACallSavedStaysAlive) {
+  Graph training = build_gradient(parse(kCalls));
+  EXPECT_LT(error_of(training), 1e-5);
+  // Broken on purpose: the backward node forgets them, the plan gives their bytes away, and the gradient is wrong.
+  for (NodeId id : training.order()) {
+    if (training.node(id).op != Op::kCallGrad) continue;
+    while (training.node(id).inputs.size() > 2) training.drop_last_operand(id);
+    training.edit(id).attrs.set("num_inputs", Dim(0));
+  }
+  EXPECT_GT(error_of(training), 1e-2);
+}
+
 TEST(Binding, PackingProblemRoundTripsThroughCsv) {
   Executor executor(planned(), {});
   const std::vector<int64_t> sizes = {6};
