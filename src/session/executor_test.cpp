@@ -316,7 +316,7 @@ double error_of(const Graph& training) {
 // The law of contexts: a call's inputs and outputs are operands of its backward node, so their bytes stay.
 TEST(Contexts, WhatACallSavedStaysAlive) {
   Graph training = build_gradient(parse(kCalls));
-  EXPECT_LT(error_of(training), 1e-5);
+  EXPECT_LT(error_of(training), 1e-3);  // f32 through three trigonometric functions
   // Broken on purpose: the backward node forgets them, the plan gives their bytes away, and the gradient is wrong.
   for (NodeId id : training.order()) {
     if (training.node(id).op != Op::kCallGrad) continue;
