@@ -54,6 +54,13 @@ void Emitter::find_alias_classes() {
   }
 }
 
+// The elements from the first to the last: more than numel where strides leave gaps.
+static Dim extent(const Shape& shape, const Shape& strides) {
+  Dim last = 0;
+  for (size_t i = 0; i < shape.size(); ++i) last = last + (shape[i] - 1) * strides[i];
+  return max(Dim(0), last + 1);
+}
+
 void Emitter::read_inputs() {
   std::set<std::string> known;
   for (size_t i = 0; i < graph_.inputs().size(); ++i) {
@@ -75,9 +82,10 @@ void Emitter::read_inputs() {
     const GraphInput& input = graph_.inputs()[i];
     const TensorType& type = graph_.type(input.value);
     Storage storage;
-    storage.buffer = add_buffer(BufferKind::kCaller, graph_.value(input.value).name, numel(type.shape), type.dtype,
-                                static_cast<int64_t>(i));
     storage.strides = input.strides.empty() ? row_major_strides(type.shape) : input.strides;
+    storage.buffer = add_buffer(BufferKind::kCaller, graph_.value(input.value).name,
+                                input.strides.empty() ? numel(type.shape) : extent(type.shape, input.strides),
+                                type.dtype, static_cast<int64_t>(i));
     ProgramInput record;
     record.name = graph_.value(input.value).name;
     record.dtype = type.dtype;
