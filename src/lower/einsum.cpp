@@ -179,6 +179,7 @@ static bool broadcasts(Call& c, const Equation& equation, const std::vector<Valu
 }
 
 bool lower_einsum(Call& c) {
+  if (!is_float(c.dtype())) return false;
   std::vector<ValueId> operands;
   for (ValueId tensor : c.tensors("tensors")) operands.push_back(c.b.cast(tensor, c.dtype()));
   if (operands.empty()) return false;

@@ -30,6 +30,7 @@ ValueId matrix_product(Builder& b, ValueId x, ValueId y) {
 // x w^T + bias over the last dim of x: one Gemm of all rows.
 bool lower_linear(Call& c) {
   const DType dtype = c.dtype();
+  if (!is_float(dtype)) return false;
   const ValueId x = c.operand("input", dtype), w = c.operand("weight", dtype);
   const ValueId bias = c.optional("bias") ? c.operand("bias", dtype) : ValueId{};
   if (c.b.rank(w) == 1) {
@@ -44,6 +45,7 @@ bool lower_linear(Call& c) {
 }
 
 bool lower_matmul(Call& c) {
+  if (!is_float(c.dtype())) return false;
   // matmul(self, other), mm and bmm(self, mat2), mv(self, vec), dot(self, tensor), outer apart.
   std::string_view second = "other";
   for (std::string_view name : {"mat2", "vec", "tensor"})
@@ -52,6 +54,7 @@ bool lower_matmul(Call& c) {
 }
 
 bool lower_outer(Call& c) {
+  if (c.dtype() == DType::kBool) return false;
   const ValueId x = c.operand("self", c.dtype()), y = c.operand("vec2", c.dtype());
   return c.result(c.b.mul(c.b.unsqueeze(x, {1}), c.b.unsqueeze(y, {0})));
 }
@@ -78,6 +81,7 @@ static bool add_product(Call& c, ValueId product) {
 
 bool lower_baddbmm(Call& c) {
   const DType dtype = c.dtype();
+  if (!is_float(dtype)) return false;
   const double alpha = c.real("alpha", 1);
   const ValueId x = c.operand("batch1", dtype), y = c.operand("batch2", dtype);
   if (alpha == 1) return add_product(c, c.b.op(Op::kMatMul, {x, y}));
@@ -85,6 +89,7 @@ bool lower_baddbmm(Call& c) {
 }
 
 bool lower_addmv(Call& c) {
+  if (!is_float(c.dtype())) return false;
   const ValueId product = matrix_product(c.b, c.operand("mat", c.dtype()), c.operand("vec", c.dtype()));
   return add_product(c, scaled(c, product, c.real("alpha", 1)));
 }

@@ -13,9 +13,15 @@ bool lower_embedding(Call& c) {
   return c.result(c.b.op(Op::kGather, {c.tensor("weight"), c.tensor("indices")}, attrs));
 }
 
+// An empty index may have any dtype.
+static ValueId index_of(Call& c) {
+  const ValueId index = c.tensor("index");
+  return c.b.dtype(index) == DType::kI32 ? index : c.b.cast(index, DType::kI64);
+}
+
 bool lower_gather(Call& c) {
-  const ValueId x = c.tensor("self"), index = c.tensor("index");
-  if (c.b.rank(x) == 0 || c.b.rank(index) == 0) return false;
+  const ValueId x = c.tensor("self"), index = index_of(c);
+  if (c.b.rank(x) == 0 || c.b.rank(index) != c.b.rank(x)) return false;
   return c.result(c.b.op(Op::kGatherElements, {x, index}, {{"axis", Dim(c.axis("dim", c.b.rank(x)))}}));
 }
 
@@ -52,7 +58,7 @@ static std::string reduction(const std::string& torch_name) {
 }
 
 static bool scatter(Call& c, const std::string& how) {
-  const ValueId x = c.operand("self", c.dtype()), index = c.tensor("index");
+  const ValueId x = c.operand("self", c.dtype()), index = index_of(c);
   if (c.b.rank(x) == 0 || c.b.rank(index) == 0) return false;
   // The source may be larger than the index: only its leading part is read.
   ValueId source =
@@ -68,6 +74,7 @@ bool lower_scatter(Call& c) { return scatter(c, "none"); }
 bool lower_scatter_add(Call& c) { return scatter(c, "add"); }
 bool lower_scatter_reduce(Call& c) {
   const std::string how = reduction(c.text("reduce"));
+  if (how == "mul" && is_float(c.dtype())) return false;  // a product of scattered factors has no gradient rule
   return !how.empty() && c.flag("include_self", true) && scatter(c, how);
 }
 
@@ -91,6 +98,19 @@ static ValueId as_column(Builder& b, ValueId index) {
   return b.reshape(index, {numel(b.shape(index)), 1});
 }
 
+// A Where and no scatter: the value's gradient counts a place once, however often the index names it.
+static bool fill_slices(Call& c, ValueId x, int64_t axis) {
+  Builder& b = c.b;
+  const Dim size = b.shape(x)[static_cast<size_t>(axis)];
+  const ValueId index = as_column(b, c.tensor("index"));
+  const ValueId chosen = b.op(
+      Op::kScatterND, {c.full({size}, false, DType::kBool), index, c.full({b.shape(index)[0]}, true, DType::kBool)},
+      {{"reduction", std::string("none")}});
+  Shape shape(static_cast<size_t>(b.rank(x)), Dim(1));
+  shape[static_cast<size_t>(axis)] = size;
+  return c.result(b.op(Op::kWhere, {b.reshape(chosen, shape), c.operand("value", c.dtype()), x}));
+}
+
 bool lower_index_write(Call& c) {
   Builder& b = c.b;
   const DType dtype = c.dtype();
@@ -99,6 +119,8 @@ bool lower_index_write(Call& c) {
   if (rank == 0) return false;
   const int64_t axis = c.axis("dim", rank);
   const bool adds = c.node().target == "aten::index_add.default";
+  if (adds && dtype == DType::kBool) return false;
+  if (c.node().target.starts_with("aten::index_fill.")) return fill_slices(c, x, axis);
   ValueId updates = c.has("source") ? c.operand("source", dtype) : c.operand("value", dtype);
   if (adds && c.has("alpha") && c.real("alpha") != 1) updates = b.mul(updates, c.constant(c.number("alpha"), dtype));
   Shape shape = c.shape();

@@ -1,5 +1,6 @@
 // Losses. `reduction` is PyTorch's enum: 0 none, 1 mean, 2 sum.
 #include "lower/targets.h"
+#include "ops/rule.h"
 
 namespace lowtide {
 
@@ -165,7 +166,11 @@ bool lower_cosine_similarity(Call& c) {
   const DType dtype = c.dtype();
   ValueId x = c.operand("x1", dtype), y = c.operand("x2", dtype);
   const int64_t rank = std::max(b.rank(x), b.rank(y));
-  if (b.rank(x) != b.rank(y) || rank == 0) return false;
+  if (rank == 0) return false;
+  // The norms run over the dims as they are broadcast.
+  const Shape shape = broadcast(b.shape(x), b.shape(y));
+  x = b.expand(x, shape);
+  y = b.expand(y, shape);
   const int64_t axis = c.axis("dim", rank, 1);
   auto unit = [&](ValueId z) {
     const ValueId norm = b.reduce(Op::kReduceL2, z, {axis}, true);

@@ -79,6 +79,7 @@ static bool batch_norm_inference(Call& c) {
 // batch_norm, and the form that functionalise gives it in training: new running statistics as outputs 3 and 4.
 bool lower_batch_norm(Call& c) {
   const ValueId x = c.tensor("input");
+  if (c.b.rank(x) < 2) return false;
   if (!c.flag("training")) return c.output_count() == 1 && batch_norm_inference(c);
   const DType dtype = c.wants(0) ? c.dtype() : c.b.dtype(x);
   const ValueId mean = c.optional("running_mean"), variance = c.optional("running_var");

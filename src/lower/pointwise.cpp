@@ -6,7 +6,10 @@
 namespace lowtide {
 
 // One operand, computed in the output's dtype (integers become floats where PyTorch does so).
-bool lower_unary(Call& c) { return c.result(c.b.op(c.op(), {c.operand("self", c.dtype())})); }
+bool lower_unary(Call& c) {
+  if (c.dtype() == DType::kBool) return false;  // sign
+  return c.result(c.b.op(c.op(), {c.operand("self", c.dtype())}));
+}
 
 // Rounding of integers changes nothing.
 bool lower_rounding(Call& c) {

@@ -78,13 +78,24 @@ bool lower_triangle(Call& c) {
   return c.result(c.b.op(Op::kTrilu, {c.tensor("self")}, {{"upper", c.op() == Op::kReduceMax}, {"k", k}}));
 }
 
+static bool is_negative(const Dim& pad) { return pad.is_constant() && pad.constant() < 0; }
+
 static bool pad(Call& c, const std::vector<Dim>& from_last, const std::string& mode, double value) {
-  const ValueId x = c.operand("self", c.dtype());
+  ValueId x = c.operand("self", c.dtype());
   const size_t rank = static_cast<size_t>(c.b.rank(x));
   std::vector<Dim> pads(2 * rank, Dim(0));
   for (size_t i = 0; 2 * i + 1 < from_last.size(); ++i) {
-    pads[rank - 1 - i] = from_last[2 * i];
-    pads[2 * rank - 1 - i] = from_last[2 * i + 1];
+    const size_t axis = rank - 1 - i;
+    Dim before = from_last[2 * i], after = from_last[2 * i + 1];
+    // Going round, PyTorch first takes away what negative padding does.
+    if (mode == "wrap" && (is_negative(before) || is_negative(after))) {
+      const Dim start = is_negative(before) ? Dim(0) - before : Dim(0), size = c.b.shape(x)[axis];
+      x = c.b.slice(x, static_cast<int64_t>(axis), start, is_negative(after) ? size + after : size);
+      if (is_negative(before)) before = 0;
+      if (is_negative(after)) after = 0;
+    }
+    pads[axis] = before;
+    pads[rank + axis] = after;
   }
   if (std::all_of(pads.begin(), pads.end(), [](const Dim& p) { return p.is(0); })) return c.result(x);
   return c.result(c.b.op(Op::kPad, {x}, {{"pads", pads}, {"mode", mode}, {"value", value}}));

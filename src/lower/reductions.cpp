@@ -92,12 +92,12 @@ bool lower_variance(Call& c) {
 
 static bool norm(Call& c, double order) {
   const ValueId x = c.operand("self", c.dtype());
+  if (order == 0) return false;
   if (c.b.rank(x) == 0) return c.result(c.b.op(Op::kAbs, {x}));
   if (order == 2) return reduce(c, x, Op::kReduceL2);
   const ValueId size = c.b.op(Op::kAbs, {x});
   if (order == 1) return reduce(c, size, Op::kReduceSum);
   if (std::isinf(order)) return reduce(c, size, order > 0 ? Op::kReduceMax : Op::kReduceMin);
-  if (order == 0) return false;
   const ValueId power = c.b.op(Op::kPow, {size, c.b.scalar_like(order, x)});
   const ValueId sum = c.b.reduce(Op::kReduceSum, power, c.axes("dim", c.b.rank(x)), c.flag("keepdim"));
   return c.result(c.b.op(Op::kPow, {sum, c.b.scalar_like(1 / order, x)}));

@@ -79,7 +79,9 @@ bool lower_squeeze(Call& c) {
   const ValueId x = c.tensor("self");
   std::vector<int64_t> axes;
   if (c.has("dim") && c.dims("dim").empty()) return c.result(x);
-  if (c.b.rank(x) > 0)
+  // squeeze(dim=()) names no dim, squeeze() all.
+  const bool none = c.node().attrs.has("dim") && c.dims("dim").empty();
+  if (c.b.rank(x) > 0 && !none)
     for (int64_t axis : c.axes("dim", c.b.rank(x)))
       if (c.b.shape(x)[static_cast<size_t>(axis)].is(1)) axes.push_back(axis);
   return c.result(axes.empty() ? x : c.b.squeeze(x, axes));

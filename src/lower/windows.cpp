@@ -24,7 +24,7 @@ bool lower_conv(Call& c) {
   const DType dtype = c.dtype();
   const ValueId w = c.operand("weight", dtype);
   const size_t spatial = static_cast<size_t>(c.b.rank(w)) - 2;
-  if (c.flag("transposed")) return false;
+  if (c.flag("transposed") || !is_float(dtype)) return false;
   const std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
   std::vector<Dim> pads(2 * spatial, Dim(0));
   if (const std::string padding = c.text_or_empty("padding"); padding == "same") {
@@ -85,6 +85,7 @@ static ValueId average(Call& c, ValueId x, const std::vector<Dim>& kernel, const
 
 // divisor_override divides the sum by a number of its own.
 bool lower_avg_pool(Call& c) {
+  if (!is_float(c.dtype())) return false;
   const size_t spatial = spatial_of(c);
   const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
   const bool ceil_mode = c.flag("ceil_mode"), count_pads = c.flag("count_include_pad", true);
