@@ -128,6 +128,7 @@ void bind_session(nb::module_& module) {
         return nb::make_tuple(installed.threads, installed.blas, installed.convolution);
       },
       "threads"_a, "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found.");
+  module.def("lowered_targets", lowered_targets, "The ATen targets that have a lowering, sorted.");
   nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.");
   nb::class_<PythonSession>(module, "Session", "One planned graph; see src/session/session.h.")
       .def(

@@ -1,0 +1,143 @@
+"""What the op tests leave out, each with its reason. No entry hides a wrong value."""
+
+import torch
+
+# OpInfos (by name) whose values are not comparable: only dtypes and sizes are checked.
+DRAWS = "PyTorch draws other random numbers; means, variances and repeatability have tests of their own"
+UNDEFINED = "its values are undefined"
+NO_VALUES = {
+    "bernoulli": DRAWS,
+    "nn.functional.dropout": DRAWS,
+    "normal": DRAWS,
+    "rand_like": DRAWS,
+    "randint": DRAWS,
+    "randint_like": DRAWS,
+    "randn": DRAWS,
+    "randn_like": DRAWS,
+    "uniform": DRAWS,
+    "empty": UNDEFINED,
+    "empty_like": UNDEFINED,
+    "empty_permuted": UNDEFINED,
+    "new_empty": UNDEFINED,
+}
+
+DATA = "the result's size depends on data"
+SIZE_IN_TENSOR = "a size or position comes in a tensor: PyTorch's exporter makes it a size that depends on data"
+
+# OpInfo name → (condition on (dtype, sample), reason)
+SAMPLES = {
+    "argsort": (
+        lambda dtype, sample: dtype is torch.bool,
+        "the order of equal entries is PyTorch's own, unless stable",
+    ),
+    "as_strided": (
+        lambda dtype, sample: sample.input.untyped_storage().nbytes() > sample.input.nbytes,
+        "it reads the memory around a view that an argument is",
+    ),
+    "index_put": (
+        lambda dtype, sample: _is_mask(sample.args[0][0]) and sample.kwargs.get("accumulate", False),
+        "accumulating at the places of a boolean mask: refused with its reason",
+    ),
+    "masked_select": (lambda dtype, sample: True, DATA),
+    "narrow": (lambda dtype, sample: isinstance(sample.args[1], torch.Tensor), SIZE_IN_TENSOR),
+    "nn.functional.batch_norm": (
+        lambda dtype, sample: sample.input.dim() < 2,
+        "PyTorch's own tracing fails on fewer than two dims",
+    ),
+    "nn.functional.instance_norm": (
+        lambda dtype, sample: sample.kwargs.get("running_mean") is not None,
+        "it updates running statistics: refused with its reason",
+    ),
+    "nn.functional.one_hot": (lambda dtype, sample: sample.kwargs.get("num_classes", -1) == -1, DATA),
+    "nn.functional.scaled_dot_product_attention": (
+        lambda dtype, sample: sample.kwargs.get("dropout_p", 0) > 0,
+        DRAWS,
+    ),
+    "nonzero": (lambda dtype, sample: True, DATA),
+    "repeat_interleave": (
+        lambda dtype, sample: isinstance(sample.kwargs.get("repeats", (*sample.args, 0)[0]), torch.Tensor),
+        DATA,
+    ),
+    "sort": (
+        lambda dtype, sample: dtype is torch.bool and not sample.kwargs.get("stable"),
+        "the order of equal entries is PyTorch's own, unless stable",
+    ),
+    "sparse.mm": (lambda dtype, sample: True, "sparse tensors"),
+    "tensor_split": (lambda dtype, sample: isinstance(sample.args[0], torch.Tensor), SIZE_IN_TENSOR),
+    "topk": (
+        lambda dtype, sample: not dtype.is_floating_point,
+        "the order of equal entries is PyTorch's own",
+    ),
+    "unique": (lambda dtype, sample: True, DATA),
+    "unique_consecutive": (lambda dtype, sample: True, DATA),
+}
+
+
+def _is_mask(index):
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def skip_reason(op, dtype, sample):
+    """Why this sample is left out, or empty."""
+    condition, reason = SAMPLES.get(op.name, (None, ""))
+    return reason if condition is not None and condition(dtype, sample) else ""
+
+
+# OpInfo name → (dtype, rtol, reason), where PyTorch's own result is not exact to the usual tolerance.
+TOLERANCES = {
+    "nn.functional.hardsigmoid": (torch.float64, 1e-6, "PyTorch multiplies by 1/6 as a float in backward"),
+}
+
+# Targets that stay on PyTorch's kernel for some arguments, whose results are still compared.
+INTEGERS = "integer matrix products and windows"
+ZERO_DIM = "0-d tensors"
+STAYS = {
+    "aten::addmm.default": INTEGERS,
+    "aten::addmv.default": INTEGERS,
+    "aten::baddbmm.default": INTEGERS,
+    "aten::bmm.default": INTEGERS,
+    "aten::dot.default": INTEGERS,
+    "aten::einsum.default": INTEGERS,
+    "aten::linear.default": INTEGERS,
+    "aten::matmul.default": INTEGERS,
+    "aten::mm.default": INTEGERS,
+    "aten::mv.default": INTEGERS,
+    "aten::avg_pool1d.default": INTEGERS,
+    "aten::avg_pool2d.default": INTEGERS + "; a divisor of its own with windows cut at the border",
+    "aten::avg_pool3d.default": INTEGERS + "; a divisor of its own with windows cut at the border",
+    "aten::conv1d.default": INTEGERS,
+    "aten::conv1d.padding": INTEGERS,
+    "aten::conv2d.default": INTEGERS,
+    "aten::conv2d.padding": INTEGERS,
+    "aten::conv3d.default": INTEGERS,
+    "aten::conv3d.padding": INTEGERS,
+    "aten::adaptive_avg_pool1d.default": "windows of unequal sizes",
+    "aten::adaptive_avg_pool2d.default": "windows of unequal sizes",
+    "aten::adaptive_avg_pool3d.default": "windows of unequal sizes",
+    "aten::cosine_similarity.default": ZERO_DIM,
+    "aten::gather.default": ZERO_DIM + "; an empty index of another rank",
+    "aten::index_add.default": ZERO_DIM + "; booleans",
+    "aten::index_copy.default": ZERO_DIM,
+    "aten::index_fill.int_Scalar": ZERO_DIM,
+    "aten::index_fill.int_Tensor": ZERO_DIM,
+    "aten::index_select.default": ZERO_DIM,
+    "aten::log_softmax.int": ZERO_DIM,
+    "aten::max.dim": ZERO_DIM + "; booleans",
+    "aten::min.dim": ZERO_DIM + "; booleans",
+    "aten::scatter.src": ZERO_DIM,
+    "aten::scatter.value": ZERO_DIM,
+    "aten::scatter_add.default": ZERO_DIM,
+    "aten::scatter_reduce.two": ZERO_DIM + "; without the old entry, products and means",
+    "aten::softmax.int": ZERO_DIM,
+    "aten::topk.default": ZERO_DIM + "; unordered results",
+    "aten::unfold.default": ZERO_DIM,
+    "aten::arange.start_step": "integers out of floating bounds",
+    "aten::linspace.default": "integers",
+    "aten::hardtanh.default": "integers",
+    "aten::relu6.default": "integers",
+    "aten::outer.default": "booleans",
+    "aten::sgn.default": "booleans",
+    "aten::sign.default": "booleans",
+    "aten::round.decimals": "decimals other than 0",
+    "aten::linalg_vector_norm.default": "order 0",
+}

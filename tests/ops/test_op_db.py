@@ -1,0 +1,86 @@
+"""Every lowered ATen op on PyTorch's own sample inputs: outputs and gradients against PyTorch's.
+
+Up to 8 samples per op and dtype, with --all every one. op_skips.py says what is left out and why.
+"""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from op_skips import NO_VALUES, STAYS, TOLERANCES, skip_reason
+from sample_graph import Invocation, SampleGraph
+from torch.testing._internal.common_methods_invocations import op_db
+
+from lowtide import _lowtide
+
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool)
+BATCH = 8  # samples in one graph
+LOWERED = frozenset(_lowtide.lowered_targets())
+_PACKETS = {target.split("::")[1].split(".")[0] for target in LOWERED}
+_FAMILIES = ("", "nn.functional.", "linalg.", "special.")
+
+
+def _is_lowered(op):
+    family, _, name = op.name.rpartition(".")
+    return (family + "." if family else "") in _FAMILIES and bool({name, op.aten_name} & _PACKETS)
+
+
+OPS = [op for op in op_db if _is_lowered(op)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_installed():
+    _lowtide.install_torch(torch.get_num_threads())
+
+
+def _samples(op, dtype, limit):
+    """PyTorch's samples that are not skipped, as invocations."""
+    takes_gradient = dtype.is_floating_point and op.supports_autograd
+    torch.manual_seed(0)
+    generator = op.sample_inputs("cpu", dtype, requires_grad=takes_gradient)
+    kept = (sample for sample in generator if not skip_reason(op, dtype, sample))
+    samples = list(itertools.islice(kept, limit))
+    if hasattr(generator, "close"):
+        generator.close()  # a generator that ends while another trace runs confuses PyTorch's tracer
+    return [Invocation(op.op, (sample.input, *sample.args), sample.kwargs) for sample in samples]
+
+
+def _tolerance(op, dtype):
+    other, rtol, _ = TOLERANCES.get(op.name, (None, 0, ""))
+    if other is dtype:
+        return rtol, rtol
+    return (1e-9, 1e-10) if dtype is torch.float64 else (1e-5, 2e-5)
+
+
+def _wrong(op, dtype, invocations):
+    """What is wrong with these calls, one line each."""
+    try:
+        graph = SampleGraph(invocations)
+        found = graph.mismatches(*_tolerance(op, dtype), values=op.name not in NO_VALUES)
+    except Exception as error:
+        if len(invocations) > 1:
+            return [line for invocation in invocations for line in _wrong(op, dtype, [invocation])]
+        text = " ".join(str(error).split())[:400]
+        return [f"{dtype} {op.name}({invocations[0]}): {type(error).__name__}: {text}"]
+    lines = [f"{dtype} {op.name}({mismatch.invocation}): {mismatch.text}" for mismatch in found]
+    stays = graph.fallbacks & LOWERED - STAYS.keys()
+    return lines + [f"{dtype} {op.name}: {target} stays on PyTorch's kernel" for target in sorted(stays)]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.formatted_name)
+def test_op(op, request):
+    limit = None if request.config.getoption("--all") else BATCH
+    wrong, count = [], 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in DTYPES:
+            if dtype not in op.dtypes:
+                continue
+            invocations = _samples(op, dtype, limit)
+            count += len(invocations)
+            for first in range(0, len(invocations), BATCH):
+                wrong += _wrong(op, dtype, invocations[first : first + BATCH])
+    assert not wrong, "\n".join(wrong)
+    if count == 0:
+        pytest.skip("every sample is left out, see op_skips.py")
