@@ -154,8 +154,13 @@ def repeats_samples(call, facts):
 
 def _is_dynamic(dim, tensor, facts):
     """Images and the like first get a free batch only: free heights and widths make exports and plans several times
-    slower, and most training never changes them. A call that does teaches it."""
+    slower, and most training never changes them. A call that does teaches it.
+
+    A 1 that is exported as itself stays 1. The model has asked about it, perhaps for one input only, and the exporter
+    would broadcast the others, free sizes then, against it without a guard."""
     if dim in facts.fixed:
+        return False
+    if facts.exact and tensor.shape[dim[1]] == 1 and dim not in facts.moving:
         return False
     return dim in facts.moving or tensor.dim() < 4 or dim[1] == 0
 
