@@ -1,0 +1,68 @@
+"""Writes docs/architectures.md: how each architecture of tests/zoo.py runs in the engine.
+
+./dev python tests/training/list_architectures.py
+"""
+
+import collections
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "architectures.md"
+
+INTRODUCTION = """\
+# Architectures
+
+How the models of `tests/zoo.py` (transformers 5.18, tiny, in training mode, without dropout) run in the engine: all of
+them whole, none falls back to PyTorch. `tests/training` trains each against eager.
+
+- *captured*: nodes of the exported forward graph, and how many of these are lowered to ops of lowtide.
+- *native*: steps of the program, forward and backward, on lowtide's kernels or BLAS. Views are no steps.
+- *PyTorch's kernels*: steps of lowered ops that call PyTorch's compiled kernel, without Python: convolution.
+- *fallbacks*: captured nodes without a lowering. They run through Python with PyTorch's kernel and its autograd.
+
+Written by `./dev python tests/training/list_architectures.py`; a test compares the last column.
+
+| architecture | captured | lowered | native | PyTorch's kernels | fallbacks |
+|---|---|---|---|---|---|
+"""
+
+
+def fallbacks(report):
+    """ "aten::histc.default (model.moe, m.py:3)", … → "2 × aten::histc.default"."""
+    counts = collections.Counter(call.partition(" ")[0] for call in report["fallbacks"])
+    return ", ".join(f"{count} × `{target}`" for target, count in sorted(counts.items())) or "none"
+
+
+def documented():
+    """Architecture → its fallbacks on the page."""
+    rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return {cells[0].strip(): cells[-1].strip() for cells in rows[1:]}
+
+
+def row(name, report):
+    calls = len(report["fallbacks"])
+    cells = (report["lowered"] + calls, report["lowered"], report["native_nodes"], report["aten_nodes"])
+    return f"| {name} | {' | '.join(map(str, cells))} | {fallbacks(report)} |\n"
+
+
+def main():
+    sys.path.insert(0, str(ROOT / "tests"))
+    import compare
+    import zoo
+
+    from lowtide.ortmodule import ORTModule
+
+    lines = []
+    for name in zoo.NAMES:
+        model, make_batch = zoo.build(name)
+        wrapped = ORTModule(model)
+        wrapped(**make_batch()).loss.backward()
+        assert wrapped.fallback_reason is None, wrapped.fallback_reason
+        lines.append(row(name, compare.report(wrapped)))
+        print(lines[-1], end="", flush=True)
+    PAGE.write_text(INTRODUCTION + "".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""24 architectures of transformers train through ORTModule as in eager: losses, gradients, buffers, no fallback."""
+
+import pytest
+import torch
+import zoo
+from compare import batches_of, compare, distances, farthest, train
+from list_architectures import documented, fallbacks
+
+from lowtide.ortmodule import ORTModule
+
+NATIVE = ("gpt2", "bloom", "bert", "llama", "vit", "resnet", "t5")
+IN_FP64 = ("gpt2", "bert", "llama", "t5", "vit", "resnet")
+GUARDED = ("gpt2", "t5", "resnet")  # the others with ./dev test --all
+
+LOSS_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-4
+ROUNDING_FLOOR = 1e-6  # eager's distance from fp64 counts as at least this
+FP64_TOLERANCE = 1e-10
+
+
+@pytest.fixture(scope="module", params=zoo.NAMES)
+def run(request):
+    """Five steps of one architecture, for all tests of it."""
+    result = compare(request.param, steps=5)
+    result.name = request.param
+    return result
+
+
+def check_losses(engine, eager, tolerance=LOSS_TOLERANCE):
+    torch.testing.assert_close(torch.tensor(engine.losses), torch.tensor(eager.losses), rtol=tolerance, atol=0)
+
+
+def check_buffers(engine, eager, tolerance=GRADIENT_TOLERANCE):
+    for ours, theirs in zip(engine.buffers, eager.buffers, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, buffer in theirs.items():
+            if buffer.is_floating_point():
+                assert farthest(ours[name], buffer) <= tolerance, name
+            else:
+                assert torch.equal(ours[name], buffer), name
+
+
+def test_five_steps_of_sgd_have_eagers_losses(run):
+    assert len(run.eager.losses) == 5 and run.eager.losses[0] != run.eager.losses[1]
+    check_losses(run.engine, run.eager)
+
+
+def test_gradients_are_eagers(run):
+    ours, theirs = distances(run.engine.gradients, run.exact), distances(run.eager.gradients, run.exact)
+    between = distances(run.engine.gradients, run.eager.gradients)
+    assert ours
+    for parameter, distance in ours.items():
+        limit = 3 * max(theirs[parameter], ROUNDING_FLOOR)
+        assert distance <= limit, f"{parameter}: {distance:.1e} from fp64, eager {theirs[parameter]:.1e}"
+        # Where the true gradient is zero eager itself may be farther than 1e-4 from it: both are rounding then.
+        limit = max(GRADIENT_TOLERANCE, 4 * theirs[parameter])
+        assert between[parameter] <= limit, f"{parameter}: {between[parameter]:.1e} from eager"
+
+
+def test_buffers_are_eagers_after_each_step(run):
+    check_buffers(run.engine, run.eager)
+    if run.name == "resnet":
+        means = [name for name in run.eager.buffers[0] if name.endswith("running_mean")]
+        assert means and not torch.equal(run.engine.buffers[0][means[0]], run.engine.buffers[1][means[0]])
+
+
+def test_fallbacks_are_those_of_the_list(run):
+    """docs/architectures.md; list_architectures.py writes it anew."""
+    assert documented()[run.name] == fallbacks(run.report)
+    if run.name in NATIVE:
+        assert run.report["python_nodes"] == 0 and run.report["fallbacks"] == []
+
+
+@pytest.mark.parametrize("name", IN_FP64)
+def test_fp64_agrees_to_the_last_digits(name):
+    run = compare(name, steps=2, dtype=torch.float64)
+    check_losses(run.engine, run.eager, FP64_TOLERANCE)
+    check_buffers(run.engine, run.eager, FP64_TOLERANCE)
+    for parameter, distance in distances(run.engine.gradients, run.eager.gradients).items():
+        assert distance <= FP64_TOLERANCE, f"{parameter}: {distance:.1e}"
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in GUARDED else pytest.param(name, marks=pytest.mark.long) for name in zoo.NAMES]
+)
+def test_guards_around_every_buffer_stay_whole(name, monkeypatch):
+    """A byte written outside of its planned buffer is an error, and one read is no longer a neighbour's value."""
+    monkeypatch.setenv("LOWTIDE_GUARD", "1")
+    model, make_batch = zoo.build(name)
+    eager, _ = zoo.build(name)
+    batches = batches_of(make_batch, 2)
+    engine = train(ORTModule(model), batches)
+    check_losses(engine, train(eager, batches))
