@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 import zoo
-from compare import report
 
 from lowtide.ortmodule import ORTModule
 
 IN_CI = ("gpt2", "bert", "vit")
-WITHOUT_DROPOUT = ("llama", "mistral", "mixtral", "qwen2", "gemma2", "resnet")
+# resnet has none, mpt's settings do not reach it, and convnext drops branches that its first layer scales of 1e-6 hide.
+WITH_DROPOUT = [name for name in zoo.NAMES if name not in ("resnet", "mpt", "convnext")]
 
 
 def step(wrapped, batch):
@@ -26,15 +26,11 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in zoo.NAMES]
+    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in WITH_DROPOUT]
 )
 def test_a_seed_repeats_every_bit(name):
     model, make_batch = zoo.build(name, dropout=0.2)
-    wrapped, batch = ORTModule(model), make_batch()
-    if not any(isinstance(child, torch.nn.Dropout) and child.p > 0 for child in model.modules()) and all(
-        getattr(child, "attention_dropout", 0) in (0, 0.0) for child in model.modules()
-    ):
-        pytest.skip("the architecture has no dropout")
+    wrapped, batch = ORTModule(model), make_batch(batch=8)
     torch.manual_seed(7)
     first, second = step(wrapped, batch), step(wrapped, batch)
     torch.manual_seed(7)
@@ -100,7 +96,6 @@ def test_masks_of_attention(p, causal):
     torch.manual_seed(2)
     y = wrapped(q, k, v)
     assert wrapped.fallback_reason is None
-    report(wrapped)
     visible = torch.ones(length, length).tril() if causal else torch.ones(length, length)
     kept = (y != 0).float()
     torch.testing.assert_close(y, kept * visible / visible.sum(1, keepdim=True) / (1 - p))
