@@ -49,6 +49,19 @@ static BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& at
   return bound;
 }
 
+// Sizes that the graph could not prove equal (`min(2, a)` against `b`) are compared here: pointwise kernels trust them.
+static void check_broadcast(const ProgramStep& step, const KernelCall& call) {
+  const TensorRef& y = call.outputs[0];
+  for (const TensorRef& x : call.inputs) {
+    bool fits = !x.present || !y.present || x.rank <= y.rank;
+    for (int i = 0; fits && x.present && y.present && i < x.rank; ++i) {
+      const int64_t size = x.sizes[x.rank - 1 - i];
+      fits = size == 1 || size == y.sizes[y.rank - 1 - i];
+    }
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, fits, step.node, ": these input sizes do not broadcast");
+  }
+}
+
 static void bind_steps(const Program& program, Binding& binding) {
   binding.steps.resize(program.steps.size());
   for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -85,6 +98,8 @@ static void bind_steps(const Program& program, Binding& binding) {
     call.outputs = std::span(binding.refs)
                        .subspan(static_cast<size_t>(bound.first + bound.inputs), static_cast<size_t>(bound.outputs));
     call.attrs = &bound.attrs;
+    if (info(bound.kernel->op).category == OpCategory::kPointwise && bound.outputs > 0)
+      check_broadcast(program.steps[i], call);
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));
