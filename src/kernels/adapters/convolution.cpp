@@ -68,7 +68,9 @@ const char* supports_library_conv_grad(const KernelQuery& query) {
 }
 
 int64_t library_conv_grad_bytes(const KernelCall& call) {
-  return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2));
+  // Its results, and what oneDNN reorders into its own layout before it starts: dy, x and w at most.
+  return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2)) + bytes_of(input(call, 0)) +
+         bytes_of(input(call, 1)) + bytes_of(input(call, 2));
 }
 
 }  // namespace lowtide::adapters
