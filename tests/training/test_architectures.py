@@ -27,7 +27,8 @@ def run(request):
 
 
 def check_losses(engine, eager, tolerance=LOSS_TOLERANCE):
-    torch.testing.assert_close(torch.tensor(engine.losses), torch.tensor(eager.losses), rtol=tolerance, atol=0)
+    ours, theirs = (torch.tensor(run.losses, dtype=torch.float64) for run in (engine, eager))
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=0)
 
 
 def check_buffers(engine, eager, tolerance=GRADIENT_TOLERANCE):
