@@ -140,10 +140,11 @@ bool lower_split(Call& c) {
   const int64_t axis = c.axis("dim", c.b.rank(x));
   const Dim size = c.b.shape(x)[static_cast<size_t>(axis)];
   // An unwanted output has no type: its size is that of the argument that made it.
-  const std::vector<Dim> sizes = c.has("split_sizes") ? c.dims("split_sizes") : std::vector<Dim>{};
+  const bool named_alike = c.node().target == "aten::split.sizes";  // its list is called split_size
+  const std::vector<Dim> sizes = c.dims(named_alike ? "split_size" : "split_sizes");
   Dim start = 0;
   for (size_t i = 0; i < c.output_count(); ++i) {
-    Dim length = c.has("split_size") ? c.dim("split_size") : Dim(0);
+    Dim length = c.has("split_size") && !named_alike ? c.dim("split_size") : Dim(0);
     if (i < sizes.size()) length = sizes[i];
     if (c.has("chunks")) length = floordiv(size + c.dim("chunks") - 1, c.dim("chunks"));
     if (c.wants(i)) length = c.shape(i)[static_cast<size_t>(axis)];

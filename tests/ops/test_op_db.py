@@ -8,7 +8,9 @@ import warnings
 
 import pytest
 import torch
-from op_skips import NO_VALUES, STAYS, TOLERANCES, skip_reason
+import torch.utils._pytree as pytree
+from op_skips import NO_VALUES, NOT_CALLED, STAYS, TOLERANCES, skip_reason
+from own_samples import own_samples
 from sample_graph import Invocation, SampleGraph
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -18,14 +20,17 @@ DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool)
 BATCH = 8  # samples in one graph
 LOWERED = frozenset(_lowtide.lowered_targets())
 _PACKETS = {target.split("::")[1].split(".")[0] for target in LOWERED}
+_MORE = {"nn.functional.cross_entropy", "nn.functional.dropout2d", "T", "contiguous"}  # by other names
 _FAMILIES = ("", "nn.functional.", "linalg.", "special.")
 
 
 def _is_lowered(op):
     family, _, name = op.name.rpartition(".")
-    return (family + "." if family else "") in _FAMILIES and bool({name, op.aten_name} & _PACKETS)
+    known = (family + "." if family else "") in _FAMILIES and bool({name, op.aten_name} & _PACKETS)
+    return known or op.name in _MORE
 
 
+EXERCISED = set()  # targets that some test has compared
 OPS = [op for op in op_db if _is_lowered(op)]
 
 
@@ -57,6 +62,7 @@ def _wrong(op, dtype, invocations):
     """What is wrong with these calls, one line each."""
     try:
         graph = SampleGraph(invocations)
+        EXERCISED.update(graph.targets)
         found = graph.mismatches(*_tolerance(op, dtype), values=op.name not in NO_VALUES)
     except Exception as error:
         if len(invocations) > 1:
@@ -84,3 +90,31 @@ def test_op(op, request):
     assert not wrong, "\n".join(wrong)
     if count == 0:
         pytest.skip("every sample is left out, see op_skips.py")
+
+
+OWN = own_samples()
+
+
+@pytest.mark.parametrize("target", sorted(OWN))
+def test_own_sample(target):
+    namespace, name = target.split("::")
+    packet, overload = name.split(".")
+    arguments, keywords = OWN[target]
+    arguments = pytree.tree_map_only(torch.Tensor, _with_gradient, arguments)
+    call = Invocation(getattr(getattr(getattr(torch.ops, namespace), packet), overload), arguments, keywords)
+    graph = SampleGraph([call])
+    EXERCISED.update(graph.targets)
+    assert target in graph.targets
+    assert not graph.fallbacks
+    assert not graph.mismatches(1e-9, 1e-10)
+
+
+def _with_gradient(tensor):
+    return tensor.detach().requires_grad_(tensor.is_floating_point())
+
+
+def test_every_lowered_target_is_exercised(request):
+    ran = [item for item in request.session.items if item.function in (test_op, test_own_sample)]
+    if len(ran) < len(OPS) + len(OWN):
+        pytest.skip("only some of this file's tests were chosen")
+    assert not sorted(LOWERED - EXERCISED - NOT_CALLED.keys())
