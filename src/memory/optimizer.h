@@ -1,0 +1,61 @@
+// The memory optimizer: a training graph and its plan in, a training graph that keeps less out.
+//
+//   analyse (stashes, layers, candidates) → select (configuration or level) → apply (rewrite) → plan again
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory/config.h"
+#include "memory/layers.h"
+#include "memory/stash.h"
+#include "memory/strategy.h"
+
+namespace lowtide {
+
+struct MemoryOptions {
+  std::vector<MemoryRequest> requests;  // level 0
+  int level = 0;  // 1: every plain plan inside each layer, the layers' inputs stay; 2: compromised ones too
+  ProbeConfig probe;
+  bool rebuild = true;  // norm results and SiLU are made again by default: they cost next to nothing
+};
+
+// A request and what became of it.
+struct RequestOutcome {
+  MemoryRequest request;
+  int found = 0;    // candidates of that cluster and type
+  int applied = 0;  // that were rewritten
+};
+
+struct Selection {
+  std::vector<int32_t> chosen;  // indices into candidates(), ascending
+  std::vector<RequestOutcome> outcomes;
+  std::vector<std::string> warnings;  // for the user: unknown clusters with their nearest, absorbed ones, level notices
+};
+
+class MemoryOptimizer {
+ public:
+  // `graph` and `plan` outlive the optimizer; the plan is of the graph as it stands (no recompute but the default
+  // rebuilding, of which it may or may not know).
+  MemoryOptimizer(const Graph& graph, const PlanResult& plan, MemoryOptions options);
+  ~MemoryOptimizer();
+
+  const MemoryContext& context() const;
+  const MemoryOptions& options() const;
+  // In topological order of entry nodes, for each node plain, compromised, compressed.
+  const std::vector<Candidate>& candidates() const;
+  // What the options ask for.
+  Selection select() const;
+  // The graph with the chosen candidates (and the default rebuilding) in force.
+  Graph apply(std::span<const int32_t> chosen) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The default rebuilding alone: needs no plan.
+bool rebuild(Graph& graph);
+
+}  // namespace lowtide
