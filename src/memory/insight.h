@@ -8,24 +8,22 @@
 #include <vector>
 
 #include "memory/optimizer.h"
+#include "memory/symbolic_bytes.h"
 
 namespace lowtide {
 
 // One combination of plans that can be switched on: "Reshape+Where+BiasSoftmax+:1:-1".
 struct PlanRow {
   std::string combination;
-  int frequency = 0;        // entry nodes
-  Dim saving;               // bytes, over all occurrences
-  bool on = false;          // every plan of the row is in force
-  std::vector<int32_t> candidates;  // indices
+  int frequency = 0;                  // entry nodes
+  Dim saving;                         // bytes, over all occurrences
+  bool on = false;                    // every plan of the row is in force
+  std::vector<int32_t> candidates;    // indices
   std::optional<int64_t> peak_after;  // the step's planned peak with the row switched on as well
 };
 
 // Groups candidates by cluster and type: largest saving at these dims first.
 std::vector<PlanRow> plan_rows(const MemoryOptimizer& optimizer, const Selection& selection, const DimValues& dims);
-
-// Bytes as users read them: "640.0*input_ids_dim0*input_ids_dim1**2"; common factors in front of a sum in parentheses.
-std::string symbolic_bytes(const Dim& bytes);
 
 // "MemoryInsight Summary - User config: …": candidates by node-level activation patterns.
 // `peak_after(candidates)` gives the planned peak with these switched on besides the selection; may be empty.
