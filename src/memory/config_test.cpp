@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "base/check.h"
 
@@ -117,6 +118,29 @@ TEST(MemoryConfig, SaysWhereAndWhatIsWrong) {
         << item.config << ": " << message;
     EXPECT_NE(message.find("Example: FastGelu+:1:12"), std::string::npos) << message;
   }
+}
+
+// Whatever is written there: it is read, and reads back as written, or refused with words.
+TEST(MemoryConfig, RefusesNonsenseWithWords) {
+  constexpr std::string_view kPieces[] = {"A", "Cast", "+",  "+", ":",          ":",  "1", "-1",   "2",  "12abc",
+                                          ",", " ",    "::", ".", "9999999999", "\"", "[", "\xff", "\n", "{"};
+  std::mt19937 random(5);
+  int read = 0;
+  for (int run = 0; run < 20000; ++run) {
+    std::string text = run % 2 == 0 ? "" : "A+:1:-1";
+    for (auto pieces = random() % 8; pieces > 0; --pieces) text += kPieces[random() % std::size(kPieces)];
+    try {
+      const Requests requests = parse_memory_config(text);
+      const std::string written =
+          join(requests, ",", [](std::ostream& out, const MemoryRequest& request) { out << to_string(request); });
+      EXPECT_EQ(parse_memory_config(written), requests) << text;
+      read += requests.empty() ? 0 : 1;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+      EXPECT_NE(std::string_view(error.what()).find("expected"), std::string_view::npos) << text;
+    }
+  }
+  EXPECT_GT(read, 1000);
 }
 
 TEST(MemoryConfig, ReadsJsonFiles) {

@@ -152,4 +152,14 @@ std::string symbolic_shape(const Shape& shape) {
   return text;
 }
 
+std::string with_commas(int64_t number) {
+  const std::string digits = concat(number);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (!text.empty() && text.back() != '-' && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
 }  // namespace lowtide

@@ -17,4 +17,7 @@ std::string symbolic_size(const Dim& size);
 // "a x b x 4 x ": every dim is followed by " x ", the last one too.
 std::string symbolic_shape(const Shape& shape);
 
+// "134,217,728"
+std::string with_commas(int64_t number);
+
 }  // namespace lowtide

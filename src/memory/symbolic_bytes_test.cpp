@@ -50,6 +50,12 @@ TEST(SymbolicSize, WritesIntegers) {
   EXPECT_EQ(symbolic_shape({}), "");
 }
 
+TEST(WithCommas, GroupsThousands) {
+  const std::pair<int64_t, const char*> cases[] = {
+      {0, "0"}, {999, "999"}, {1000, "1,000"}, {134217728, "134,217,728"}, {-123456, "-123,456"}, {-1234, "-1,234"}};
+  for (const auto& [number, expected] : cases) EXPECT_EQ(with_commas(number), expected);
+}
+
 // In the words of a graph's text.
 std::string as_size(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {{".0", ""}, {"Min(", "min("}, {"Max(", "max("}};
