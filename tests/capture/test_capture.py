@@ -229,6 +229,8 @@ def test_checkpoint_is_inlined(reentrant):
     module = Of(lambda m, x: checkpoint(lambda y: torch.sin(m.l(y)), x, use_reentrant=reentrant))
     graph = text(module, torch.randn(3, 4))
     assert graph.count("aten::sin") == 1 and "detach" not in graph
+    assert capture(module, (torch.randn(3, 4),)).checkpoints == 1
+    assert capture(Of(lambda m, x: m.l(x)), (torch.randn(3, 4),)).checkpoints == 0
 
 
 def refused(module, *args):

@@ -38,6 +38,11 @@ class Captured:
     def functions(self):
         return self.exported.functions
 
+    @property
+    def checkpoints(self):
+        """How many calls of torch.utils.checkpoint were inlined."""
+        return self.exported.functions.checkpoints
+
     def accepts(self, sizes):
         """Whether the graph is right for a call whose tensors have these sizes."""
         return self.transcript.sizes.accepts(sizes)

@@ -90,6 +90,8 @@ class _Always:
 class FunctionTable(list):
     """The custom functions of one captured graph; a PythonOp node's `call` is an index into it."""
 
+    checkpoints = 0  # calls of torch.utils.checkpoint, of both kinds: inlined
+
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("python_op(Tensor[] tensors, int call) -> Tensor[]")
@@ -109,6 +111,7 @@ def functions_as_nodes():
     def apply(cls, *arguments, **keywords):
         if cls.__name__ == "CheckpointFunction" and cls.__module__ == "torch.utils.checkpoint":
             # Reentrant checkpoint runs its function without gradients; what to recompute is the planner's choice.
+            table.checkpoints += 1
             run, _, *rest = arguments
             return run(*rest)
         if cls.__module__.startswith(_OWN) or keywords or getattr(_tracing, "table", None) is not table:
@@ -127,6 +130,15 @@ def functions_as_nodes():
         tensors = [value for value, tensor in zip(arguments, is_tensor, strict=True) if tensor]
         return call.pack(torch.ops.lowtide.python_op(tensors, len(table) - 1))
 
+    not_reentrant = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+
+    def counted(*arguments, **keywords):
+        # Leaves its work in the graph by itself.
+        if getattr(_tracing, "table", None) is table:
+            table.checkpoints += 1
+        return not_reentrant(*arguments, **keywords)
+
+    torch.utils.checkpoint._checkpoint_without_reentrant_generator = counted
     torch.autograd.Function.apply = classmethod(apply)
     outer, _tracing.table = getattr(_tracing, "table", None), table
     try:
@@ -134,3 +146,4 @@ def functions_as_nodes():
     finally:
         _tracing.table = outer
         torch.autograd.Function.apply = original
+        torch.utils.checkpoint._checkpoint_without_reentrant_generator = not_reentrant

@@ -6,6 +6,7 @@ import warnings
 from lowtide.capture import Call, exclusive
 from lowtide.errors import FallbackWarning, GraphError, InternalError, UnsupportedError
 
+from .announcement import announce
 from .graph_transition_manager import GraphTransitionManager
 from .options import fallback_disabled
 from .training_agent import TrainingAgent
@@ -18,6 +19,7 @@ class ExecutionManager:
         self._module, self._options = module, options
         self._transition = GraphTransitionManager(module, self._make_agent)
         self._warned = set()
+        self._announced = False  # once, with the first graph
         self.last_agent = None
         self.fallback_reason = None
         self.last_call = 0.0  # when
@@ -36,6 +38,9 @@ class ExecutionManager:
             with exclusive:
                 agent = self._transition.agent_for(call)
                 tensors = agent.bind(call)
+            if self.training and not self._announced:
+                self._announced = True
+                announce(agent, call.sizes(), self._options)
             result = agent.run(tensors, call)
         except UnsupportedError as error:
             if fallback_disabled():

@@ -1,5 +1,7 @@
 """From calls to captured graphs: which captured graph fits a call, and when the module is captured again."""
 
+import time
+
 import torch
 
 from lowtide.capture import Call, capture, recapture
@@ -47,11 +49,14 @@ class GraphTransitionManager:
         try:
             if len(valid) >= _MOST_CAPTURES:
                 raise UnsupportedError(f"the model's graph depends on its sizes: {len(valid)} captures so far")
+            begin = time.perf_counter()
             if valid:
                 captured = recapture(valid[0].captured, self._module, call.args, call.kwargs)
             else:
                 captured = capture(self._module, call.args, call.kwargs)
+            export_seconds = time.perf_counter() - begin
             agent = self._make_agent(captured)
+            agent.export_seconds = export_seconds
         except UnsupportedError as error:
             modes = [(id(child), "training") for child in self._module.modules()]
             self._refused[key] = str(error), ModuleWatch(self._module, modes)

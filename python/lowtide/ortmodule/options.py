@@ -3,6 +3,9 @@
 import enum
 import logging
 import os
+from dataclasses import dataclass
+
+import torch
 
 from lowtide.errors import InvalidArgument, UnsupportedError
 
@@ -23,6 +26,12 @@ _PYTHON_LEVELS = {
     LogLevel.WARNING: logging.WARNING,
     LogLevel.ERROR: logging.ERROR,
     LogLevel.FATAL: logging.CRITICAL,
+}
+
+MEMORY_LEVELS = {
+    "0": "USER_SPECIFIED",
+    "1": "TRANSFORMER_LAYERWISE_RECOMPUTE",
+    "2": "TRANSFORMER_LAYERWISE_RECOMPUTE_WITH_COMPROMISE",
 }
 
 
@@ -64,6 +73,43 @@ def session_options():
         "disabled_passes": _names("LOWTIDE_DISABLE_PASSES"),
         "disabled_kernels": _names("LOWTIDE_DISABLE_KERNELS"),
     }
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """What the memory optimizer is asked for."""
+
+    config: str = ""  # "FastGelu+:1:12,Cast+:2:-1", or the path of a JSON file with a list of such strings
+    level: int = 0  # 0: `config`; 1: every plain plan inside each layer; 2: compromised plans too
+    probe: str = ""  # "level:boundary"
+
+    @property
+    def on(self):
+        return self.level > 0 or bool(self.config.strip())
+
+    def for_session(self):
+        keywords = {"memory_config": self.config, "memory_level": self.level, "probe_config": self.probe}
+        return {name: value for name, value in keywords.items() if value}
+
+
+def memory_options():
+    """ORTMODULE_MEMORY_OPT_CONFIG, ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_PROBE_CONFIG."""
+    level = os.environ.get("ORTMODULE_MEMORY_OPT_LEVEL", "").strip()
+    if level not in ("", *MEMORY_LEVELS):
+        known = ", ".join(f"{number} ({name})" for number, name in MEMORY_LEVELS.items())
+        raise InvalidArgument(f"ORTMODULE_MEMORY_OPT_LEVEL is '{level}', expected one of {known}")
+    return MemoryOptions(
+        os.environ.get("ORTMODULE_MEMORY_OPT_CONFIG", "").strip(),
+        int(level or 0),
+        os.environ.get("ORTMODULE_MEMORY_OPT_PROBE_CONFIG", "").strip(),
+    )
+
+
+def is_first_rank():
+    """Whether this process tells users what all of its kind would tell them."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() == 0
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _names(variable):

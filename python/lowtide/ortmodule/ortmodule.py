@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import inspect
-import logging
 import types
 from pathlib import Path
 
@@ -12,11 +11,10 @@ import torch
 from lowtide import _lowtide
 from lowtide.errors import InvalidArgument
 
+from . import terminal_log
 from .inference_manager import InferenceManager
 from .options import DebugOptions
 from .training_manager import TrainingManager
-
-logger = logging.getLogger("lowtide")
 
 # nn.Module's tables: the wrapper's are the wrapped module's own, so that names have no prefix.
 _SHARED = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
@@ -46,7 +44,7 @@ class ORTModule(torch.nn.Module):
         own["_training_manager"] = TrainingManager(module, self._options)
         own["_inference_manager"] = InferenceManager(module, self._options)
         own["forward"] = _with_signature_of(module, self)
-        logger.setLevel(self._options.python_level)
+        terminal_log.set_up(self._options.python_level)
         _lowtide.install_torch(torch.get_num_threads())
 
     # ---- what lowtide tells
@@ -61,6 +59,20 @@ class ORTModule(torch.nn.Module):
         output_bytes, external_bytes; None before the first call."""
         agent = self._last_manager().last_agent
         return agent.session.memory(agent.symbol_values()) if agent else None
+
+    def memory_opportunities(self, memory_optimization_config="", probe_config=""):
+        """What the memory optimizer could give up in the last call's plan: one dict a row, largest saving first, with
+        `combination` (as in ORTMODULE_MEMORY_OPT_CONFIG), `frequency`, `saving_bytes`, `saving_symbolic` (an expression
+        of the dims "<input>_dim<i>"), `on`, and `peak_after`: the step's planned peak in bytes with the row switched
+        on too. `memory_optimization_config`: another configuration than the one in force; `probe_config`: "level" or
+        "level:boundary". InvalidArgument before the first training call, or for a configuration that cannot be."""
+        agent = self._last_agent(self._training_manager)
+        return agent.memory_stat(memory_optimization_config, probe_config)["rows"]
+
+    def memory_summary(self):
+        """The tables "MemoryInsight Summary" and "MemoryOptimizer Summary" of the last training call."""
+        stat = self._last_agent(self._training_manager).memory_stat()
+        return f"{stat['insight']}\n{stat['summary']}"
 
     def explain(self):
         """Per step of the plan, the kernel taken and why faster ones refused; ops that run on PyTorch."""
@@ -96,11 +108,11 @@ class ORTModule(torch.nn.Module):
         finally:
             Path(path).write_text(session.stop_trace())
 
-    def _last_agent(self):
-        agent = self._last_manager().last_agent
-        if agent is None:
-            raise InvalidArgument(f"no call has run in the engine: {self.fallback_reason or 'none so far'}")
-        return agent
+    def _last_agent(self, manager=None):
+        manager = manager or self._last_manager()
+        if manager.last_agent is None:
+            raise InvalidArgument(f"no call has run in the engine: {manager.fallback_reason or 'none so far'}")
+        return manager.last_agent
 
     def _last_manager(self):
         """Of the last call."""

@@ -1,6 +1,7 @@
 """One captured graph and its session: binds live tensors, runs halves of steps, rebuilds the module's outputs."""
 
 import threading
+import time
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -11,7 +12,7 @@ from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
 from .module_watch import ModuleWatch
-from .options import session_options
+from .options import MemoryOptions, memory_options, session_options
 
 
 class TrainingAgent:
@@ -19,7 +20,11 @@ class TrainingAgent:
 
     def __init__(self, module, captured, training):
         self.captured, self.training = captured, training
-        self.session = Session(captured.graph, training=training, **session_options())
+        self.memory = memory_options() if training else MemoryOptions()
+        begin = time.perf_counter()
+        self.session = Session(captured.graph, training=training, **session_options(), **self.memory.for_session())
+        self.session_seconds = time.perf_counter() - begin
+        self.export_seconds = None  # of the capture
         self.session.set_call_handler(CallHandler(captured.functions))
         self.watch = ModuleWatch(module, captured.exported.reads)
         self._lock = threading.RLock()  # a session takes one call at a time
@@ -106,10 +111,32 @@ class TrainingAgent:
 
     # ---- reports
 
-    def symbol_values(self):
-        sizes = self.captured.transcript.sizes
-        places = [sizes.dims[name] for name in self.session.symbols]
-        return [self.last_sizes[index][position] for index, position in places]
+    def symbol_values(self, sizes=None):
+        """Of the session's symbols, in a call with these sizes (without: the last call)."""
+        sizes = sizes or self.last_sizes or self.captured.exported.sizes
+        places = [self.captured.transcript.sizes.dims[name] for name in self.session.symbols]
+        return [sizes[index][position] for index, position in places]
+
+    def memory_stat(self, memory_optimization_config="", probe_config="", sizes=None, peaks=True):
+        """What could be recomputed or compressed, as Session.memory_stat of src/memory/insight.h tells it: rows, tables
+        and JSON, for calls with these sizes. Without a configuration: with the session's own in force. `peaks`: with
+        each row's planned peak, up to 50 ms a row."""
+        return self.session.memory_stat(
+            memory_optimization_config, probe_config, self.symbol_values(sizes), with_peaks=peaks
+        )
+
+    def get_serialized_ortmodule_memory_stat(
+        self, memory_optimization_config="", probe_config="", return_opportunity_table=False
+    ):
+        """(the MemoryInsight Summary as text, or "" unless asked for, {"FastGelu+:1:-1": (bytes saved, as an expression
+        of the dims "<input>_dim<i>", occurrences)}), as the ancestor's training agent returns it."""
+        stat = self.memory_stat(memory_optimization_config, probe_config, peaks=return_opportunity_table)
+        opportunities = {row["combination"]: (row["saving_symbolic"], row["frequency"]) for row in stat["rows"]}
+        return stat["insight"] if return_opportunity_table else "", dict(sorted(opportunities.items()))
+
+    def memory_stat_json(self, memory_optimization_config="", probe_config=""):
+        """The same as JSON: rows, candidates with shapes, bytes, origins and reuse, the peak with and without."""
+        return self.memory_stat(memory_optimization_config, probe_config)["json"]
 
 
 class _View:
