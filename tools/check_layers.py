@@ -40,6 +40,7 @@ PYTHON_ARROWS = {
     "onnx_io": ("_lowtide", "errors"),
     "ortmodule": ("_lowtide", "errors", "capture", "onnx_io", "utils"),
     "cli": ("_lowtide", "errors", "capture", "onnx_io", "ortmodule", "utils"),
+    "__main__": ("cli",),
     "__init__": ("_lowtide", "errors", "capture", "ortmodule", "utils"),
 }
 ONLY_IN = {"onnx": ("onnx_io",)}  # a third-party package -> the modules that may import it

@@ -1,72 +1,38 @@
 """Time and memory of training steps: ./dev bench training [--models gpt2,bert] [--modes all] [--json rows.json]
 
-Every measurement runs in a fresh process under a counter of malloc and mmap. Modes take turns, round by round, so that
-a disturbance of the machine does not fall on one of them.
+Modes take turns, round by round, each time in a fresh process (rounds.py).
 """
 
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from memory_counter import counted_environment
 from models import NAMES
-from modes import MODES
+from modes import MODES, is_mode, split_modes
+from rounds import measure_in_rounds
 
-MEASURE = Path(__file__).with_name("measure.py")
 DEFAULT_MODES = "lowtide,eager,eager_kept_heap"
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench training", description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (all)")
-    parser.add_argument("--modes", default=DEFAULT_MODES, help=f"of {', '.join(MODES)}, or all ({DEFAULT_MODES})")
+    parser.add_argument(
+        "--modes", default=DEFAULT_MODES, help=f"of {', '.join(MODES)}, plan:CONFIG, or all ({DEFAULT_MODES})"
+    )
     parser.add_argument("--steps", type=int, default=5, help="timed steps a process (5)")
     parser.add_argument("--rounds", type=int, default=2, help="processes for each model and mode (2)")
     parser.add_argument("--json", metavar="FILE", help="write the rows there")
     parsed = parser.parse_args()
     parsed.models = parsed.models.split(",")
-    parsed.modes = list(MODES) if parsed.modes == "all" else parsed.modes.split(",")
-    for wanted, known in ((parsed.models, NAMES), (parsed.modes, MODES)):
-        if unknown := [name for name in wanted if name not in known]:
+    parsed.modes = list(MODES) if parsed.modes == "all" else split_modes(parsed.modes)
+    for wanted, is_known, known in ((parsed.models, NAMES.__contains__, NAMES), (parsed.modes, is_mode, MODES)):
+        if unknown := [name for name in wanted if not is_known(name)]:
             parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
     return parsed
-
-
-def run_once(model, mode, steps, inductor_cache):
-    """One fresh process: its result, or {"error": …}."""
-    environment = counted_environment({**os.environ, **MODES[mode].environment})
-    environment["TORCHINDUCTOR_CACHE_DIR"] = inductor_cache
-    command = [sys.executable, str(MEASURE), "--model", model, "--mode", mode, "--steps", str(steps)]
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
-    return {"error": done.stderr.strip()[-2000:] or f"exit code {done.returncode}"}
-
-
-def merge(model, mode, results):
-    """One row from the rounds: times over all of them, the highest peaks, the first process's first step."""
-    row = {"model": model, "mode": mode}
-    for reason in ("skipped", "error"):
-        if found := [result[reason] for result in results if reason in result]:
-            return {**row, reason: found[0]}
-    times = [ms for result in results for ms in result["step_times_ms"]]
-    return {
-        **row,
-        "step_ms": statistics.median(times),
-        "step_ms_min": min(times),
-        "step_ms_max": max(times),
-        "peak_bytes": max(result["peak_bytes"] for result in results),
-        "peak_with_optimizer_bytes": max(result["peak_with_optimizer_bytes"] for result in results),
-        "first_step_s": results[0]["first_step_s"],  # later rounds find compiled code in its cache
-        "fallback_reason": results[0]["fallback_reason"],
-    }
 
 
 def ratios(row, rows):
@@ -98,15 +64,8 @@ def print_table(rows):
 
 def main():
     options = arguments()
-    results = {(model, mode): [] for model in options.models for mode in options.modes}
-    with tempfile.TemporaryDirectory() as caches:
-        for number in range(options.rounds):
-            for model, mode in results:
-                result = run_once(model, mode, options.steps, f"{caches}/{model}-{mode}")
-                results[model, mode].append(result)
-                outcome = f"{statistics.median(result['step_times_ms']):.0f} ms" if "step_times_ms" in result else "-"
-                print(f"round {number + 1}/{options.rounds}  {model} {mode}: {outcome}", file=sys.stderr, flush=True)
-    rows = [merge(model, mode, found) for (model, mode), found in results.items()]
+    pairs = [(model, mode) for model in options.models for mode in options.modes]
+    rows = measure_in_rounds(pairs, options.steps, options.rounds)
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
     print_table(rows)

@@ -14,7 +14,7 @@ import time
 import torch
 from memory_counter import MemoryCounter
 from models import build
-from modes import MODES, NotApplicable
+from modes import NotApplicable, find_mode
 
 WARM_UP = 2  # the first step exports or compiles, the second makes what is kept between steps
 
@@ -29,7 +29,7 @@ def release_caches():
 def measure(model_name, mode_name, steps):
     model, make_batch = build(model_name)
     try:
-        call = MODES[mode_name].wrap(model)
+        call = find_mode(mode_name).wrap(model)
     except NotApplicable as reason:
         return {"skipped": str(reason)}
     batch = make_batch()
@@ -69,7 +69,7 @@ def measure(model_name, mode_name, steps):
         "first_step_s": first_step_s,
         "peak_bytes": peak(step),
         "peak_with_optimizer_bytes": peak(whole_step),
-        "fallback_reason": getattr(call, "fallback_reason", None) if mode_name == "lowtide" else None,
+        "fallback_reason": getattr(call, "fallback_reason", None),
     }
 
 

@@ -45,8 +45,32 @@ KEPT_HEAP = {
 
 MODES = {
     "lowtide": Mode(_lowtide),
+    "level1": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}),
+    "level2": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "2"}),
     "eager": Mode(_plain),
     "eager_kept_heap": Mode(_plain, KEPT_HEAP),
     "compile": Mode(_compile),
     "checkpoint": Mode(_checkpoint),
 }
+_PLAN = "plan:"  # "plan:FastGelu+:1:-1": lowtide with this configuration of the memory optimizer
+
+
+def is_mode(name):
+    return name in MODES or name.startswith(_PLAN)
+
+
+def find_mode(name):
+    if name.startswith(_PLAN):
+        return Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_CONFIG": name.removeprefix(_PLAN)})
+    return MODES[name]
+
+
+def split_modes(text):
+    """Names joined by commas; those of a plan's own configuration stay in it."""
+    names = []
+    for part in text.split(","):
+        if names and names[-1].startswith(_PLAN) and not is_mode(part):
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    return names

@@ -255,7 +255,7 @@ def unsupported_from(error):
     return UnsupportedError(f"{reason} ({line})" if line else reason)
 
 
-_OURS = ("/lowtide/capture/", "/lowtide/ortmodule/")
+_OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/ortmodule/")
 
 
 def user_line(frames):

@@ -1,0 +1,24 @@
+"""The `lowtide` command: what the engine would do with a model, without training it."""
+
+import argparse
+import sys
+
+from lowtide.errors import Error
+
+from . import analyze
+from .model import BadInput
+
+
+def main(arguments=None):
+    """Exit code 0, or 2 for input that cannot be right (with the reason on standard error)."""
+    parser = argparse.ArgumentParser(prog="lowtide", description=__doc__.strip())
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    analyze.add_to(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except (BadInput, Error) as error:
+        print(f"lowtide {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,141 @@
+"""What the command line analyses: a model from a Python function, or a graph in text form, planned and with sizes."""
+
+import importlib
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lowtide._lowtide import Graph, Session, install_torch
+from lowtide.capture import Call, capture, user_line
+
+_SHORT = {"batch": "_dim0", "seq": "_dim1"}
+
+
+class BadInput(Exception):
+    """What a user gave that cannot be right."""
+
+
+@dataclass
+class Model:
+    name: str
+    graph: Graph
+    training: bool  # whether a gradient has still to be built
+    example: dict  # symbol → size in the example call; empty for a text graph
+    ranges: dict  # symbol → (low, high or None)
+
+    def plan(self, memory_options):
+        """`memory_options`: keywords of Session."""
+        install_torch(torch.get_num_threads())
+        return Session(self.graph, training=self.training, **memory_options)
+
+
+def load(target):
+    """`target`: "module:function" where the function returns (model, args) or (model, args, kwargs), or a path."""
+    path = Path(target)
+    if path.is_file():
+        return _from_text(path)
+    module, colon, function = target.partition(":")
+    if not colon or not module or not function:
+        raise BadInput(f"'{target}' is neither a file nor 'module:function'")
+    return _captured(target, *_example(target, _function(module, function)))
+
+
+def _from_text(path):
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not a graph in text form") from None
+    graph = Graph.parse(text)
+    # A graph with a YieldOp has its backward.
+    return Model(str(path), graph, "YieldOp" not in text, {}, {})
+
+
+def _function(module_name, function_name):
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        owner = importlib.import_module(module_name)
+    except ImportError as error:
+        raise BadInput(f"cannot import '{module_name}': {error}") from error
+    for name in function_name.split("."):
+        if not hasattr(owner, name):
+            raise BadInput(f"'{module_name}' has no '{function_name}'")
+        owner = getattr(owner, name)
+    if not callable(owner):
+        raise BadInput(f"'{module_name}:{function_name}' is a {type(owner).__name__}, not a function")
+    return owner
+
+
+def _example(target, function):
+    """(model, args, kwargs) from the user's function."""
+    try:
+        result = function()
+    except Exception as error:
+        where = user_line(traceback.extract_tb(error.__traceback__))
+        text = f"{target} raised {type(error).__name__}: {error}"
+        raise BadInput(f"{text} ({where})" if where else text) from error
+    expected = "(model, args) or (model, args, kwargs)"
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 3:
+        raise BadInput(f"{target} returned a {type(result).__name__}, expected a tuple {expected}")
+    model, args, *rest = result
+    if not isinstance(model, torch.nn.Module):
+        raise BadInput(f"{target} returned a {type(model).__name__} first, expected a torch.nn.Module")
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    if isinstance(args, dict) and not rest:
+        args, rest = (), [args]
+    kwargs = rest[0] if rest else {}
+    if not isinstance(args, (tuple, list)) or not isinstance(kwargs, dict):
+        raise BadInput(f"{target} returned no {expected} with a tuple of arguments and a dict of keywords")
+    return model, tuple(args), kwargs
+
+
+def _captured(target, model, args, kwargs):
+    captured = capture(model, args, kwargs)
+    sizes, table = Call(args, kwargs).sizes(), captured.transcript.sizes
+    example = {name: sizes[index][position] for name, (index, position) in table.dims.items()}
+    ranges = table.ranges()
+    return Model(target, captured.graph, True, {name: example[name] for name in ranges}, ranges)
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def parse_dims(text):
+    """ "batch=8,seq=512" → {"batch": 8, "seq": 512}."""
+    dims = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or not name or not value.isdigit():
+            raise BadInput(f"--dims: '{part}' is not NAME=SIZE, as in batch=8,seq=512")
+        dims[name] = int(value)
+    return dims
+
+
+def symbol_values(model, symbols, dims):
+    """The size of each of the session's symbols: `dims` by its name or a short form, else the example's."""
+    values = {name: model.example[name] for name in symbols if name in model.example}
+    for short_first in (True, False):  # a symbol's own name has the last word
+        for name, value in dims.items():
+            if (name in _SHORT and name not in symbols) == short_first:
+                values.update(dict.fromkeys(_meant(name, symbols), value))
+    if missing := [name for name in symbols if name not in values]:
+        raise BadInput(f"sizes are missing: give --dims {','.join(f'{name}=SIZE' for name in missing)}")
+    for name, value in values.items():
+        low, high = model.ranges.get(name, (0, None))
+        if value < low or (high is not None and value > high):
+            raise BadInput(f"--dims: {name} is {value}, the model takes {low} to {'any' if high is None else high}")
+    return [values[name] for name in symbols]
+
+
+def _meant(name, symbols):
+    if name in symbols:
+        return [name]
+    if name in _SHORT and (found := [symbol for symbol in symbols if symbol.endswith(_SHORT[name])]):
+        return found
+    known = ", ".join(symbols) or "none: every size is a constant"
+    raise BadInput(f"--dims: no size of the model is called '{name}'; sizes: {known}; short forms: batch, seq")
