@@ -30,6 +30,9 @@ std::vector<PlanRow> plan_rows(const MemoryOptimizer& optimizer, const Selection
 // The plan rows of the feature table, with their header line and the blanks that align them below the features.
 std::string plan_row_lines(std::span<const PlanRow> rows);
 
+// Notes 1 and 2 below the feature table: how to switch on several plans, and the dims that the savings hold at.
+std::string plan_notes(const DimValues& dims);
+
 // "MemoryInsight Summary - User config: …": nodes clustered by what they stash and which options they have; most
 // frequent first. `peak_after(candidates)` gives the planned peak with these switched on besides the selection (in
 // place of what it has for the same entry nodes); without it the column shows '-'.

@@ -1,6 +1,7 @@
 // The tables against golden/: those called ancestor_… are the blocks of the ancestor's documents, word for word.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -250,6 +251,16 @@ TEST(PlanRows, CountWhatTwoCandidatesKeepOnce) {
   EXPECT_EQ(rows[0].saving_bytes, 120);
   EXPECT_EQ(rows[0].frequency, 2);
   EXPECT_FALSE(rows[0].on);
+}
+
+TEST(PlanNotes, LookLikeTheAncestors) {
+  const DimValues dims = {{"inputs_input_ids_dim0", 1},      {"inputs_input_ids_dim1", 1024},
+                          {"inputs_attention_mask_dim0", 1}, {"inputs_attention_mask_dim1", 1024},
+                          {"inputs_labels_dim0", 1},         {"inputs_labels_dim1", 1024}};
+  // The ancestor's dims stand in the order of the inputs, ours in that of their names.
+  std::vector<std::string> documented = lines_of(golden("ancestor_plan_notes.txt"));
+  std::sort(documented.begin() + 3, documented.end());
+  EXPECT_EQ(lines_of(plan_notes(dims)), documented);
 }
 
 // The ancestor replaced the text for each output, so that only the last one counted.

@@ -97,4 +97,13 @@ std::string plan_row_lines(std::span<const PlanRow> rows) {
   return text;
 }
 
+std::string plan_notes(const DimValues& dims) {
+  std::string text =
+      "Note 1: use comma to enable multiple plans at the same time.\n"
+      "  export ORTMODULE_MEMORY_OPT_CONFIG=<plan1 config>,<plan2 config>,...\n"
+      "Note 2: saving is calculated based on the 1st batch symbolic dim values:\n";
+  for (const auto& [name, value] : dims) text += concat("  ", name, "=", value, ",\n");
+  return text;
+}
+
 }  // namespace lowtide
