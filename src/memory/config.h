@@ -18,9 +18,9 @@ struct MemoryRequest {
 };
 std::string to_string(const MemoryRequest& request);  // as in a configuration
 
-// `config`: plans joined by commas, or the path of a JSON file with a list of such strings (it ends in ".json" or a file
-// of that name exists). Spaces around parts are ignored. Type 0 stands for "leave alone". The same cluster and type
-// twice: the last one holds. Error(kInvalidArgument) with the position, what was expected, and an example.
+// `config`: plans joined by commas, or the path of a JSON file with a list of such strings (it ends in ".json" or a
+// file of that name exists). Spaces around parts are ignored. Type 0 stands for "leave alone". The same cluster and
+// type twice: the last one holds. Error(kInvalidArgument) with the position, what was expected, and an example.
 std::vector<MemoryRequest> parse_memory_config(std::string_view config);
 
 struct ProbeConfig {

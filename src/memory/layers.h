@@ -9,12 +9,12 @@
 namespace lowtide {
 
 struct Layer {
-  std::string path;  // of its module ("transformer.h.0"); "layer 0" where found from structure
+  std::string path;           // of its module ("transformer.h.0"); "layer 0" where found from structure
   std::vector<NodeId> nodes;  // forward nodes, in order
 };
 
 struct Layers {
-  std::vector<Layer> layers;     // in the order in which forward enters them
+  std::vector<Layer> layers;      // in the order in which forward enters them
   std::vector<int32_t> layer_of;  // by node; -1: in none
 
   int32_t find(NodeId node) const { return node.at() < layer_of.size() ? layer_of[node.at()] : -1; }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,6 @@ class MemoryOptimizer {
 };
 
 // The default rebuilding alone: needs no plan.
-bool rebuild(Graph& graph);
+Graph rebuild(const Graph& graph);
 
 }  // namespace lowtide

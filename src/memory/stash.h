@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,18 @@ struct Stash {
   int output_index = 0;        // of the producer
   std::vector<ValueId> reads;  // what backward names: the value, or views of it; ascending
   Dim bytes;
+  // An autograd context of PyTorch's may hold views of these bytes: they must stay as long as it does.
+  bool pinned = false;
 };
 
 // What memory analysis knows of a training graph. Views cost nothing in backward, so they are looked through wherever
 // the plan gives them no bytes of their own; a stash that only aliases another's buffer is that other's.
 class StashAnalysis {
  public:
-  // `plan` is of this graph, made without recompute (values that it lacks have no buffer).
-  StashAnalysis(const Graph& graph, const PlanResult& plan);
+  // `plan` is of this graph, made without recompute (values that it lacks have no buffer); nullptr: every view is taken
+  // to be one. `rebuilt`: values (owners of their bytes) that are made again in backward in any case: alive there, and
+  // no stash.
+  StashAnalysis(const Graph& graph, const PlanResult* plan, std::set<ValueId> rebuilt = {});
 
   const Graph& graph() const { return graph_; }
   // In the order in which forward makes them. Values without bytes of ours (contexts) are none.
@@ -32,12 +37,15 @@ class StashAnalysis {
   const Stash* find(ValueId value) const;  // the stash of the value or of what it is a view of; nullptr: none
   Dim total_bytes() const;
 
-  bool in_forward(NodeId node) const { return position(node) < yield_position_; }
-  int32_t position(NodeId node) const { return positions_[node.at()]; }
+  bool in_forward(NodeId node) const { return position(node) >= 0 && position(node) < yield_position_; }
+  int32_t position(NodeId node) const { return node.at() < positions_.size() ? positions_[node.at()] : -1; }
   // The value that owns the bytes of `value`: itself, or what it is a view of.
   ValueId base(ValueId value) const { return bases_[value.at()]; }
   // Alive in backward at no cost of ours: inputs, parameters, buffers, constants, what the caller holds.
-  bool is_free(ValueId value) const;
+  bool is_free(ValueId value) const { return free_[base(value).at()]; }
+  bool is_rebuilt(ValueId value) const { return rebuilt_.contains(base(value)); }
+  // There to be read in backward, whoever reads it.
+  bool is_alive(ValueId value) const { return is_free(value) || is_rebuilt(value) || find(value) != nullptr; }
   Dim bytes(ValueId value) const;  // of the value's own elements
 
  private:
@@ -48,6 +56,7 @@ class StashAnalysis {
   std::vector<bool> free_;          // by base
   std::vector<Stash> stashes_;
   std::map<ValueId, size_t> by_value_;
+  std::set<ValueId> rebuilt_;
 };
 
 }  // namespace lowtide

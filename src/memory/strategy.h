@@ -33,10 +33,10 @@ struct Candidate {
   std::string cluster;  // op types of the subgraph in topological order, each followed by '+': "Cast+Where+Softmax+"
   NodeId entry;         // the node whose stashed outputs are given up
   std::vector<GivenUp> outputs;
-  std::vector<ValueId> kept;  // become stashes instead (compromise, compression: what is kept has no value yet)
-  Dim kept_bytes;             // of what is kept instead
-  std::vector<NodeId> nodes;  // that run again in backward, topological; the last is the entry
-  Dim saving;                 // bytes: outputs minus kept_bytes
+  std::vector<ValueId> kept;     // become stashes instead (compromise, compression: what is kept has no value yet)
+  Dim kept_bytes;                // of what is kept instead
+  std::vector<NodeId> nodes;     // that run again in backward, topological; the last is the entry
+  Dim saving;                    // bytes: outputs minus kept_bytes
   Dim extra_flops, extra_bytes;  // computed and moved once more in backward
   int layer = -1;                // index into the layers; -1: outside
 };

@@ -11,7 +11,6 @@
 #include "passes/fuse_matmul.h"
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
-#include "passes/rebuild.h"
 #include "passes/simplify_attention.h"
 
 namespace lowtide {
@@ -36,8 +35,7 @@ constexpr Pass kForward[] = {
 };
 
 constexpr Pass kTraining[] = {
-    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse},
-    {"fuse_matmul", fuse_matmul}, {"dce", dce},   {"rebuild", rebuild},
+    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse}, {"fuse_matmul", fuse_matmul}, {"dce", dce},
 };
 
 constexpr Pass kAll[] = {
@@ -51,7 +49,6 @@ constexpr Pass kAll[] = {
     {"fuse_matmul", fuse_matmul},
     {"fuse_attention", fuse_attention},
     {"drop_detach", drop_detach},
-    {"rebuild", rebuild},
 };
 
 }  // namespace

@@ -23,7 +23,9 @@ PlanResult Emitter::run() {
   finish_outputs();
   finish_lifetimes();
   check(program_);
-  return {std::move(program_), std::move(choices_)};
+  std::vector<int32_t> value_buffers;
+  for (const std::optional<Storage>& place : places_) value_buffers.push_back(place ? place->buffer : -1);
+  return {std::move(program_), std::move(choices_), std::move(value_buffers)};
 }
 
 std::vector<ValueId> Emitter::module_outputs() const {
@@ -271,7 +273,22 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
     places_[output.at()] = reused ? *reused : place_new(output, strides);
     step.outputs.push_back(operand_of(output));
   }
+  step.index = skipped_without(node, storages);
   program_.steps.push_back(std::move(step));
+}
+
+// A sum onto which an incoming gradient is added in place is what it is where the caller sends none: the number of that
+// gradient, or -1. (The loss is all that most training steps go back from; the logits' gradient would be their size.)
+int32_t Emitter::skipped_without(const Node& node, std::span<const Storage> inputs) const {
+  if (node.op != Op::kAdd || !node.outputs[0]) return -1;
+  for (const size_t k : {size_t{0}, size_t{1}}) {
+    const ProgramBuffer& incoming = program_.buffers[static_cast<size_t>(inputs[k].buffer)];
+    if (incoming.kind != BufferKind::kCaller || incoming.source >= 0) continue;
+    const Storage &other = inputs[1 - k], &result = *places_[node.outputs[0].at()];
+    if (other.buffer == result.buffer && other.offset == result.offset && other.strides == result.strides)
+      return static_cast<int32_t>(-1 - incoming.source);
+  }
+  return -1;
 }
 
 // Output `index` may take over the bytes of an input that nobody reads afterwards.

@@ -25,6 +25,7 @@ struct KernelChoice {
 struct PlanResult {
   Program program;
   std::vector<KernelChoice> choices;
+  std::vector<int32_t> value_buffers;  // by graph value: the Program's buffer that holds its bytes; -1: none
 };
 
 // Requires: a verified graph of computing ops, views, calls and YieldOp. Where no kernel takes a node:

@@ -1,5 +1,7 @@
 #include "base/check.h"
 
+#include <algorithm>
+
 #include "base/size_code.h"
 #include "program/program.h"
 
@@ -112,6 +114,17 @@ class Checker {
         for (int64_t id : *ids) check_index(id, p_.expressions.size(), "attribute's expression");
     }
     if (step.kind == StepKind::kEmit) check_index(step.index, p_.gradients.size(), "emitted gradient");
+    if (step.kind == StepKind::kKernel && step.index >= 0) {
+      check_index(step.index, p_.gradient_inputs.size(), "incoming gradient");
+      // Left out, its result must be there already.
+      const bool in_place = step.outputs.size() == 1 && step.outputs[0] >= 0 &&
+                            std::any_of(step.inputs.begin(), step.inputs.end(), [&](int32_t input) {
+                              return input >= 0 && p_.operands[static_cast<size_t>(input)].buffer ==
+                                                       p_.operands[static_cast<size_t>(step.outputs[0])].buffer;
+                            });
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, in_place, "step ", index, " (", step.node,
+                    ") depends on an incoming gradient, but is no sum in place");
+    }
     if (step.kind == StepKind::kHostCall && step.index >= 0)
       check_index(step.index, static_cast<size_t>(p_.contexts), "context");
   }

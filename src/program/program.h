@@ -58,10 +58,12 @@ struct ProgramStep {
   std::vector<int32_t> inputs;   // operands, -1: absent
   std::vector<int32_t> outputs;  // operands, -1: nobody wants it
   AttrList<int64_t> attrs;       // every integer is an ExpressionId
-  int32_t index = -1;            // kEmit: gradient; kHostCall: context slot (or -1)
-  std::string target;            // kHostCall: what is called; empty for the backward of a call
-  uint32_t needs_grad = 0;       // kHostCall: bit i: input i needs a gradient
-  std::string node;              // the graph node and its place, for errors and traces: "Gemm (fc2, train.py:41)"
+  // kEmit: gradient; kHostCall: context slot (or -1); kKernel: the incoming gradient without which the step is left
+  // out, since it only adds it in place (or -1).
+  int32_t index = -1;
+  std::string target;       // kHostCall: what is called; empty for the backward of a call
+  uint32_t needs_grad = 0;  // kHostCall: bit i: input i needs a gradient
+  std::string node;         // the graph node and its place, for errors and traces: "Gemm (fc2, train.py:41)"
 };
 
 struct ProgramInput {

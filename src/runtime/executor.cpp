@@ -20,6 +20,16 @@ std::atomic<bool>& stop_flag() {
 
 Executor::Executor(Program program, ExecutorOptions options) : program_(std::move(program)), options_(options) {
   check(program_);
+  needs_zeros_.assign(program_.gradient_inputs.size(), false);
+  for (const ProgramStep& step : program_.steps)
+    for (int32_t id : step.inputs) {
+      if (id < 0) continue;
+      const ProgramBuffer& buffer =
+          program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(id)].buffer)];
+      if (buffer.kind != BufferKind::kCaller || buffer.source >= 0) continue;
+      const int64_t incoming = -1 - buffer.source;
+      if (step.kind != StepKind::kKernel || step.index != incoming) needs_zeros_[static_cast<size_t>(incoming)] = true;
+    }
 }
 Executor::~Executor() = default;
 
@@ -159,6 +169,7 @@ KernelStatus Executor::run_step(RunState& state, int32_t index) {
   const std::span<const TensorRef> outputs(inputs.data() + inputs.size(), static_cast<size_t>(bound.outputs));
   switch (step.kind) {
     case StepKind::kKernel: {
+      if (step.index >= 0 && state.left_out_[static_cast<size_t>(step.index)]) return nullptr;
       KernelCall call{inputs, outputs, &bound.attrs, nullptr, bound.scratch_bytes, state.random_key_};
       if (bound.scratch_bytes > 0)
         call.scratch = state.arena_->data + state.packing_->scratch_offsets[static_cast<size_t>(index)];
@@ -276,10 +287,15 @@ std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const Ten
   Binding& binding = *state.binding_;
   std::vector<std::shared_ptr<Block>> temporary;
   std::vector<char*> incoming(gradients.size());
+  state.left_out_.assign(gradients.size(), false);
   for (size_t i = 0; i < gradients.size(); ++i) {
     const ProgramInput& input = program_.gradient_inputs[i];
     if (gradients[i].present) {
       incoming[i] = admit(input, gradients[i], binding, "gradient of", temporary);
+      continue;
+    }
+    if (!needs_zeros_[i]) {
+      state.left_out_[i] = true;
       continue;
     }
     int64_t bytes = size_bytes(input.dtype);

@@ -49,6 +49,7 @@ class RunState {
   std::vector<char*> bases_;     // by buffer
   std::vector<int32_t> owners_;  // guard mode: who owns each 64 bytes of the arena
   uint64_t random_key_ = 0;
+  std::vector<bool> left_out_;  // by incoming gradient: absent, and so are the steps that only add it
   bool done_ = false;
 };
 
@@ -100,6 +101,8 @@ class Executor {
   OwnedTensor make_output(RunState& state, const ProgramOutput& output) const;
 
   Program program_;
+  // By incoming gradient: whether a step needs its zeros where the caller sends none.
+  std::vector<bool> needs_zeros_;
   ExecutorOptions options_;
   CallHandler handler_;
   std::list<std::shared_ptr<Binding>> bindings_;  // most recently used first

@@ -1,0 +1,82 @@
+// Runs the golden files of the memory optimizer (passes/golden.h): a training graph and a request in, candidates,
+// warnings and the rewritten graph out.
+//
+// Behind a case's title stands, in brackets and separated by ';', what is asked for: a configuration
+// ("FastGelu+:1:12"), "level=1", "probe=0:1", "no rebuild". Every candidate is printed; those in force have a star.
+#include <sstream>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "memory/optimizer.h"
+#include "ops/rule.h"
+#include "passes/golden.h"
+#include "plan/plan.h"
+
+namespace lowtide {
+namespace {
+
+MemoryOptions options_of(const std::string& text) {
+  MemoryOptions options;
+  std::string config;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ';');) {
+    part.erase(0, part.find_first_not_of(' '));
+    if (part.starts_with("level=")) {
+      options.level = std::stoi(part.substr(6));
+    } else if (part.starts_with("probe=")) {
+      options.probe = parse_probe_config(part.substr(6));
+    } else if (part == "no rebuild") {
+      options.rebuild = false;
+    } else {
+      config = part;
+    }
+  }
+  options.requests = parse_memory_config(config);
+  return options;
+}
+
+std::string result_of(const std::string& input, const std::string& options, const std::string&) {
+  const Graph graph = parse(input);
+  verify(graph);
+  verify_types(graph);
+  const PlanResult planned = plan(graph, {});
+  const MemoryOptimizer optimizer(graph, planned, options_of(options));
+  const Selection selection = optimizer.select();
+  std::string text;
+  for (size_t i = 0; i < optimizer.candidates().size(); ++i) {
+    const Candidate& candidate = optimizer.candidates()[i];
+    const bool chosen =
+        std::find(selection.chosen.begin(), selection.chosen.end(), static_cast<int32_t>(i)) != selection.chosen.end();
+    text += concat(chosen ? "// * " : "//   ", name(candidate.type), " ", candidate.cluster, " of %",
+                   graph.value(candidate.outputs[0].value).name, " saves ", candidate.saving);
+    if (!candidate.kept.empty())
+      text += concat(", keeps ", join(candidate.kept, ", ",
+                                      [&](std::ostream& out, ValueId v) { out << "%" << graph.value(v).name; }));
+    if (candidate.layer >= 0)
+      text += concat(" in ", optimizer.context().layers.layers[static_cast<size_t>(candidate.layer)].path);
+    text += "\n";
+  }
+  for (const RequestOutcome& outcome : selection.outcomes)
+    text += concat("// ", to_string(outcome.request), ": found ", outcome.found, ", applied ", outcome.applied, "\n");
+  for (const std::string& warning : selection.warnings) text += concat("// warning: ", warning, "\n");
+  const Graph result = optimizer.apply(selection.chosen);
+  verify(result);
+  verify_types(result);
+  // What is planned afterwards holds exactly what the candidates say.
+  Dim expected = optimizer.context().stash.total_bytes();
+  for (int32_t index : selection.chosen)
+    expected = expected - optimizer.candidates()[static_cast<size_t>(index)].saving;
+  const PlanResult again = plan(result, {});
+  const Dim left = StashAnalysis(result, &again).total_bytes();
+  text += concat("// stashed: ", left, left == expected ? "" : concat(", the candidates say ", expected), "\n");
+  const std::string after = print(result);
+  return text + (after == print(graph) ? "unchanged\n" : after);
+}
+
+}  // namespace
+}  // namespace lowtide
+
+int main(int count, char** arguments) { return lowtide::run_goldens(count, arguments, lowtide::result_of); }

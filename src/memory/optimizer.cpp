@@ -1,0 +1,151 @@
+#include "memory/optimizer.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "memory/clusters.h"
+#include "memory/recompute/recompute.h"
+
+namespace lowtide {
+
+struct MemoryOptimizer::Impl {
+  Impl(const Graph& graph, const PlanResult* plan, MemoryOptions asked)
+      : options(std::move(asked)),
+        layers(find_layers(graph)),
+        stash(graph, plan, options.rebuild ? rebuilt_values(graph, StashAnalysis(graph, plan)) : std::set<ValueId>()),
+        context{graph, stash, layers, options.probe.level >= 1 || options.level >= 1,
+                options.probe.boundary != 0 || options.level >= 1} {}
+
+  void choose_level(Selection& selection) const;
+  void choose_requests(Selection& selection) const;
+  std::string why_unknown(const MemoryRequest& request) const;
+
+  MemoryOptions options;
+  Layers layers;
+  StashAnalysis stash;
+  MemoryContext context;
+  Recompute recompute;
+  std::vector<Candidate> candidates;
+};
+
+MemoryOptimizer::MemoryOptimizer(const Graph& graph, const PlanResult& plan, MemoryOptions options)
+    : impl_(std::make_unique<Impl>(graph, &plan, std::move(options))) {
+  Impl& impl = *impl_;
+  impl.candidates = impl.recompute.propose(impl.context);
+  std::stable_sort(impl.candidates.begin(), impl.candidates.end(), [&](const Candidate& a, const Candidate& b) {
+    return std::pair(impl.stash.position(a.entry), a.type) < std::pair(impl.stash.position(b.entry), b.type);
+  });
+}
+
+MemoryOptimizer::~MemoryOptimizer() = default;
+
+const MemoryContext& MemoryOptimizer::context() const { return impl_->context; }
+const MemoryOptions& MemoryOptimizer::options() const { return impl_->options; }
+const std::vector<Candidate>& MemoryOptimizer::candidates() const { return impl_->candidates; }
+
+Selection MemoryOptimizer::select() const {
+  Selection selection;
+  if (impl_->options.level >= 1) {
+    impl_->choose_level(selection);
+  } else {
+    impl_->choose_requests(selection);
+  }
+  std::sort(selection.chosen.begin(), selection.chosen.end());
+  return selection;
+}
+
+// Every plain plan inside a layer; at level 2, where a node has none, its compromised one.
+void MemoryOptimizer::Impl::choose_level(Selection& selection) const {
+  if (!options.requests.empty())
+    selection.warnings.push_back(concat("ORTMODULE_MEMORY_OPT_LEVEL=", options.level,
+                                        " recomputes whole layers; ORTMODULE_MEMORY_OPT_CONFIG is ignored"));
+  if (layers.layers.empty())
+    selection.warnings.push_back(
+        concat("ORTMODULE_MEMORY_OPT_LEVEL=", options.level,
+               " finds no repeated layers in this model and recomputes nothing; use ORTMODULE_MEMORY_OPT_CONFIG"));
+  std::set<NodeId> taken;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& candidate = candidates[i];
+    const bool wanted = candidate.type == OptimizationType::kRecompute ||
+                        (candidate.type == OptimizationType::kRecomputeWithCompromise && options.level >= 2);
+    if (!wanted || candidate.layer < 0 || !taken.insert(candidate.entry).second) continue;
+    selection.chosen.push_back(static_cast<int32_t>(i));
+  }
+}
+
+void MemoryOptimizer::Impl::choose_requests(Selection& selection) const {
+  std::set<NodeId> taken;
+  for (const MemoryRequest& request : options.requests) {
+    RequestOutcome outcome{request};
+    std::vector<int32_t> matching;
+    for (const bool exactly : {true, false}) {
+      const std::string wanted = exactly ? request.cluster : canonical_cluster(request.cluster);
+      std::set<std::string> meant;
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        const std::string& cluster = candidates[i].cluster;
+        if (candidates[i].type != request.type || (exactly ? cluster : canonical_cluster(cluster)) != wanted) continue;
+        matching.push_back(static_cast<int32_t>(i));
+        meant.insert(cluster);
+      }
+      if (matching.empty()) continue;
+      if (!exactly && request.type != OptimizationType::kNone)
+        selection.warnings.push_back(
+            concat("ORTMODULE_MEMORY_OPT_CONFIG: ", request.cluster, " is called ", join(meant, ", "), " here"));
+      break;
+    }
+    outcome.found = static_cast<int>(matching.size());
+    if (request.type == OptimizationType::kNone) continue;
+    for (int32_t index : matching) {
+      if (request.count >= 0 && outcome.applied >= request.count) break;
+      if (!taken.insert(candidates[static_cast<size_t>(index)].entry).second) continue;
+      selection.chosen.push_back(index);
+      ++outcome.applied;
+    }
+    if (matching.empty()) selection.warnings.push_back(why_unknown(request));
+    selection.outcomes.push_back(std::move(outcome));
+  }
+}
+
+std::string MemoryOptimizer::Impl::why_unknown(const MemoryRequest& request) const {
+  const std::string begin = concat("ORTMODULE_MEMORY_OPT_CONFIG: ", to_string(request), ": ");
+  const std::vector<std::string> types = op_types(request.cluster);
+  for (NodeId id : context.graph.order()) {
+    const Node& node = context.graph.node(id);
+    if (types.size() == 1 && node.outputs.size() > 0 && node.outputs[0] && stash.is_rebuilt(node.outputs[0]) &&
+        cluster_name(node) == types[0])
+      return concat(begin, "not stashed: ", types[0], " is made again in backward by default");
+  }
+  if (const std::vector<std::string> inside = absorbed_by(context.graph, request.cluster); !inside.empty())
+    return concat(begin, "not stashed: absorbed by ", join(inside, ", "));
+  std::vector<std::string> known;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.type == request.type) known.push_back(candidate.cluster);
+    if (candidate.cluster == request.cluster && candidate.type != request.type)
+      return concat(begin, "no plan of type ", static_cast<int>(request.type), " (", name(request.type),
+                    "); it can be had as type ", static_cast<int>(candidate.type), " (", name(candidate.type), ")");
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  if (known.empty()) return concat(begin, "this model has no plan of type ", static_cast<int>(request.type));
+  return concat(begin, "no such subgraph in this model; the nearest are ",
+                join(nearest_clusters(request.cluster, known, 3), ", "));
+}
+
+Graph MemoryOptimizer::apply(std::span<const int32_t> chosen) const {
+  Graph graph = impl_->context.graph.clone();
+  std::vector<const Candidate*> recomputed;
+  for (int32_t index : chosen) recomputed.push_back(&impl_->candidates[static_cast<size_t>(index)]);
+  impl_->recompute.apply(graph, impl_->context, recomputed);
+  return graph;
+}
+
+Graph rebuild(const Graph& graph) {
+  const Layers none;
+  const StashAnalysis stash(graph, nullptr, rebuilt_values(graph, StashAnalysis(graph, nullptr)));
+  Graph result = graph.clone();
+  Recompute().apply(result, {graph, stash, none}, {});
+  return result;
+}
+
+}  // namespace lowtide
