@@ -115,6 +115,19 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) 
   return result;
 }
 
+nb::list memory_outcomes(PythonSession& self) {
+  nb::list result;
+  for (const RequestOutcome& outcome : self.session.memory_selection().outcomes)
+    result.append(nb::make_tuple(to_string(outcome.request), outcome.request.count, outcome.found, outcome.applied));
+  return result;
+}
+
+std::vector<std::string> layers(PythonSession& self) {
+  std::vector<std::string> paths;
+  for (const Layer& layer : self.session.memory_optimizer().context().layers.layers) paths.push_back(layer.path);
+  return paths;
+}
+
 }  // namespace
 
 void bind_session(nb::module_& module) {
@@ -135,20 +148,25 @@ void bind_session(nb::module_& module) {
           "__init__",
           [](PythonSession* self, const Graph& captured, bool training, bool guard,
              std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
-             const std::vector<bool>& output_needs_grad) {
+             const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
+             std::string probe_config) {
             SessionOptions options;
             options.training = training;
             options.guard = guard;
             options.disabled_passes = std::move(disabled_passes);
             options.disabled_kernels = std::move(disabled_kernels);
             options.output_needs_grad = output_needs_grad;
+            options.memory_config = std::move(memory_config);
+            options.memory_level = memory_level;
+            options.probe_config = std::move(probe_config);
             Graph graph = captured.clone();
             nb::gil_scoped_release unlocked;
             new (self) PythonSession(std::move(graph), std::move(options));
           },
           "captured"_a, nb::kw_only(), "training"_a = true, "guard"_a = false,
           "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
-          "output_needs_grad"_a = std::vector<bool>())
+          "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
+          "probe_config"_a = "")
       .def("set_call_handler",
            [](PythonSession& self, nb::object handler) {
              self.calls = std::make_shared<PythonCalls>(std::move(handler));
@@ -182,6 +200,9 @@ void bind_session(nb::module_& module) {
             return self.session.packing_csv(symbol_values);
           },
           "symbol_values"_a)
+      .def("memory_notices", [](PythonSession& self) { return self.session.memory_selection().warnings; })
+      .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
+      .def("layers", layers, "Paths of the repeated layers that were found, in forward order.")
       .def("start_trace", [](PythonSession& self) { self.session.executor().start_trace(); })
       .def("stop_trace", [](PythonSession& self) { return self.session.executor().stop_trace(); })
       .def("program_text", [](const PythonSession& self) { return print(self.session.program()); })

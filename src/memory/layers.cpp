@@ -53,7 +53,7 @@ double similarity(const Work& a, const Work& b) {
 }
 
 constexpr double kSameWork = 0.6;  // a first or last layer may do a little more or less
-constexpr int kLeastNodes = 4;
+constexpr int kLeastNodes = 2;
 
 std::vector<NodeId> forward_nodes(const Graph& graph) {
   std::vector<NodeId> nodes;

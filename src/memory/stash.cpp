@@ -42,12 +42,17 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult* plan, std::se
       for (ValueId output : node.inputs) free_[base(output).at()] = true;
     if (node.op == Op::kConstant) free_[node.outputs[0].at()] = true;
   }
+  // What forward writes back is another value by the time of backward.
+  std::set<ValueId> written;
+  for (const GraphOutput& output : graph.outputs())
+    if (output.kind == OutputKind::kUpdate) written.insert(output.target);
   for (size_t i = 0; i < bases_.size(); ++i) {
     const int32_t at = buffer(ValueId{static_cast<int32_t>(i)});
     if (at < 0) continue;
     const BufferKind kind = plan->program.buffers[static_cast<size_t>(at)].kind;
     free_[i] = kind != BufferKind::kArena && kind != BufferKind::kGradient;
   }
+  for (ValueId value : written) free_[value.at()] = false;
 
   std::map<ValueId, std::set<ValueId>> reads;
   std::set<ValueId> pinned;

@@ -151,11 +151,11 @@ Problem packing_problem(const Program& program, const Binding& binding, bool wit
 }
 
 static Packing make_packing(const Program& program, Binding& binding, bool with_gradients, bool guard,
-                            std::span<const int32_t> order) {
+                            std::span<const int32_t> order, bool quick = false) {
   const Problem problem = packing_problem(program, binding, with_gradients, guard);
   const bool known = order.size() == problem.buffers.size();
-  Solution solution =
-      pack(problem, known ? PackEffort::kFast : PackEffort::kThorough, known ? order : std::span<const int32_t>());
+  Solution solution = pack(problem, known || quick ? PackEffort::kFast : PackEffort::kThorough,
+                           known ? order : std::span<const int32_t>());
   if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
   Packing packing;
   packing.arena_bytes = solution.height;
@@ -185,7 +185,7 @@ const Packing& packing_apart(const Program& program, Binding& binding, bool guar
 }
 
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard) {
+                                      std::span<const int32_t> known_order, bool guard, bool quick) {
   const auto start = std::chrono::steady_clock::now();
   auto binding = std::make_unique<Binding>();
   binding->symbol_values = std::move(symbol_values);
@@ -200,7 +200,7 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
   }
   check_bounds(program, *binding);
   bind_steps(program, *binding);
-  binding->packing = make_packing(program, *binding, true, guard, known_order);
+  binding->packing = make_packing(program, *binding, true, guard, known_order, quick);
   MemoryReport& report = binding->report;
   report.arena_bytes = binding->packing.arena_bytes;
   report.lower_bound_bytes = binding->packing.lower_bound_bytes;

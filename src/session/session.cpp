@@ -1,5 +1,6 @@
 #include "session/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 
@@ -11,9 +12,13 @@
 #include "pack/csv.h"
 #include "passes/optimize.h"
 #include "plan/plan.h"
+#include "runtime/binding.h"
 #include "session/plan_report.h"
 
 namespace lowtide {
+
+// Named like a pass, since users bisect with it.
+static constexpr std::string_view kRebuild = "rebuild";
 
 struct Session::Impl {
   SessionOptions options;
@@ -23,6 +28,10 @@ struct Session::Impl {
   std::vector<KernelChoice> choices;
   SessionReport report;
   std::unique_ptr<Executor> executor;
+  Graph before_memory;     // the training graph before the memory optimizer
+  PlanResult plan_before;  // its plan with nothing but the default rebuilding
+  std::unique_ptr<MemoryOptimizer> memory_optimizer;
+  Selection selection;
   std::vector<int> saved_inputs, saved_outputs, updated_inputs, grad_outputs, gradient_targets;
 
   // Runs a stage and notes how long it took.
@@ -42,6 +51,19 @@ struct Session::Impl {
       return result;
     }
   }
+  bool rebuilds() const {
+    return std::find(options.disabled_passes.begin(), options.disabled_passes.end(), kRebuild) ==
+           options.disabled_passes.end();
+  }
+  MemoryOptions memory_options(std::string_view config, std::string_view probe_config, int level) const {
+    MemoryOptions result;
+    result.requests = parse_memory_config(config);
+    result.level = level;
+    result.probe = parse_probe_config(probe_config);
+    result.rebuild = rebuilds();
+    return result;
+  }
+  void optimize_memory(Graph& graph);
   void index_program();
 };
 
@@ -64,7 +86,8 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
   verify(graph);
   impl.lowered_text = print(graph);
   PassOptions passes;
-  passes.disabled = impl.options.disabled_passes;
+  for (const std::string& name : impl.options.disabled_passes)
+    if (name != kRebuild) passes.disabled.push_back(name);
   impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
   if (impl.options.training) {
     graph = impl.timed("gradient", [&] { return build_gradient(graph, impl.options.output_needs_grad); });
@@ -73,6 +96,7 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
   impl.timed("training passes", [&] { optimize_training(graph, passes); });
   verify(graph);
   verify_types(graph);
+  if (impl.options.training) impl.timed("memory", [&] { impl.optimize_memory(graph); });
   impl.training_text = print(graph);
   impl.inputs = graph.inputs();
   for (const GraphInput& input : graph.inputs()) impl.input_names.push_back(graph.value(input.value).name);
@@ -83,6 +107,46 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
 }
 
 Session::~Session() = default;
+
+void Session::Impl::optimize_memory(Graph& graph) {
+  const MemoryOptions wanted = memory_options(options.memory_config, options.probe_config, options.memory_level);
+  before_memory = std::move(graph);
+  graph = wanted.rebuild ? rebuild(before_memory) : before_memory.clone();
+  plan_before = plan(graph, {options.disabled_kernels});
+  if (wanted.requests.empty() && wanted.level == 0) return;
+  memory_optimizer = std::make_unique<MemoryOptimizer>(before_memory, plan_before, wanted);
+  selection = memory_optimizer->select();
+  graph = memory_optimizer->apply(selection.chosen);
+  verify(graph);
+  verify_types(graph);
+}
+
+const MemoryOptimizer& Session::memory_optimizer() {
+  Impl& impl = *impl_;
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, impl.options.training,
+                "only a training session keeps anything for backward");
+  if (!impl.memory_optimizer)
+    impl.memory_optimizer = std::make_unique<MemoryOptimizer>(impl.before_memory, impl.plan_before,
+                                                              impl.memory_options("", impl.options.probe_config, 0));
+  return *impl.memory_optimizer;
+}
+
+const Selection& Session::memory_selection() const { return impl_->selection; }
+
+std::unique_ptr<MemoryOptimizer> Session::consider(std::string_view config, std::string_view probe_config) const {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, impl_->options.training,
+                "only a training session keeps anything for backward");
+  return std::make_unique<MemoryOptimizer>(impl_->before_memory, impl_->plan_before,
+                                           impl_->memory_options(config, probe_config, 0));
+}
+
+int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
+                           std::span<const int64_t> symbol_values) const {
+  const Graph graph = optimizer.apply(chosen);
+  const PlanResult planned = plan(graph, {impl_->options.disabled_kernels});
+  return bind_program(planned.program, {symbol_values.begin(), symbol_values.end()}, {}, false, true)
+      ->report.peak_bytes;
+}
 
 void Session::Impl::index_program() {
   const Program& program = executor->program();

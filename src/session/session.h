@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "lower/lower.h"
+#include "memory/optimizer.h"
 #include "runtime/executor.h"
 
 namespace lowtide {
@@ -21,6 +22,9 @@ struct SessionOptions {
   std::vector<std::string> disabled_passes;   // by name, for bisecting
   std::vector<std::string> disabled_kernels;  // by name or provider ("cpu", "blas"); the next one in the list is taken
   std::vector<bool> output_needs_grad;        // per module output; empty: every differentiable one
+  std::string memory_config;  // plans ("FastGelu+:1:12,…") or the path of a JSON file; see memory/config.h
+  int memory_level = 0;       // 1: recompute whole layers; 2: compromised plans too
+  std::string probe_config;   // "level:boundary"
 };
 
 // What explain() and the feature table show.
@@ -34,6 +38,8 @@ struct SessionReport {
 
 // One planned graph. Thread-compatible: calls come one at a time (Python holds a lock), but several forwards may be
 // pending.
+//
+// The memory optimizer asks about the graph as it was before it was applied: what could be saved, and what is.
 class Session {
  public:
   Session(Graph captured, SessionOptions options);
@@ -80,6 +86,18 @@ class Session {
   MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
   std::vector<std::string> symbols() const;
   Executor& executor();  // traces, bindings
+
+  // ---- memory
+  // The optimizer that this session was made with, and what of its candidates is in force. Error(kInvalidArgument) for
+  // a session without training.
+  const MemoryOptimizer& memory_optimizer();
+  const Selection& memory_selection() const;
+  // Another view of the same graph: what these options would choose (nothing is switched on).
+  std::unique_ptr<MemoryOptimizer> consider(std::string_view config, std::string_view probe_config) const;
+  // The planned peak of a step at these sizes with these candidates of an optimizer switched on. Packs quickly: the
+  // session's own plan, searched longer, may lie a little lower.
+  int64_t peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
+                    std::span<const int64_t> symbol_values) const;
 
  private:
   struct Impl;

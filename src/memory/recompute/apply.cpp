@@ -60,7 +60,7 @@ class Rewriter {
 
   NodeId clone(NodeId made) {
     if (const auto at = clones_.find(made); at != clones_.end()) return at->second;
-    std::vector<ValueId> inputs = graph_.node(made).inputs;
+    std::vector<ValueId> inputs = operands_again(graph_.node(made));
     for (ValueId& input : inputs)
       if (input && is_missing(input)) input = again(input);
     const Node& node = graph_.node(made);

@@ -68,7 +68,7 @@ class Search {
 
   // The operands of a node that are not there in backward.
   void missing_operands(NodeId id, std::set<ValueId>& missing) const {
-    for (ValueId input : graph_.node(id).inputs)
+    for (ValueId input : operands_again(graph_.node(id)))
       if (input && !stash_.is_alive(input)) missing.insert(input);
   }
 
@@ -172,6 +172,13 @@ class Search {
 std::string_view cluster_name(const Node& node) {
   if (node.op == Op::kGelu && node.attrs.s("approximate") == "tanh") return "FastGelu";
   return name(node.op);
+}
+
+std::vector<ValueId> operands_again(const Node& node) {
+  std::vector<ValueId> inputs = node.inputs;
+  if (node.op == Op::kBatchNormalization)
+    for (size_t i = 3; i < inputs.size(); ++i) inputs[i] = {};
+  return inputs;
 }
 
 std::vector<Candidate> Recompute::propose(const MemoryContext& context) const { return Search(context).run(); }

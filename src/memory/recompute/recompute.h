@@ -18,6 +18,10 @@ class Recompute : public Strategy {
 // The op type as clusters name it: "FastGelu", "FusedMatMul".
 std::string_view cluster_name(const Node& node);
 
+// What a node reads when it runs again: a batch norm makes its result without the running statistics, which forward has
+// updated by then.
+std::vector<ValueId> operands_again(const Node& node);
+
 // What is made again in backward without being asked, since it costs next to nothing there: results of LayerNorm and
 // RMSNorm, and SiLU, whose gradients keep their inputs anyway. `stash` is an analysis without rebuilding.
 std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash);
