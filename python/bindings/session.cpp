@@ -122,6 +122,37 @@ nb::list memory_outcomes(PythonSession& self) {
   return result;
 }
 
+nb::dict memory_stat(PythonSession& self, const std::string& config, const std::string& probe_config,
+                     const std::vector<int64_t>& symbol_values, bool with_peaks) {
+  MemoryStat stat;
+  {
+    nb::gil_scoped_release unlocked;
+    stat = self.session.memory_stat(config, probe_config, symbol_values, with_peaks);
+  }
+  nb::list rows;
+  for (const PlanRow& row : stat.rows) {
+    nb::dict entry;
+    entry["combination"] = row.combination;
+    entry["frequency"] = row.frequency;
+    entry["saving_bytes"] = row.saving_bytes ? nb::object(nb::int_(*row.saving_bytes)) : nb::none();
+    entry["saving_symbolic"] = symbolic_bytes(row.saving);
+    entry["on"] = row.on;
+    entry["peak_after"] = row.peak_after ? nb::object(nb::int_(*row.peak_after)) : nb::none();
+    rows.append(entry);
+  }
+  nb::dict result;
+  result["rows"] = rows;
+  result["row_lines"] = stat.row_lines;
+  result["notes"] = stat.notes;
+  result["insight"] = stat.insight;
+  result["summary"] = stat.summary;
+  result["json"] = stat.json;
+  result["peak_without"] = stat.peak_without;
+  result["peak_with"] = stat.peak_with;
+  result["notices"] = stat.notices;
+  return result;
+}
+
 std::vector<std::string> layers(PythonSession& self) {
   std::vector<std::string> paths;
   for (const Layer& layer : self.session.memory_optimizer().context().layers.layers) paths.push_back(layer.path);
@@ -202,6 +233,8 @@ void bind_session(nb::module_& module) {
           "symbol_values"_a)
       .def("memory_notices", [](PythonSession& self) { return self.session.memory_selection().warnings; })
       .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
+      .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
+           "The memory optimizer's rows and tables; an empty config means the session's own.")
       .def("layers", layers, "Paths of the repeated layers that were found, in forward order.")
       .def("start_trace", [](PythonSession& self) { self.session.executor().start_trace(); })
       .def("stop_trace", [](PythonSession& self) { return self.session.executor().stop_trace(); })

@@ -133,11 +133,50 @@ const MemoryOptimizer& Session::memory_optimizer() {
 
 const Selection& Session::memory_selection() const { return impl_->selection; }
 
-std::unique_ptr<MemoryOptimizer> Session::consider(std::string_view config, std::string_view probe_config) const {
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, impl_->options.training,
-                "only a training session keeps anything for backward");
-  return std::make_unique<MemoryOptimizer>(impl_->before_memory, impl_->plan_before,
-                                           impl_->memory_options(config, probe_config, 0));
+MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_config,
+                                std::span<const int64_t> symbol_values, bool with_peaks) {
+  const MemoryOptimizer* optimizer = &memory_optimizer();
+  const Selection* selection = &impl_->selection;
+  std::unique_ptr<MemoryOptimizer> considered;
+  Selection of_considered;
+  if (!config.empty() || !probe_config.empty()) {
+    considered = std::make_unique<MemoryOptimizer>(impl_->before_memory, impl_->plan_before,
+                                                   impl_->memory_options(config, probe_config, 0));
+    of_considered = considered->select();
+    optimizer = considered.get();
+    selection = &of_considered;
+  }
+  DimValues dims;
+  const std::vector<std::string> names = symbols();
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, names.size() == symbol_values.size(), "expected ", names.size(),
+                " sizes (", join(names, ", "), "), found ", symbol_values.size());
+  for (size_t i = 0; i < names.size(); ++i) dims[names[i]] = symbol_values[i];
+
+  // The selection with these candidates in place of what it has for their nodes.
+  auto peak_after = [&](const std::vector<int32_t>& candidates) {
+    std::vector<int32_t> chosen = candidates;
+    for (int32_t index : selection->chosen) {
+      const NodeId entry = optimizer->candidates()[static_cast<size_t>(index)].entry;
+      if (std::none_of(candidates.begin(), candidates.end(), [&](int32_t other) {
+            return optimizer->candidates()[static_cast<size_t>(other)].entry == entry;
+          }))
+        chosen.push_back(index);
+    }
+    return peak_with(*optimizer, chosen, symbol_values);
+  };
+  MemoryStat stat;
+  stat.rows = plan_rows(*optimizer, *selection, dims);
+  if (with_peaks)
+    for (PlanRow& row : stat.rows) row.peak_after = peak_after(row.candidates);
+  stat.row_lines = plan_row_lines(stat.rows);
+  stat.notes = plan_notes(dims);
+  stat.insight = insight_summary(*optimizer, *selection, with_peaks ? PeakAfter(peak_after) : PeakAfter());
+  stat.summary = optimizer_summary(*optimizer, *selection);
+  stat.peak_without = peak_with(*optimizer, {}, symbol_values);
+  stat.peak_with = peak_with(*optimizer, selection->chosen, symbol_values);
+  stat.json = insight_json(*optimizer, *selection, stat.rows, dims, stat.peak_without, stat.peak_with);
+  stat.notices = selection->warnings;
+  return stat;
 }
 
 int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,

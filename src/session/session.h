@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "lower/lower.h"
+#include "memory/insight.h"
 #include "memory/optimizer.h"
 #include "runtime/executor.h"
 
@@ -34,6 +35,18 @@ struct SessionReport {
   int aten_nodes = 0;                                   // lowered, but on PyTorch's kernels (convolution)
   int python_nodes = 0;                                 // fallbacks through Python
   std::vector<std::pair<std::string, double>> seconds;  // stage → time: lower, passes, gradient, plan
+};
+
+// What the memory optimizer tells users (memory/insight.h).
+struct MemoryStat {
+  std::vector<PlanRow> rows;
+  std::string row_lines;  // of the feature table
+  std::string notes;      // below it
+  std::string insight;    // MemoryInsight Summary
+  std::string summary;    // MemoryOptimizer Summary
+  std::string json;
+  int64_t peak_without = 0, peak_with = 0;  // bytes of a step: with nothing switched on, and with what is
+  std::vector<std::string> notices;
 };
 
 // One planned graph. Thread-compatible: calls come one at a time (Python holds a lock), but several forwards may be
@@ -92,8 +105,10 @@ class Session {
   // a session without training.
   const MemoryOptimizer& memory_optimizer();
   const Selection& memory_selection() const;
-  // Another view of the same graph: what these options would choose (nothing is switched on).
-  std::unique_ptr<MemoryOptimizer> consider(std::string_view config, std::string_view probe_config) const;
+  // The optimizer's tables at these sizes. With a configuration: as if the session had been made with it (nothing is
+  // switched on); empty: the session's own. `with_peaks` plans the step once more for each row.
+  MemoryStat memory_stat(std::string_view config, std::string_view probe_config, std::span<const int64_t> symbol_values,
+                         bool with_peaks);
   // The planned peak of a step at these sizes with these candidates of an optimizer switched on. Packs quickly: the
   // session's own plan, searched longer, may lie a little lower.
   int64_t peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
