@@ -25,7 +25,7 @@ static bool moves_no_bytes(const std::string& type) {
 
 static std::string plain_name(const std::string& type) {
   if (type == "Gemm" || type == "FusedMatMul") return "MatMul";
-  if (type == "BiasGelu") return "Gelu";
+  if (type == "BiasGelu" || type == "FastGelu") return "Gelu";
   if (type == "BiasSoftmax") return "Softmax";
   if (type == "BiasDropout" || type == "BitmaskDropout" || type == "BitmaskBiasDropout") return "Dropout";
   return type;
@@ -45,8 +45,7 @@ std::string canonical_cluster(std::string_view cluster) {
 
 std::vector<std::string> absorbed_by(const Graph& graph, std::string_view cluster) {
   std::set<std::string> wanted;
-  for (const std::string& type : op_types(canonical_cluster(cluster)))
-    wanted.insert(type == "FastGelu" ? "Gelu" : type);
+  for (const std::string& type : op_types(canonical_cluster(cluster))) wanted.insert(type);
   std::set<std::string> found;
   if (wanted.empty()) return {};
   for (NodeId id : graph.order()) {

@@ -14,7 +14,7 @@ namespace lowtide {
 std::vector<std::string> op_types(std::string_view cluster);
 
 // Equal for clusters that name the same work: views move no bytes, MatMul, Gemm and FusedMatMul (with their bias) are
-// one product, a bias belongs to what it is fused into.
+// one product, a bias belongs to what it is fused into, and either form of GELU is one.
 std::string canonical_cluster(std::string_view cluster);
 
 // The op types of the nodes into which passes fused what the cluster names ("Attention"), each once.
