@@ -25,6 +25,7 @@ constexpr Case kCases[] = {
      "480", "536"},
     {"%a: f32[1, 3, 8, 8] input, %b: f32[4, 3, 3, 3] input",
      "%y: f32[1, 4, 6, 6] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]) %a, %b", "7776", "1776"},
+    {"%a: i64[n, 4] input", "%y: u8[4*n] = PackBits(bits=8, low=0) %a", "0", "36*n"},
 };
 
 TEST(Cost, CountsFlopsAndBytes) {

@@ -15,6 +15,7 @@ std::vector<Example> example_graphs() {
   examples::add_views_and_reductions(list);
   examples::add_rows_and_products(list);
   examples::add_indices(list);
+  examples::add_packing(list);
   examples::add_windows(list);
   return list.take();
 }

@@ -58,6 +58,7 @@ void add_pointwise(List& list);
 void add_views_and_reductions(List& list);
 void add_rows_and_products(List& list);
 void add_indices(List& list);
+void add_packing(List& list);
 void add_windows(List& list);
 
 }  // namespace lowtide::examples

@@ -117,6 +117,14 @@ constexpr BadNode kBadNodes[] = {
      "Constant: a constant of dtype f32 needs attribute value"},
     {"%a: f32[3] input", "%y: f32[4] = Range(dtype=f32, numel=4, start=0.0)",
      "Range: a range of dtype f32 needs attribute step"},
+    {"%a: i16[3] input", "%y: u8[12] = PackBits(bits=32, low=0) %a",
+     "PackBits: bits=32: expected 1, 2, 4, 8, 16 or 32, and at most the 16 of i16"},
+    {"%a: i64[3] input", "%y: u8[2] = PackBits(bits=3, low=0) %a",
+     "PackBits: bits=3: expected 1, 2, 4, 8, 16 or 32, and at most the 64 of i64"},
+    {"%a: f32[3] input", "%y: u8[2] = PackBits(bits=4, low=0) %a", "PackBits: packs bool and integers, not f32"},
+    {"%a: bool[3] input", "%y: u8[1] = PackBits(bits=1, low=1) %a", "PackBits: low=1: must be 0 for bool"},
+    {"%a: u8[3] input", "%y: bool[32] = UnpackBits(bits=1, low=0, shape=[32], to=bool) %a",
+     "UnpackBits: bool[32] in 1 bits each is u8[4], the operand is u8[3]"},
 };
 
 TEST(Inference, NamesTheOpTheOperandsAndTheUsersLine) {
@@ -139,6 +147,9 @@ TEST(Inference, KeepsSizesSymbolic) {
   EXPECT_EQ(shape_of("%x: f32[n, s] input", Op::kReshape, {{"shape", Shape{Dim::symbol("n") * Dim::symbol("s")}}}),
             "f32[n*s]");
   EXPECT_EQ(shape_of("%x: f32[5, 4] input, %i: i64[n, s] input", Op::kGather, {{"axis", 0}}), "f32[n, s, 4]");
+  EXPECT_EQ(shape_of("%x: bool[n, 64] input", Op::kPackBits, {{"bits", 1}, {"low", 0}}), "u8[8*n]");
+  EXPECT_EQ(shape_of("%x: bool[n, 3] input", Op::kPackBits, {{"bits", 1}, {"low", 0}}), "u8[(3*n + 7)//8]");
+  EXPECT_EQ(shape_of("%x: i64[n, 3] input", Op::kPackBits, {{"bits", 16}, {"low", -1}}), "u8[6*n]");
 }
 
 // Sizes with a quotient have many texts: they are believed unless they can never be equal.

@@ -81,6 +81,9 @@ struct Cost {
 };
 Cost cost(const Graph& graph, NodeId node);
 
+// The bytes of `numel` elements that PackBits stores in `bits` bits each.
+Dim packed_bytes(const Dim& numel, int64_t bits);
+
 // The message with "(module, line)" of the origin behind it.
 std::string with_origin(const std::string& message, const Origin& origin);
 
