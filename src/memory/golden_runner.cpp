@@ -3,6 +3,7 @@
 //
 // Behind a case's title stands, in brackets and separated by ';', what is asked for: a configuration
 // ("FastGelu+:1:12"), "level=1", "probe=0:1", "no rebuild". Every candidate is printed; those in force have a star.
+// "tables b=2,s=8" prints what users are told at these dims in place of candidates and graph.
 #include <sstream>
 
 #include "base/check.h"
@@ -10,13 +11,15 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
-#include "memory/optimizer.h"
+#include "memory/insight.h"
 #include "ops/rule.h"
 #include "passes/golden.h"
 #include "plan/plan.h"
 
 namespace lowtide {
 namespace {
+
+constexpr std::string_view kTables = "tables ";
 
 MemoryOptions options_of(const std::string& text) {
   MemoryOptions options;
@@ -28,6 +31,8 @@ MemoryOptions options_of(const std::string& text) {
       options.level = std::stoi(part.substr(6));
     } else if (part.starts_with("probe=")) {
       options.probe = parse_probe_config(part.substr(6));
+    } else if (part.starts_with(kTables)) {
+      continue;
     } else if (part == "no rebuild") {
       options.rebuild = false;
     } else {
@@ -38,6 +43,22 @@ MemoryOptions options_of(const std::string& text) {
   return options;
 }
 
+// "tables b=2,s=8" → the dims; none: the case is about the graph.
+std::optional<DimValues> tables_of(const std::string& options) {
+  const size_t begin = options.find(kTables);
+  if (begin == std::string::npos) return std::nullopt;
+  DimValues dims;
+  std::istringstream parts(options.substr(begin + kTables.size(), options.find(';', begin) - begin - kTables.size()));
+  for (std::string part; std::getline(parts, part, ',');)
+    dims[part.substr(0, part.find('='))] = std::stoi(part.substr(part.find('=') + 1));
+  return dims;
+}
+
+std::string tables(const MemoryOptimizer& optimizer, const Selection& selection, const DimValues& dims) {
+  return concat(plan_row_lines(plan_rows(optimizer, selection, dims)), insight_summary(optimizer, selection, {}),
+                optimizer_summary(optimizer, selection));
+}
+
 std::string result_of(const std::string& input, const std::string& options, const std::string&) {
   const Graph graph = parse(input);
   verify(graph);
@@ -45,6 +66,7 @@ std::string result_of(const std::string& input, const std::string& options, cons
   const PlanResult planned = plan(graph, {});
   const MemoryOptimizer optimizer(graph, planned, options_of(options));
   const Selection selection = optimizer.select();
+  if (const std::optional<DimValues> dims = tables_of(options)) return tables(optimizer, selection, *dims);
   std::string text;
   for (size_t i = 0; i < optimizer.candidates().size(); ++i) {
     const Candidate& candidate = optimizer.candidates()[i];

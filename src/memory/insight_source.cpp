@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "memory/clusters.h"
 
 namespace lowtide {
 
@@ -18,16 +19,21 @@ std::vector<bool> chosen_flags(const InsightSource& source) {
 }
 
 std::optional<int> requested_count(const InsightSource& source, std::string_view cluster, OptimizationType type) {
-  if (source.level == 0) {
-    for (const RequestOutcome& outcome : source.selection.outcomes)
-      if (outcome.request.cluster == cluster && outcome.request.type == type)
-        return outcome.request.count == 0 ? std::nullopt : std::optional(outcome.request.count);
-  }
   const bool chosen = std::any_of(source.selection.chosen.begin(), source.selection.chosen.end(), [&](int32_t index) {
     const Candidate& candidate = source.candidates[static_cast<size_t>(index)];
     return candidate.cluster == cluster && candidate.type == type;
   });
-  return chosen ? std::optional(-1) : std::nullopt;
+  if (source.level > 0) return chosen ? std::optional(-1) : std::nullopt;
+  for (const bool exactly : {true, false}) {
+    // By another name only what is in force: the request may have meant others of that name.
+    if (!exactly && !chosen) break;
+    for (const auto& [request, found, applied] : source.selection.outcomes) {
+      const bool meant =
+          request.cluster == cluster || (!exactly && canonical_cluster(request.cluster) == canonical_cluster(cluster));
+      if (meant && request.type == type && request.count != 0) return request.count;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<int64_t> value_at(const Dim& size, const DimValues& dims) {
