@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "memory/clusters.h"
+#include "memory/compress/compress.h"
 #include "memory/recompute/recompute.h"
 
 namespace lowtide {
@@ -26,6 +27,7 @@ struct MemoryOptimizer::Impl {
   StashAnalysis stash;
   MemoryContext context;
   Recompute recompute;
+  Compress compress;
   std::vector<Candidate> candidates;
 };
 
@@ -33,6 +35,7 @@ MemoryOptimizer::MemoryOptimizer(const Graph& graph, const PlanResult& plan, Mem
     : impl_(std::make_unique<Impl>(graph, &plan, std::move(options))) {
   Impl& impl = *impl_;
   impl.candidates = impl.recompute.propose(impl.context);
+  for (Candidate& candidate : impl.compress.propose(impl.context)) impl.candidates.push_back(std::move(candidate));
   std::stable_sort(impl.candidates.begin(), impl.candidates.end(), [&](const Candidate& a, const Candidate& b) {
     return std::pair(impl.stash.position(a.entry), a.type) < std::pair(impl.stash.position(b.entry), b.type);
   });
@@ -134,9 +137,13 @@ std::string MemoryOptimizer::Impl::why_unknown(const MemoryRequest& request) con
 
 Graph MemoryOptimizer::apply(std::span<const int32_t> chosen) const {
   Graph graph = impl_->context.graph.clone();
-  std::vector<const Candidate*> recomputed;
-  for (int32_t index : chosen) recomputed.push_back(&impl_->candidates[static_cast<size_t>(index)]);
+  std::vector<const Candidate*> recomputed, compressed;
+  for (int32_t index : chosen) {
+    const Candidate& candidate = impl_->candidates[static_cast<size_t>(index)];
+    (candidate.type == OptimizationType::kCompress ? compressed : recomputed).push_back(&candidate);
+  }
   impl_->recompute.apply(graph, impl_->context, recomputed);
+  impl_->compress.apply(graph, impl_->context, compressed);
   return graph;
 }
 
