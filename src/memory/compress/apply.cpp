@@ -82,7 +82,8 @@ class Rewriter {
     const auto at = std::find(graph_.order().begin(), graph_.order().end(), producer);
     const std::string& base = graph_.value(value).name;
     Builder builder = builder_for(value, *(at + 1));
-    const ValueId rows = is_channels_last(value) ? builder.transpose(value, {0, 2, 3, 1}) : value;
+    ValueId rows = value;
+    if (is_channels_last(value)) rows = builder.named(base + "_channels_last").transpose(value, {0, 2, 3, 1});
     return builder.named(base + "_packed").op(Op::kPackBits, {rows}, {{"bits", width.bits}, {"low", width.low}});
   }
 
@@ -94,9 +95,8 @@ class Rewriter {
     Attrs attrs{{"bits", Dim(width.bits)}, {"low", Dim(width.low)}, {"to", type.dtype}, {"shape", type.shape}};
     if (!turned) return builder.named(name).op(Op::kUnpackBits, {packed}, attrs);
     attrs.set("shape", Shape{type.shape[0], type.shape[2], type.shape[3], type.shape[1]});
-    const ValueId rows = builder.op(Op::kUnpackBits, {packed}, attrs);
-    builder.named(name);
-    return builder.transpose(rows, {0, 3, 1, 2});
+    const ValueId rows = builder.named(name + "_channels_last").op(Op::kUnpackBits, {packed}, attrs);
+    return builder.named(name).transpose(rows, {0, 3, 1, 2});
   }
 
   // The unpacked value, or the same view of it; views stand right behind it.
