@@ -20,7 +20,7 @@ struct Case {
 // Before each node stand: %p in [0, 9], %q in [-3, 4], %b bool, %f float, %in an input of i64, %c in [2, 2].
 constexpr char kBefore[] = R"(
 graph @ranges(%f: f32[n, 10] input, %img: f32[n, 3, 16, 8] input, %in: i64[n] input, %wide: f32[n, w] input,
-              %bytes: u8[n] input) where n in [1, 64], w in [1, inf] {
+              %bytes: u8[n] input) where n in [1, 64], w in [1, inf], z in [0, 9] {
   %p: i64[n] = ArgMax(axis=1, keepdims=false) %f
   %q7: i64[8] = Range(dtype=i64, int_start=-3, int_step=1, numel=8)
   %q: i64[n] = Gather(axis=0) %q7, %in
@@ -94,6 +94,9 @@ constexpr Case kCases[] = {
     {"%k: i64[n] = Cast(to=i64) %b\n  %y: i64[n] = CumSum(axis=0) %k", {0, 64}},
     {"%y: i64[] = ReduceSum(axes=[0], keepdims=false) %q", {-192, 256}},
     {"%y: i64[] = ReduceMax(axes=[0], keepdims=false) %q", {-3, 4}},
+    {"%i: i64[z, 3] = Expand(shape=[z, 3]) %c\n  %y: i64[3] = ReduceMax(axes=[0], keepdims=false) %i",
+     kAll},  // of nothing?
+    {"%i: i64[z, 3] = Expand(shape=[z, 3]) %c\n  %y: i64[z] = ReduceMax(axes=[1], keepdims=false) %i", {2, 2}},
     {"%y: i64[n] = UnpackBits(bits=4, low=-1, shape=[n], to=i64) %bytes", {-1, 14}},
 };
 

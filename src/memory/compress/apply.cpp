@@ -23,7 +23,7 @@ class Rewriter {
   void compress(ValueId value) {
     find_readers(value);
     if (readers_.empty()) return;
-    const std::optional<Width> width = provably_smaller(context_.graph, ranges_, value);
+    const std::optional<Width> width = narrower(context_.graph, ranges_, value);
     LT_CHECK(width, "%", graph_.value(value).name, " does not get smaller");
     unpacked_ = {{value, unpack(value, pack(value, *width), *width)}};
     for (const auto& [position, reader] : readers_)

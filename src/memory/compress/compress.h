@@ -14,7 +14,7 @@ namespace lowtide {
 
 class Compress : public Strategy {
  public:
-  // One candidate per node, of all its stashed outputs that provably shrink.
+  // One candidate per node, of all its stashed outputs that shrink.
   std::vector<Candidate> propose(const MemoryContext& context) const override;
   // Run it after the strategies whose clones read what is given up here: they read what is unpacked then, too. A value
   // that backward does not read any more stays as it is.

@@ -30,7 +30,7 @@ std::vector<Candidate> Compress::propose(const MemoryContext& context) const {
   std::vector<Candidate> candidates;
   for (const Stash& stash : context.stash.stashes()) {
     if (stash.pinned || context.stash.is_free(stash.value)) continue;
-    const std::optional<Width> width = provably_smaller(graph, ranges, stash.value);
+    const std::optional<Width> width = narrower(graph, ranges, stash.value);
     if (!width) continue;
     // Stashes come in the order of their producers.
     if (candidates.empty() || candidates.back().entry != stash.producer) {

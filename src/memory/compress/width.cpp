@@ -19,14 +19,14 @@ std::optional<Width> width_of(const DimRange& range, DType dtype) {
   return width;
 }
 
-std::optional<Width> provably_smaller(const Graph& graph, ValueRanges& ranges, ValueId value) {
+std::optional<Width> narrower(const Graph& graph, ValueRanges& ranges, ValueId value) {
   const TensorType& type = graph.type(value);
   if (type.dtype != DType::kBool && !is_integer(type.dtype)) return std::nullopt;
   const std::optional<Width> width = width_of(ranges.range(value), type.dtype);
   if (!width) return std::nullopt;
-  // The last byte may be filled in part: n elements save more than 0 bytes where they save more than 7 bits.
-  const __int128 fewest = range_of(numel(type.shape), graph.ranges()).low;
-  if (fewest * (8 * size_bytes(type.dtype) - width->bits) <= 7) return std::nullopt;
+  // The last byte may be filled in part: n elements save bytes where they save more than 7 bits, and never cost any.
+  const __int128 most = range_of(numel(type.shape), graph.ranges()).high;
+  if (most * (8 * size_bytes(type.dtype) - width->bits) <= 7) return std::nullopt;
   return width;
 }
 

@@ -16,7 +16,8 @@ struct Width {
 // Of a value whose elements lie in `range`; nothing where they need more than 32 bits, or as many as the dtype has.
 std::optional<Width> width_of(const DimRange& range, DType dtype);
 
-// Of a value, by its proven range; nothing for floating point and where it would not get smaller at every size.
-std::optional<Width> provably_smaller(const Graph& graph, ValueRanges& ranges, ValueId value);
+// Of a value, by its proven range; nothing for floating point. The bytes saved are never negative; a value that is too
+// small at every size to save any has none either. (Exported sizes may be 0, so nothing saves bytes at all of them.)
+std::optional<Width> narrower(const Graph& graph, ValueRanges& ranges, ValueId value);
 
 }  // namespace lowtide
