@@ -189,7 +189,8 @@ class Rules {
     return {x.low > 0 ? x.low : x.high < 0 ? -x.high : 0, most};
   }
 
-  // The upper bound wins where they cross. Kernels compare in f64: bounds that f64 does not hold exactly tell nothing.
+  // The upper bound wins where they cross. What is beyond a bound becomes the bound, towards zero. Kernels compare in
+  // f64: bounds near those that it does not hold exactly tell nothing.
   Known of_clip() const {
     Interval x = in(0);
     for (const char* bound : {"min", "max"}) {
@@ -198,7 +199,7 @@ class Rules {
       if (std::isinf(value)) continue;
       if (!(std::abs(value) < 0x1p52)) return {};
       const bool is_min = bound[1] == 'i';
-      const __int128 limit = static_cast<int64_t>(is_min ? std::floor(value) : std::ceil(value));
+      const __int128 limit = static_cast<int64_t>(value);
       x = is_min ? Interval{std::max(x.low, limit), std::max(x.high, limit)}
                  : Interval{std::min(x.low, limit), std::min(x.high, limit)};
     }

@@ -80,7 +80,7 @@ constexpr Case kCases[] = {
     {"%y: i64[n] = Mod(fmod=true) %p, %c", {0, 1}},
     {"%y: i64[n] = Max %in, %p", {0, kHighest}},
     {"%y: i64[n] = Min %p, %q", {-3, 4}},
-    {"%y: i64[n] = Clip(max=100.0, min=-2.5) %in", {-3, 100}},
+    {"%y: i64[n] = Clip(max=100.0, min=-2.5) %in", {-2, 100}},
     {"%y: i64[n] = Clip(max=1.0, min=5.0) %in", {1, 1}},
     {"%y: i64[n] = BitwiseAnd %in, %p", {0, 9}},
     {"%y: i64[n] = BitwiseOr %p, %c", {0, 15}},

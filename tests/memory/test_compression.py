@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from lowtide.ortmodule import ORTModule
 
 
