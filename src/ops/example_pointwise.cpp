@@ -21,6 +21,7 @@ static void add_one_operand(List& list) {
   list.add(Op::kSoftplus, "beyond threshold", {smooth_but_at({0.5}, shape)}, {{"beta", 2.0}, {"threshold", 1.0}});
   list.add(Op::kGelu, "erf", {real(shape, -3, 3)}, {{"approximate", "none"}});
   list.add(Op::kGelu, "tanh", {real(shape, -3, 3)}, {{"approximate", "tanh"}});
+  list.add(Op::kFastGelu, "", {real(shape, -3, 3)});
   list.add(Op::kQuickGelu, "", {real(shape, -3, 3)}, {{"alpha", 1.702}});
   list.add(Op::kHardSigmoid, "", {smooth_but_at({-3, 3}, shape, -5, 5)});
   list.add(Op::kHardSwish, "", {smooth_but_at({-3, 3}, shape, -5, 5)});
@@ -92,10 +93,25 @@ static void add_creation_and_random(List& list) {
   list.add(Op::kDropout, "everything", {real({4, 5})}, {{"ratio", 1.0}, {"stream", 1}});
 }
 
+static void add_functions_of_sums(List& list) {
+  for (Op op : {Op::kBiasGelu, Op::kFastGelu}) {
+    list.add(op, "of a sum", {real({2, 3, 5}, -3, 3), real({5})});
+    list.add(op, "of long rows", {real({2, 37}, -3, 3), fixed({37})});
+    list.add(op, "of an image", {real({2, 3, 2, 4}, -3, 3), real({4})});
+  }
+  const auto dropout = [](double ratio) { return Attrs{{"ratio", ratio}, {"stream", 1}}; };
+  list.add(Op::kBiasDropout, "", {real({4, 5}), real({5})}, dropout(0.3));
+  list.add(Op::kBiasDropout, "residual", {real({3, 7, 11}), real({11}), real({3, 7, 11})}, dropout(0.3));
+  list.add(Op::kBiasDropout, "long rows", {real({2, 70}), real({70}), real({2, 70})}, dropout(0.5));
+  list.add(Op::kBiasDropout, "nothing", {real({4, 5}), real({5}), real({4, 5})}, dropout(0.0));
+  list.add(Op::kBiasDropout, "everything", {real({4, 5}), real({5}), real({4, 5})}, dropout(1.0));
+}
+
 void add_pointwise(List& list) {
   add_one_operand(list);
   add_two_operands(list);
   add_creation_and_random(list);
+  add_functions_of_sums(list);
   const auto rotary = [](bool transposed) { return Attrs{{"transposed", transposed}}; };
   list.add(Op::kRotaryEmbedding, "", {real({2, 2, 3, 4}), real({3, 4}), real({3, 4})}, rotary(false));
   list.add(Op::kRotaryEmbedding, "per batch", {real({2, 2, 3, 4}), real({2, 1, 3, 4}), real({2, 1, 3, 4})});

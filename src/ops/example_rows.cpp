@@ -7,6 +7,11 @@ static void add_norms(List& list) {
     list.add(op, "", {real({3, 5}, -2, 2)}, {{"axis", 1}});
     list.add(op, "first axis", {real({3, 2, 2}, -2, 2)}, {{"axis", 0}});
   }
+  list.add(Op::kBiasSoftmax, "", {real({2, 3, 5}, -2, 2), real({3, 5})}, {{"axis", 2}});
+  list.add(Op::kBiasSoftmax, "keys alone", {real({2, 2, 3, 5}, -2, 2), real({2, 1, 1, 5})}, {{"axis", 3}});
+  list.add(Op::kBiasSoftmax, "long rows", {real({2, 2, 70}, -2, 2), real({2, 2, 70})}, {{"axis", 2}});
+  list.add(Op::kBiasSoftmax, "one number a row", {real({3, 5}, -2, 2), real({3, 1})}, {{"axis", 1}});
+  list.add(Op::kBiasSoftmax, "first axis", {real({3, 2, 2}, -2, 2), real({2})}, {{"axis", 0}});
   const auto layer = [](int64_t axis) { return Attrs{{"axis", axis}, {"epsilon", 1e-5}}; };
   list.add(Op::kLayerNormalization, "", {real({2, 3, 4}), real({4}), real({4})}, layer(2));
   list.add(Op::kLayerNormalization, "two dims", {real({2, 3, 4}), real({3, 4}), real({3, 4})}, layer(1));

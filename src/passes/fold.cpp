@@ -215,6 +215,8 @@ class Folder {
     if (info(node.op).category != OpCategory::kPointwise || node.inputs.size() < 2) return false;
     // Kernels of gradients of activations are fast on operands of one shape.
     if (name(node.op).ends_with("Grad") || node.op == Op::kRotaryEmbedding) return false;
+    // A bias has one number per column.
+    if (node.op == Op::kBiasGelu || node.op == Op::kFastGelu) return false;
     const Shape& shape = graph_.type(node.outputs[0]).shape;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const NodeId expand = producer(graph_, node.inputs[i], Op::kExpand);

@@ -126,7 +126,7 @@ std::optional<Activation> activation(Op function, const Polynomial& argument) {
   if (function == Op::kErf && are_near(argument, {{{1, 0}, inverse_sqrt2}}))
     return Activation{Op::kGelu, {{"approximate", std::string("none")}}, half};
   if (function == Op::kTanh && are_near(argument, {{{1, 0}, c}, {{3, 0}, c * 0.044715}}))
-    return Activation{Op::kGelu, {{"approximate", std::string("tanh")}}, half};
+    return Activation{Op::kFastGelu, {}, half};
   if (function != Op::kSigmoid || argument.size() != 1 || argument.begin()->first != std::pair(1, 0))
     return std::nullopt;
   const double alpha = argument.begin()->second;
@@ -158,6 +158,15 @@ bool fuse_at(Graph& graph, NodeId function) {
   return false;
 }
 
+// Gelu(approximate="tanh") → FastGelu
+bool rename_tanh_form(Graph& graph, NodeId id) {
+  if (graph.node(id).attrs.s("approximate") != "tanh") return false;
+  Node& node = graph.edit(id);
+  node.op = Op::kFastGelu;
+  node.attrs = {};
+  return true;
+}
+
 }  // namespace
 
 bool fuse_gelu(Graph& graph) {
@@ -166,6 +175,7 @@ bool fuse_gelu(Graph& graph) {
   for (NodeId id : order) {
     const Op op = graph.node(id).op;
     if (op == Op::kTanh || op == Op::kErf || op == Op::kSigmoid) changed = fuse_at(graph, id) || changed;
+    if (op == Op::kGelu) changed = rename_tanh_form(graph, id) || changed;
   }
   return changed;
 }

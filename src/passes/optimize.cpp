@@ -7,6 +7,9 @@
 #include "passes/drop_detach.h"
 #include "passes/fold.h"
 #include "passes/fuse_attention.h"
+#include "passes/fuse_bias_dropout.h"
+#include "passes/fuse_bias_gelu.h"
+#include "passes/fuse_bias_softmax.h"
 #include "passes/fuse_gelu.h"
 #include "passes/fuse_matmul.h"
 #include "passes/fuse_rms_norm.h"
@@ -23,11 +26,16 @@ constexpr Pass kForward[] = {
     {"cse", cse},
     {"dce", dce},
     {"fuse_gelu", fuse_gelu},
+    // What wrote an activation out still reads the sum below it.
+    {"dce", dce},
+    {"fuse_bias_gelu", fuse_bias_gelu},
     {"fuse_rms_norm", fuse_rms_norm},
     {"fuse_rotary", fuse_rotary},
     {"simplify_attention", simplify_attention},
     {"fuse_matmul", fuse_matmul},
     {"fuse_attention", fuse_attention},
+    {"fuse_bias_softmax", fuse_bias_softmax},
+    {"fuse_bias_dropout", fuse_bias_dropout},
     // Fused nodes bring views and sums of their own.
     {"fold", fold},
     {"cse", cse},
@@ -43,11 +51,14 @@ constexpr Pass kAll[] = {
     {"cse", cse},
     {"dce", dce},
     {"fuse_gelu", fuse_gelu},
+    {"fuse_bias_gelu", fuse_bias_gelu},
     {"fuse_rms_norm", fuse_rms_norm},
     {"fuse_rotary", fuse_rotary},
     {"simplify_attention", simplify_attention},
     {"fuse_matmul", fuse_matmul},
     {"fuse_attention", fuse_attention},
+    {"fuse_bias_softmax", fuse_bias_softmax},
+    {"fuse_bias_dropout", fuse_bias_dropout},
     {"drop_detach", drop_detach},
 };
 

@@ -1,5 +1,7 @@
 #include "passes/simplify_attention.h"
 
+#include <algorithm>
+
 #include "passes/index_form.h"
 #include "passes/rewrite.h"
 
@@ -11,11 +13,38 @@ constexpr size_t kKey = 1, kValue = 2, kMask = 3;
 
 bool has_mask(const Node& node) { return node.inputs.size() > kMask && node.inputs[kMask].valid(); }
 
+// Writes in the note what the attention absorbs, in front of what it did before.
+void note_absorbed(Graph& graph, NodeId id, const std::vector<NodeId>& nodes) {
+  Origin& origin = graph.edit(id).origin;
+  if (origin.kind == OriginKind::kForward) origin.kind = OriginKind::kFused;
+  std::string note;
+  for (NodeId each : graph.order())
+    if (std::find(nodes.begin(), nodes.end(), each) != nodes.end()) note += concat(name(graph.node(each).op), "+");
+  origin.note = note + (origin.note.empty() ? std::string(name(Op::kAttention)) : origin.note);
+}
+
+// The nodes that compute a mask out of positions.
+std::vector<NodeId> index_arithmetic(const Graph& graph, ValueId mask) {
+  std::vector<NodeId> found;
+  std::vector<ValueId> open = {mask};
+  while (!open.empty()) {
+    const Value& value = graph.value(open.back());
+    open.pop_back();
+    const NodeId id = is_float(value.type.dtype) ? NodeId{} : value.producer;
+    if (!id || graph.node(id).op == Op::kConstant || std::find(found.begin(), found.end(), id) != found.end()) continue;
+    found.push_back(id);
+    for (ValueId input : graph.node(id).inputs)
+      if (input) open.push_back(input);
+  }
+  return found;
+}
+
 // A mask broadcast by Expand → the mask before it
 bool narrow_mask(Graph& graph, NodeId id) {
   if (!has_mask(graph.node(id))) return false;
   const NodeId expand = producer(graph, operand(graph, id, kMask), Op::kExpand);
   if (!expand || graph.type(operand(graph, expand, 0)).shape.empty()) return false;
+  note_absorbed(graph, id, {expand});
   graph.set_operand(id, kMask, operand(graph, expand, 0));
   return true;
 }
@@ -34,12 +63,14 @@ bool name_mask(Graph& graph, IndexForms& forms, NodeId id) {
     if (truth->form != causal) return false;
     graph.edit(id).attrs.set("is_causal", true);
   }
+  note_absorbed(graph, id, index_arithmetic(graph, mask));
   graph.drop_last_operand(id);
   return true;
 }
 
-// [B, Hk, T, E] if `value` repeats each of its heads for a group: Reshape(Expand(x[B, Hk, 1, T, E])).
-ValueId before_repeat(const Graph& graph, ValueId value) {
+// [B, Hk, T, E] if `value` repeats each of its heads for a group: Reshape(Expand(x[B, Hk, 1, T, E])). The three nodes
+// go to `repeat`.
+ValueId before_repeat(const Graph& graph, ValueId value, std::vector<NodeId>& repeat) {
   const NodeId reshape = producer(graph, value, Op::kReshape);
   const NodeId expand = reshape ? producer(graph, operand(graph, reshape, 0), Op::kExpand) : NodeId{};
   const NodeId unsqueeze =
@@ -52,14 +83,18 @@ ValueId before_repeat(const Graph& graph, ValueId value) {
   const Shape single = {from[0], from[1], 1, from[2], from[3]};
   const Shape repeated = {from[0], from[1], wide[2], from[2], from[3]};
   if (graph.type(operand(graph, expand, 0)).shape != single || wide != repeated) return {};
-  return to == Shape{from[0], from[1] * wide[2], from[2], from[3]} ? x : ValueId{};
+  if (to != Shape{from[0], from[1] * wide[2], from[2], from[3]}) return {};
+  repeat.insert(repeat.end(), {unsqueeze, expand, reshape});
+  return x;
 }
 
 // Keys and values repeated for groups of heads → the heads that there are
 bool group_heads(Graph& graph, NodeId id) {
-  const ValueId key = before_repeat(graph, operand(graph, id, kKey));
-  const ValueId value = before_repeat(graph, operand(graph, id, kValue));
+  std::vector<NodeId> repeats;
+  const ValueId key = before_repeat(graph, operand(graph, id, kKey), repeats);
+  const ValueId value = before_repeat(graph, operand(graph, id, kValue), repeats);
   if (!key || !value || graph.type(key).shape[1] != graph.type(value).shape[1]) return false;
+  note_absorbed(graph, id, repeats);
   graph.set_operand(id, kKey, key);
   graph.set_operand(id, kValue, value);
   return true;

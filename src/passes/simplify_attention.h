@@ -9,6 +9,7 @@ namespace lowtide {
 //   a mask that is true everywhere                             →   no mask
 //   a mask broadcast by Expand                                 →   the mask before it
 //   keys and values repeated for groups of heads (Unsqueeze, Expand, Reshape)   →   the heads that there are
+// The note of the attention's origin lists the ops that it absorbs so.
 // Requires: fold. Leaves: dead nodes (run dce).
 bool simplify_attention(Graph& graph);
 

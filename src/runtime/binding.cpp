@@ -98,8 +98,10 @@ static void bind_steps(const Program& program, Binding& binding) {
     call.outputs = std::span(binding.refs)
                        .subspan(static_cast<size_t>(bound.first + bound.inputs), static_cast<size_t>(bound.outputs));
     call.attrs = &bound.attrs;
-    if (info(bound.kernel->op).category == OpCategory::kPointwise && bound.outputs > 0)
-      check_broadcast(program.steps[i], call);
+    const Op op = bound.kernel->op;
+    const bool broadcasts =
+        info(op).category == OpCategory::kPointwise || op == Op::kBiasDropout || op == Op::kBiasSoftmax;
+    if (broadcasts && bound.outputs > 0) check_broadcast(program.steps[i], call);
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));

@@ -48,7 +48,7 @@ class ExecutableGraphs {
 
   ValueId step() {
     const ValueId x = any(), y = any();
-    switch (pick(20)) {
+    switch (pick(22)) {
       case 0: return b_.add(x, number(0));
       case 1: return b_.mul(number(1), x);
       case 2: return b_.op(Op::kPow, {x, number(1)});
@@ -68,6 +68,8 @@ class ExecutableGraphs {
       case 16: return attention(x, y);
       case 17: return b_.mul(b_.op(Op::kMatMul, {x, b_.swap_axes(square_, 0, 1)}), 0.25);
       case 18: return b_.add(x, b_.op(Op::kDetach, {y}));
+      case 19: return gelu(biased(x));
+      case 20: return dropped(x, y);
       default: return b_.op(Op::kDropout, {x}, {{"ratio", pick(2) ? 0.0 : 0.25}, {"stream", Dim(pick(2))}});
     }
   }
@@ -89,6 +91,7 @@ class ExecutableGraphs {
   }
 
   ValueId gelu(ValueId x) {
+    if (pick(3) == 0) return b_.op(Op::kGelu, {x}, {{"approximate", pick(2) ? "none" : "tanh"}});
     if (pick(2)) {
       const ValueId erf = b_.op(Op::kErf, {b_.mul(x, std::sqrt(0.5))});
       return b_.mul(b_.mul(x, 0.5), b_.add(erf, 1.0));
@@ -96,6 +99,22 @@ class ExecutableGraphs {
     const ValueId cube = b_.op(Op::kPow, {x, number(3)});
     const ValueId inner = b_.mul(b_.add(x, b_.mul(cube, 0.044715)), std::sqrt(2 / M_PI));
     return b_.mul(b_.mul(x, 0.5), b_.add(b_.op(Op::kTanh, {inner}), 1.0));
+  }
+
+  // A bias behind a product and a view, or added alone.
+  ValueId biased(ValueId x) {
+    if (pick(2)) return pick(2) ? b_.add(x, weight_) : b_.add(weight_, x);
+    const Attrs gemm{{"transA", false}, {"transB", true}, {"alpha", 0.25}, {"beta", pick(4) ? 1.0 : 0.5}};
+    const ValueId y = b_.op(Op::kGemm, {b_.reshape(x, {full_[0] * full_[1], kWidth}), square_, weight_}, gemm);
+    if (pick(4) == 0) values_.push_back(b_.reshape(b_.neg(y), full_));
+    return b_.reshape(y, full_);
+  }
+
+  ValueId dropped(ValueId x, ValueId y) {
+    const Attrs attrs{{"ratio", 0.25}, {"stream", Dim(pick(2))}};
+    const ValueId z = b_.op(Op::kDropout, {biased(x)}, attrs);
+    const ValueId residual = pick(4) ? y : z;
+    return pick(2) ? b_.add(residual, z) : b_.op(Op::kSoftmax, {b_.add(z, residual)}, {{"axis", Dim(2)}});
   }
 
   ValueId rms_norm(ValueId x) {

@@ -23,6 +23,7 @@ const char* supports_cast(const KernelQuery& query);
 const char* supports_plain_elu(const KernelQuery& query);
 const char* supports_plain_softplus(const KernelQuery& query);
 const char* supports_last_axis(const KernelQuery& query);
+const char* supports_bias_softmax(const KernelQuery& query);
 const char* supports_batch_norm(const KernelQuery& query);
 const char* supports_cross_entropy(const KernelQuery& query);
 const char* supports_own_matmul(const KernelQuery& query);
@@ -36,6 +37,7 @@ const char* supports_image(const KernelQuery& query);
 const char* supports_max_pool(const KernelQuery& query);
 
 // Bytes of scratch, and of what a library allocates.
+int64_t bias_softmax_scratch(const KernelCall& call);
 int64_t reduce_scratch(const KernelCall& call);
 int64_t norm_grad_scratch(const KernelCall& call);
 int64_t batch_norm_scratch(const KernelCall& call);

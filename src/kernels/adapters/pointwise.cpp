@@ -2,13 +2,11 @@
 // reference's, which does them run by run as well.
 #include "kernels/cpu/pointwise.h"
 
-#include <cstring>
 #include <limits>
 
-#include "base/half.h"
+#include "kernels/adapters/float_runs.h"
 #include "kernels/adapters/list.h"
 #include "kernels/adapters/strided.h"
-#include "kernels/cpu/copy_table.h"
 #include "kernels/cpu/pointwise_table.h"
 
 namespace lowtide::adapters {
@@ -19,52 +17,6 @@ using cpu::BinaryOp;
 using cpu::CompareOp;
 using cpu::UnaryGradOp;
 using cpu::UnaryOp;
-
-constexpr int64_t kRun = 2048;
-
-// n floats of a tensor: in place where they lie side by side, else gathered (and widened) into `buffer`.
-const float* read(const TensorRef& tensor, int64_t offset, int64_t step, int64_t n, float* buffer) {
-  if (tensor.dtype == DType::kF32) {
-    const float* data = tensor.as<float>() + offset;
-    if (step == 1 || n == 1) return data;
-    for (int64_t i = 0; i < n; ++i) buffer[i] = data[i * step];
-    return buffer;
-  }
-  const bool brain = tensor.dtype == DType::kBF16;
-  if (step == 1) {
-    const uint16_t* data = tensor.as<uint16_t>() + offset;
-    const auto& table = cpu::copy_table();
-    (brain ? table.bf16_to_f32 : table.f16_to_f32)(data, buffer, n);
-  } else if (brain) {
-    const BFloat16* data = tensor.as<BFloat16>() + offset;
-    for (int64_t i = 0; i < n; ++i) buffer[i] = data[i * step];
-  } else {
-    const Float16* data = tensor.as<Float16>() + offset;
-    for (int64_t i = 0; i < n; ++i) buffer[i] = data[i * step];
-  }
-  return buffer;
-}
-
-// Where a run of y may be computed: y itself, or a buffer for `write` to take from.
-float* target(const TensorRef& y, int64_t offset, int64_t step, int64_t n, float* buffer) {
-  return y.dtype == DType::kF32 && (step == 1 || n == 1) ? y.as<float>() + offset : buffer;
-}
-
-void write(const TensorRef& y, int64_t offset, int64_t step, int64_t n, const float* from) {
-  if (y.dtype == DType::kF32) {
-    float* data = y.as<float>() + offset;
-    if (data == from) return;
-    for (int64_t i = 0; i < n; ++i) data[i * step] = from[i];
-  } else if (y.dtype == DType::kBF16) {
-    BFloat16* data = y.as<BFloat16>() + offset;
-    if (step == 1) return cpu::copy_table().f32_to_bf16(from, data, n);
-    for (int64_t i = 0; i < n; ++i) data[i * step] = from[i];
-  } else {
-    Float16* data = y.as<Float16>() + offset;
-    if (step == 1) return cpu::copy_table().f32_to_f16(from, data, n);
-    for (int64_t i = 0; i < n; ++i) data[i * step] = from[i];
-  }
-}
 
 KernelStatus run_unary(const KernelCall& call, UnaryOp op, double a = 0, double b = 0) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
@@ -89,22 +41,6 @@ KernelStatus run_unary_grad(const KernelCall& call, UnaryGradOp op, double a = 0
     write(dx, at[2], steps[2], n, to);
   });
   return nullptr;
-}
-
-// Calls the loop that fits how the operands advance: loops[0] both, [1] left only, [2] right only.
-template <class Loops, class Value>
-void run_pair(const Loops& loops, const TensorRef& a, const TensorRef& b, const int64_t* at, const int64_t* steps,
-              int64_t n, Value* to) {
-  float in[2][kRun];
-  const bool a_still = steps[0] == 0, b_still = steps[1] == 0;
-  const float* left = read(a, at[0], steps[0], a_still ? 1 : n, in[0]);
-  const float* right = read(b, at[1], steps[1], b_still ? 1 : n, in[1]);
-  if (a_still && b_still) {
-    loops[0](left, right, to, 1);
-    std::fill(to + 1, to + n, to[0]);
-  } else {
-    loops[b_still ? 1 : a_still ? 2 : 0](left, right, to, n);
-  }
 }
 
 KernelStatus run_binary(const KernelCall& call, BinaryOp op) {
