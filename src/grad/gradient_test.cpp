@@ -277,6 +277,29 @@ TEST(Gradient, ActivationsReadTheirResultWhereItIsEnough) {
 )");
 }
 
+TEST(Gradient, FunctionsOfSumsKeepNoSum) {
+  EXPECT_EQ(backward_of(R"(graph @sums(%x: f32[b, s, 4] input grad, %c: f32[4] param, %r: f32[b, s, 4] input grad) {
+  %a: f32[b, s, 4] = BiasSoftmax(axis=2) %x, %c
+  %d: f32[b, s, 4] = FastGelu %a, %c
+  %e: f32[b, s, 4] = BiasDropout(ratio=0.1, stream=3) %d, %c, %r
+  return %e output
+})"),
+            R"(
+  %e_grad: f32[b, s, 4] = YieldOp(grads=[0]) %e
+  %d_grad: f32[b, s, 4] = DropoutGrad(ratio=0.1, stream=3) %e_grad  // gradient of:
+  %c_grad: f32[4] = ReduceSum(axes=[0, 1], keepdims=false) %d_grad  // gradient of:
+  %a_grad: f32[b, s, 4] = FastGeluGrad %d_grad, %a, %c  // gradient of:
+  %c_grad_1: f32[4] = ReduceSum(axes=[0, 1], keepdims=false) %a_grad  // gradient of:
+  %c_grad_2: f32[4] = Add %c_grad, %c_grad_1  // gradient of:
+  %x_grad: f32[b, s, 4] = SoftmaxGrad(axis=2) %a_grad, %a  // gradient of:
+  %c_grad_3: f32[4] = ReduceSum(axes=[0, 1], keepdims=false) %x_grad  // gradient of:
+  %c_grad_4: f32[4] = Add %c_grad_2, %c_grad_3  // gradient of:
+  %r_grad: f32[b, s, 4] = Copy %e_grad  // gradient of:
+  return %x_grad gradient %x, %c_grad_4 gradient %c, %r_grad gradient %r
+}
+)");
+}
+
 TEST(Gradient, BroadcastOperandsAreSummedDown) {
   EXPECT_EQ(
       backward_of(

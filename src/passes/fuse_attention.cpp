@@ -143,8 +143,12 @@ bool fuse_at(Graph& graph, NodeId root) {
     if (graph.type(bias).dtype != graph.type(query).dtype) return false;
   }
 
+  const Origin origin = match.pattern.origin(root);
+  // The views and sums around the attention absorb nothing.
+  Origin around = origin;
+  around.note.clear();
   Builder b = before(graph, root);
-  b.set_origin(match.pattern.origin(root));
+  b.set_origin(around);
   if (key_is_transposed) {
     const auto rank = static_cast<int64_t>(b.rank(key));
     key = b.swap_axes(key, rank - 2, rank - 1);
@@ -157,9 +161,11 @@ bool fuse_at(Graph& graph, NodeId root) {
     mask = mask ? b.add(piece, mask) : piece;
   }
   if (mask) operands.push_back(mask);
+  b.set_origin(origin);
   const ValueId y =
       b.op(Op::kAttention, std::move(operands),
            {{"is_causal", false}, {"scale", match.scale}, {"dropout", match.dropout}, {"stream", match.stream}});
+  b.set_origin(around);
   const ValueId result = graph.node(root).outputs[0];
   graph.replace_uses(result, b.reshape(y, shape_of(graph, result)));
   return true;
