@@ -1,4 +1,4 @@
-"""A small module made from a function, and the comparison of a training step with PyTorch's."""
+"""A small module made from a function, an input of it, and the comparison of a training step with PyTorch's."""
 
 import copy
 
@@ -19,6 +19,11 @@ class Of(torch.nn.Module):
 
     def forward(self, *args, **kwargs):
         return self._function(self, *args, **kwargs)
+
+
+def x(*shape, grad=False):
+    """The same numbers for a shape in every call."""
+    return torch.randn(*(shape or (3, 4)), generator=torch.Generator().manual_seed(1)).requires_grad_(grad)
 
 
 def tensors_of(output):

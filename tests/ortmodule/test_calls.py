@@ -1,13 +1,9 @@
 """Ops without a lowering and custom autograd Functions, as nodes of the engine on PyTorch's own autograd."""
 
 import torch
-from modules import Of, check
+from modules import Of, check, x
 
 from lowtide.ortmodule import ORTModule
-
-
-def x(*shape, grad=False):
-    return torch.randn(*(shape or (3, 4)), generator=torch.Generator().manual_seed(1)).requires_grad_(grad)
 
 
 class Odd(torch.autograd.Function):
