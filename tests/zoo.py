@@ -18,6 +18,12 @@ POSITIONS = 64
 IMAGE = 32
 CLASSES = 7
 
+# Settings under the names that most configs give them.
+SIZES = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+MLP = {"intermediate_size": 2 * HIDDEN}
+LENGTH = {"max_position_embeddings": POSITIONS}
+BOUNDS = {"bos_token_id": 1, "eos_token_id": 2}
+
 
 def _decoder(config_class, model_class, **settings):
     """A causal language model; labels are its own tokens, every eighth one ignored."""
@@ -92,11 +98,9 @@ def _bloom(p, dtype):
 
 def _bert_settings(p):
     return {
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "intermediate_size": 2 * HIDDEN,
-        "max_position_embeddings": POSITIONS,
+        **SIZES,
+        **MLP,
+        **LENGTH,
         "hidden_dropout_prob": p,
         "attention_probs_dropout_prob": p,
     }
@@ -142,15 +146,12 @@ def _modernbert(p, dtype):
     return _encoder(
         hf.ModernBertConfig,
         hf.ModernBertForMaskedLM,
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        max_position_embeddings=POSITIONS,
+        **SIZES,
+        **MLP,
+        **LENGTH,
         local_attention=8,
         global_attn_every_n_layers=2,
-        bos_token_id=1,
-        eos_token_id=2,
+        **BOUNDS,
         cls_token_id=1,
         sep_token_id=2,
         embedding_dropout=p,
@@ -161,14 +162,11 @@ def _modernbert(p, dtype):
 
 def _llama_settings(p):
     return {
-        "hidden_size": HIDDEN,
-        "intermediate_size": 2 * HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
+        **SIZES,
+        **MLP,
         "num_key_value_heads": HEADS // 2,
-        "max_position_embeddings": POSITIONS,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
+        **LENGTH,
+        **BOUNDS,
         "attention_dropout": p,
     }
 
@@ -217,12 +215,9 @@ def _falcon(p, dtype):
     return _decoder(
         hf.FalconConfig,
         hf.FalconForCausalLM,
-        hidden_size=HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        max_position_embeddings=POSITIONS,
-        bos_token_id=1,
-        eos_token_id=2,
+        **SIZES,
+        **LENGTH,
+        **BOUNDS,
         hidden_dropout=p,
         attention_dropout=p,
     )
@@ -245,13 +240,10 @@ def _gpt_neox(p, dtype):
     return _decoder(
         hf.GPTNeoXConfig,
         hf.GPTNeoXForCausalLM,
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        max_position_embeddings=POSITIONS,
-        bos_token_id=1,
-        eos_token_id=2,
+        **SIZES,
+        **MLP,
+        **LENGTH,
+        **BOUNDS,
         hidden_dropout=p,
         attention_dropout=p,
     )
@@ -273,8 +265,17 @@ def _t5(p, dtype):
 
 
 def _vit(p, dtype):
-    settings = {name: value for name, value in _bert_settings(p).items() if name != "max_position_embeddings"}
-    return _classifier(hf.ViTConfig, hf.ViTForImageClassification, dtype, image_size=IMAGE, patch_size=8, **settings)
+    return _classifier(
+        hf.ViTConfig,
+        hf.ViTForImageClassification,
+        dtype,
+        image_size=IMAGE,
+        patch_size=8,
+        hidden_dropout_prob=p,
+        attention_probs_dropout_prob=p,
+        **SIZES,
+        **MLP,
+    )
 
 
 def _swin(p, dtype):
@@ -343,20 +344,17 @@ def _segformer(p, dtype):
 
 def _clip(p, dtype):
     tower = {
-        "hidden_size": HIDDEN,
-        "intermediate_size": 2 * HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
+        **SIZES,
+        **MLP,
         "attention_dropout": p,
         "projection_dim": HIDDEN // 2,
     }
     text = {
         **tower,
         "vocab_size": VOCAB,
-        "max_position_embeddings": POSITIONS,
+        **LENGTH,
         "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
+        **BOUNDS,
     }
     config = hf.CLIPConfig(
         text_config=text,
