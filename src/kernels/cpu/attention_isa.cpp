@@ -200,22 +200,33 @@ struct BackwardScratch {
   }
 };
 
-// Scores and gradients of the weights of one query become dropped weights and scale * gradients of the scores.
-void weight_grads(float* scores, float* grads, int64_t n, int64_t padded, float lse, float delta, float scale,
-                  const float* factors) {
+// Scores of one query become weights, and gradients of the dropped weights those of the weights.
+void weigh_again(float* scores, float* grads, int64_t n, float lse, const float* factors) {
   const vf minus_lse = splat(lse == -kInfinity ? -kInfinity : -lse);
   for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-    const vf p = exp_flushed(load(scores + i, count) + minus_lse);
-    vf g = load(grads + i, count), dropped = p;
-    if (factors != nullptr) {
-      const vf factor = load(factors + i, count);
-      g *= factor;
-      dropped *= factor;
-    }
-    store(scores + i, dropped, count);
-    store(grads + i, p * (g - delta) * scale, count);
+    store(scores + i, exp_flushed(load(scores + i, count) + minus_lse), count);
+    if (factors != nullptr) store(grads + i, load(grads + i, count) * load(factors + i, count), count);
   });
-  for (int64_t i = n; i < padded; ++i) scores[i] = grads[i] = 0;
+}
+
+// The mean of `grads` under the weights. Summed from the very roundings that the gradients of the scores are made of,
+// so that these sum to zero as they should: their sums are the gradient of the keys' bias.
+LT_INLINE float weighted_mean(const float* weights, const float* grads, int64_t n) {
+  const float total = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(weights + i, count); });
+  const float sum = row_sum(
+      n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(weights + i, count) * load(grads + i, count); });
+  return total == 0 ? 0 : sum / total;
+}
+
+// Weights and their gradients become dropped weights and scale * gradients of the scores.
+void score_grads(float* weights, float* grads, int64_t n, int64_t padded, float mean, float scale,
+                 const float* factors) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vf p = load(weights + i, count);
+    store(grads + i, p * (load(grads + i, count) - mean) * scale, count);
+    if (factors != nullptr) store(weights + i, p * load(factors + i, count), count);
+  });
+  for (int64_t i = n; i < padded; ++i) weights[i] = grads[i] = 0;
 }
 
 void zero_rows(float* to, int64_t row, int64_t rows, int64_t cols) {
@@ -243,13 +254,18 @@ void backward_block(const AttentionCall& call, const Block& block, int64_t key_h
     float *scores = scratch.scores + r * kScoreRow, *grads = scratch.grads + r * kScoreRow;
     const int64_t n = block.seen(options, r);
     if (masked) add_mask(options.mask, block, r, scores, n);
-    const float *out_row = o + r * call.o.row_stride, *grad_row = grad_o + r * call.grad_o.row_stride;
-    const float delta = row_sum(value_dim, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-      return load(out_row + i, count) * load(grad_row + i, count);
-    });
     const float* factors = nullptr;
     if (options.dropout > 0) factors = dropout_factors(call.dropout, block.element(options, r), n, scratch.factors);
-    weight_grads(scores, grads, n, padded, lse[r], delta, options.scale, factors);
+    weigh_again(scores, grads, n, lse[r], factors);
+    float mean;
+    if (options.keys <= kKeys) {
+      mean = weighted_mean(scores, grads, n);
+    } else {  // the same sum over all blocks of keys
+      const float *out_row = o + r * call.o.row_stride, *grad_row = grad_o + r * call.grad_o.row_stride;
+      mean = row_sum(value_dim, [&](int64_t i, auto count)
+                                    LT_INLINE_LAMBDA { return load(out_row + i, count) * load(grad_row + i, count); });
+    }
+    score_grads(scores, grads, n, padded, mean, options.scale, factors);
   }
 
   float* dq = call.grads.dq.at(block.batch, block.head) + block.first_query * call.grads.dq.row_stride;
