@@ -30,18 +30,26 @@ To converted(From value) {
   }
 }
 
+// n elements; steps in elements.
+using ConvertRun = void (*)(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n);
+
 template <class From, class To>
-void convert(const TensorRef& from, const TensorRef& to) {
-  const From* source = from.as<From>();
-  To* target = to.as<To>();
+void convert_run(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n) {
+  const From* s = static_cast<const From*>(from);
+  To* t = static_cast<To*>(to);
+  for (int64_t i = 0; i < n; ++i) t[i * to_step] = converted<To>(s[i * from_step]);
+}
+
+void convert(const TensorRef& from, const TensorRef& to, ConvertRun run) {
   const bool known = cpu::can_cast(from.dtype, to.dtype);
+  const int64_t from_size = size_bytes(from.dtype), to_size = size_bytes(to.dtype);
   for_each_run(memory_order<1>(to, {&from}), kLongestRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-    const From* s = source + at[0];
-    To* t = target + at[1];
+    const char* s = from.as<char>() + at[0] * from_size;
+    char* t = to.as<char>() + at[1] * to_size;
     if (steps[0] == 1 && steps[1] == 1 && known) {
       cpu::cast(from.dtype, to.dtype, s, t, n);
     } else {
-      for (int64_t i = 0; i < n; ++i) t[i * steps[1]] = converted<To>(s[i * steps[0]]);
+      run(s, steps[0], t, steps[1], n);
     }
   });
 }
@@ -75,7 +83,7 @@ void copy_tensor(const TensorRef& from, const TensorRef& to) {
     return;
   }
   with_common(from.dtype, [&](auto source) {
-    with_common(to.dtype, [&](auto target) { convert<decltype(source), decltype(target)>(from, to); });
+    with_common(to.dtype, [&](auto target) { convert(from, to, convert_run<decltype(source), decltype(target)>); });
   });
 }
 
