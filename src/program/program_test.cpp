@@ -37,7 +37,8 @@ Program small_program() {
   p.outputs = {{"y", 1, false}};
   p.gradients = {3};
   p.gradient_targets = {0};
-  p.constants = std::string("\x00\x01\xff", 3) + std::string(61, '\0');
+  p.constants = std::string("\x00\x01\xff", 3);
+  p.constants.resize(64);
   p.pack_order = {0};
   return p;
 }
