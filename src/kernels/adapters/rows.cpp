@@ -136,7 +136,6 @@ KernelStatus batch_norm_grad(const KernelCall& call) {
 }
 
 const char* supports_batch_norm(const KernelQuery& query) {
-  if (!query.outputs[0].present) return "y is not wanted";
   if (query.inputs.size() > 4 && query.op == Op::kBatchNormalization) {
     const bool both = query.inputs[3].present == query.inputs[4].present;
     if (!both || query.outputs[3].present != query.outputs[4].present) return "one running statistic without the other";

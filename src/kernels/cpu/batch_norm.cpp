@@ -45,9 +45,10 @@ struct Scratch {
   }
 };
 
-// y = weight rstd x + (bias - mean weight rstd)
+// y = weight rstd x + (bias - mean weight rstd); y may be absent.
 void apply(const BatchNormShape& shape, const float* x, const BatchNormParameters& parameters, const float* mean,
            const float* rstd, float* y, const Scratch& scratch) {
+  if (y == nullptr) return;
   for (int64_t c = 0; c < shape.channels; ++c) {
     scratch.a[c] = (parameters.weight == nullptr ? 1.0f : parameters.weight[c]) * rstd[c];
     scratch.b[c] = (parameters.bias == nullptr ? 0.0f : parameters.bias[c]) - mean[c] * scratch.a[c];

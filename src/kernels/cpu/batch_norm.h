@@ -31,7 +31,7 @@ struct RunningStatistics {
   float momentum = 0.1f;
 };
 
-// mean and rstd (one entry a channel) are those of this batch; y may be x.
+// mean and rstd (one entry a channel) are those of this batch; y may be x, or null: not computed.
 void batch_norm_train(const BatchNormShape& shape, const float* x, const BatchNormParameters& parameters,
                       const RunningStatistics& running, float* y, float* mean, float* rstd, void* scratch);
 

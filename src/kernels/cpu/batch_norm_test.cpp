@@ -14,6 +14,20 @@ int64_t at(const BatchNormShape& shape, int64_t n, int64_t c, int64_t i) {
   return shape.channels_last ? (n * shape.inner + i) * shape.channels + c : (n * shape.channels + c) * shape.inner + i;
 }
 
+// What is made again in backward is the statistics alone.
+TEST(BatchNorm, StatisticsAreTheSameBitsWithoutTheResult) {
+  for (BatchNormShape shape : kShapes) {
+    const std::vector<float> x = random_floats(shape.channels * shape.per_channel(), 1);
+    std::vector<char> scratch(static_cast<size_t>(batch_norm_scratch_bytes(shape)));
+    std::vector<float> y(x.size()), mean(shape.channels), rstd(shape.channels), mean_alone(shape.channels),
+        rstd_alone(shape.channels);
+    batch_norm_train(shape, x.data(), {}, {}, y.data(), mean.data(), rstd.data(), scratch.data());
+    batch_norm_train(shape, x.data(), {}, {}, nullptr, mean_alone.data(), rstd_alone.data(), scratch.data());
+    EXPECT_EQ(mean_alone, mean);
+    EXPECT_EQ(rstd_alone, rstd);
+  }
+}
+
 TEST(BatchNorm, TrainingForwardAndGradientInBothLayouts) {
   for (BatchNormShape shape : kShapes) {
     for (bool channels_last : {false, true}) {

@@ -34,7 +34,8 @@ void norm_grad(const float* dy, const float* x, const float* gamma, const float*
 void layer_norm(const float* x, const float* gamma, const float* beta, float* y, float* mean, float* rstd, int64_t rows,
                 int64_t cols, float eps) {
   for_row_chunks(rows, cols, 0.4, [&](int64_t r, int64_t n) {
-    norm_table().layer_norm(x + r * cols, gamma, beta, y + r * cols, shifted(mean, r), shifted(rstd, r), n, cols, eps);
+    norm_table().layer_norm(x + r * cols, gamma, beta, shifted(y, r * cols), shifted(mean, r), shifted(rstd, r), n,
+                            cols, eps);
   });
 }
 
@@ -45,7 +46,7 @@ void layer_norm_grad(const float* dy, const float* x, const float* gamma, const 
 
 void rms_norm(const float* x, const float* gamma, float* y, float* rstd, int64_t rows, int64_t cols, float eps) {
   for_row_chunks(rows, cols, 0.3, [&](int64_t r, int64_t n) {
-    norm_table().rms_norm(x + r * cols, gamma, y + r * cols, shifted(rstd, r), n, cols, eps);
+    norm_table().rms_norm(x + r * cols, gamma, shifted(y, r * cols), shifted(rstd, r), n, cols, eps);
   });
 }
 

@@ -19,7 +19,7 @@ LT_INLINE void scale_row(const float* x, const float* gamma, const float* beta, 
 
 void layer_norm_rows(const float* x, const float* gamma, const float* beta, float* y, float* mean, float* rstd,
                      int64_t rows, int64_t cols, float eps) {
-  for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
+  for (int64_t r = 0; r < rows; ++r, x += cols) {
     const float total = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(x + i, count); });
     const float m = total / static_cast<float>(cols);
     const float squares = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
@@ -27,20 +27,20 @@ void layer_norm_rows(const float* x, const float* gamma, const float* beta, floa
       return d * d;
     });
     const float scale = 1.0f / __builtin_sqrtf(squares / static_cast<float>(cols) + eps);
-    scale_row(x, gamma, beta, y, cols, m, scale);
+    if (y != nullptr) scale_row(x, gamma, beta, y + r * cols, cols, m, scale);
     if (mean != nullptr) mean[r] = m;
     if (rstd != nullptr) rstd[r] = scale;
   }
 }
 
 void rms_norm_rows(const float* x, const float* gamma, float* y, float* rstd, int64_t rows, int64_t cols, float eps) {
-  for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
+  for (int64_t r = 0; r < rows; ++r, x += cols) {
     const float squares = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
       const vf v = load(x + i, count);
       return v * v;
     });
     const float scale = 1.0f / __builtin_sqrtf(squares / static_cast<float>(cols) + eps);
-    scale_row(x, gamma, nullptr, y, cols, 0, scale);
+    if (y != nullptr) scale_row(x, gamma, nullptr, y + r * cols, cols, 0, scale);
     if (rstd != nullptr) rstd[r] = scale;
   }
 }

@@ -104,6 +104,20 @@ TEST(RmsNorm, ForwardAndGradient) {
   }
 }
 
+// What is made again in backward is often the statistics alone.
+TEST(Norms, StatisticsAreTheSameBitsWithoutTheResult) {
+  const int64_t rows = 5, cols = 37;
+  const std::vector<float> x = random_floats(rows * cols, 5);
+  std::vector<float> y(rows * cols), mean(rows), rstd(rows), mean_alone(rows), rstd_alone(rows);
+  layer_norm(x.data(), nullptr, nullptr, y.data(), mean.data(), rstd.data(), rows, cols, kEps);
+  layer_norm(x.data(), nullptr, nullptr, nullptr, mean_alone.data(), rstd_alone.data(), rows, cols, kEps);
+  EXPECT_EQ(mean_alone, mean);
+  EXPECT_EQ(rstd_alone, rstd);
+  rms_norm(x.data(), nullptr, y.data(), rstd.data(), rows, cols, kEps);
+  rms_norm(x.data(), nullptr, nullptr, rstd_alone.data(), rows, cols, kEps);
+  EXPECT_EQ(rstd_alone, rstd);
+}
+
 TEST(LayerNorm, AbsentParametersAreOnesAndZeros) {
   const int64_t rows = 5, cols = 37;
   const std::vector<float> x = random_floats(rows * cols, 5), dy = random_floats(rows * cols, 6), ones(cols, 1.0f),
