@@ -38,21 +38,19 @@ std::vector<Member> members_of(const std::string& path) {
 
 using Work = std::map<std::string, int>;  // what a member does: (place inside it, op) → how often
 
-// Shared work over all work, 1 for equals.
-double similarity(const Work& a, const Work& b) {
+// How much of a member's work another one does too, 1 for all of it. The other may do more: the first layer of a T5
+// makes the position bias of all.
+double shared_work(const Work& work, const Work& other) {
   int shared = 0, all = 0;
-  for (const auto& [what, count] : a) {
-    const auto at = b.find(what);
-    const int other = at == b.end() ? 0 : at->second;
-    shared += std::min(count, other);
-    all += std::max(count, other);
+  for (const auto& [what, count] : work) {
+    const auto at = other.find(what);
+    shared += std::min(count, at == other.end() ? 0 : at->second);
+    all += count;
   }
-  for (const auto& [what, count] : b)
-    if (!a.contains(what)) all += count;
   return all == 0 ? 0 : static_cast<double>(shared) / all;
 }
 
-constexpr double kSameWork = 0.6;  // a first or last layer may do a little more or less
+constexpr double kSameWork = 0.6;  // a first or last layer may do a little less
 constexpr int kLeastNodes = 2;
 
 std::vector<NodeId> forward_nodes(const Graph& graph) {
@@ -82,7 +80,7 @@ std::map<std::string, bool> repeated_lists(const Graph& graph, const std::vector
     int nodes_of_middle = 0;
     for (const auto& [what, count] : middle->second) nodes_of_middle += count;
     same = same && nodes_of_middle >= kLeastNodes;
-    for (const auto& [index, work] : members) same = same && similarity(work, middle->second) >= kSameWork;
+    for (const auto& [index, work] : members) same = same && shared_work(middle->second, work) >= kSameWork;
     repeated[list] = same;
   }
   return repeated;
