@@ -74,6 +74,12 @@ static bool is_lowered(const Graph& graph) {
   return graph.order().empty();
 }
 
+// A training graph in text form has its backward already.
+static bool has_backward(const Graph& graph) {
+  return std::any_of(graph.order().begin(), graph.order().end(),
+                     [&](NodeId id) { return graph.node(id).op == Op::kYieldOp; });
+}
+
 Session::Session(Graph captured, SessionOptions options) : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.options = std::move(options);
@@ -88,8 +94,9 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
   PassOptions passes;
   for (const std::string& name : impl.options.disabled_passes)
     if (name != kRebuild) passes.disabled.push_back(name);
-  impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
-  if (impl.options.training) {
+  const bool is_forward = !has_backward(graph);
+  if (is_forward) impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
+  if (is_forward && impl.options.training) {
     graph = impl.timed("gradient", [&] { return build_gradient(graph, impl.options.output_needs_grad); });
     verify(graph);
   }
