@@ -1,6 +1,7 @@
 """The `lowtide` command: what the engine would do with a model, without training it."""
 
 import argparse
+import os
 import sys
 
 from lowtide.errors import Error
@@ -20,5 +21,8 @@ def main(arguments=None):
     except (BadInput, Error) as error:
         print(f"lowtide {options.command}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `lowtide analyze … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130

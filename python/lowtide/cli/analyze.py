@@ -69,7 +69,7 @@ def _text(model, session, stat, sizes, memory):
             "",
             *layout([memory_optimizer_row(memory, stat)]),
             "",
-            *_times(stat["rows"]),
+            *_times(json.loads(stat["json"])),
             "",
             stat["insight"].strip("\n"),
             "",
@@ -78,15 +78,17 @@ def _text(model, session, stat, sizes, memory):
     )
 
 
-def _times(rows):
-    """What recomputing costs, beside what it saves."""
-    if not rows:
+def _times(told):
+    """What a plan costs beside what it saves; `told`: the JSON of Session.memory_stat."""
+    if not told["rows"]:
         return
     speed = _Speed()
     yield f"estimated time of what runs once more in backward ({speed}):"
-    for number, row in enumerate(rows, 1):
-        saves = _bytes(row["saving_bytes"])
-        yield f"  Plan {number:<3} {speed.ms(row):8.2f} ms  saves {saves:>12}  {row['combination']}"
+    for number, row in enumerate(told["rows"], 1):
+        candidates = [told["candidates"][index] for index in row["candidates"]]
+        flops, moved = (sum(candidate[key] or 0 for candidate in candidates) for key in ("extra_flops", "extra_bytes"))
+        saves = _bytes(row["saving"])
+        yield f"  Plan {number:<3} {speed.ms(flops, moved):9.3f} ms  saves {saves:>12}  {row['combination']}"
 
 
 class _Speed:
@@ -97,8 +99,8 @@ class _Speed:
         self.flops = 2 * 768**3 / _seconds(lambda: square @ square)
         self.bytes = 2 * line.nbytes / _seconds(lambda: line + 1.0)
 
-    def ms(self, row):
-        return max(row["extra_flops"] / self.flops, row["extra_bytes"] / self.bytes) * 1e3
+    def ms(self, flops, moved_bytes):
+        return max(flops / self.flops, moved_bytes / self.bytes) * 1e3
 
     def __str__(self):
         return f"at {self.flops / 1e9:.0f} GFLOP/s and {self.bytes / 1e9:.0f} GB/s, measured here"
@@ -114,6 +116,8 @@ def _seconds(work):
 
 
 def _bytes(count):
+    if count is None:
+        return "unknown"
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count:,} B"
 
 

@@ -23,14 +23,13 @@ class BadInput(Exception):
 class Model:
     name: str
     graph: Graph
-    training: bool  # whether a gradient has still to be built
     example: dict  # symbol → size in the example call; empty for a text graph
     ranges: dict  # symbol → (low, high or None)
 
     def plan(self, memory_options):
         """`memory_options`: keywords of Session."""
         install_torch(torch.get_num_threads())
-        return Session(self.graph, training=self.training, **memory_options)
+        return Session(self.graph, training=True, **memory_options)
 
 
 def load(target):
@@ -49,9 +48,7 @@ def _from_text(path):
         text = path.read_text()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a graph in text form") from None
-    graph = Graph.parse(text)
-    # A graph with a YieldOp has its backward.
-    return Model(str(path), graph, "YieldOp" not in text, {}, {})
+    return Model(str(path), Graph.parse(text), {}, {})
 
 
 def _function(module_name, function_name):
@@ -99,7 +96,7 @@ def _captured(target, model, args, kwargs):
     sizes, table = Call(args, kwargs).sizes(), captured.transcript.sizes
     example = {name: sizes[index][position] for name, (index, position) in table.dims.items()}
     ranges = table.ranges()
-    return Model(target, captured.graph, True, {name: example[name] for name in ranges}, ranges)
+    return Model(target, captured.graph, {name: example[name] for name in ranges}, ranges)
 
 
 # ---------------------------------------------------------------- sizes

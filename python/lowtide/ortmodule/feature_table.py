@@ -9,19 +9,16 @@ import lowtide
 from .options import MEMORY_LEVELS, LogLevel, fallback_disabled
 
 CLOSING = "*" * 72
-# Plan rows: widths of the configuration, the frequency, the saving in bytes and as an expression.
-_PLAN_WIDTHS = (60, 8, 16, 24)
-_PLAN_TITLES = ("Config", "Freq", "Saving(B)", "Saving Symbolic(Bytes)", "Peak after")
+_NAME_WIDTH = 21  # where plan_row_lines of src/memory/insight.h expects the other columns to start
 
 
 @dataclass
 class Row:
-    """A feature of the table. A row whose `on` is None is a heading: only its text shows."""
-
     name: str
-    on: bool | None
+    on: bool
     text: str
     parts: list = field(default_factory=list)  # rows below it
+    lines: str = ""  # below it, laid out already
 
 
 def feature_table(agent, sizes, log_level, stat=None):
@@ -41,7 +38,7 @@ def feature_table(agent, sizes, log_level, stat=None):
         "",
     ]
     if stat is not None:
-        lines += [*notes(agent, sizes), ""]
+        lines += [*stat["notes"].splitlines(), ""]
     return "\n".join([*lines, CLOSING, ""])
 
 
@@ -78,31 +75,7 @@ def memory_optimizer_row(memory, stat):
     else:
         enable = "Enable with env ORTMODULE_MEMORY_OPT_LEVEL=1 or 2, or ORTMODULE_MEMORY_OPT_CONFIG=<plan1 config>,..."
         text = f"{enable}{available}"
-    return Row("Memory Optimizer", memory.on, text, plan_rows(stat["rows"]) if available else [])
-
-
-def plan_rows(rows):
-    """A heading, then what can be switched on: `rows` of Session.memory_stat."""
-    cells = [
-        (
-            row["combination"],
-            str(row["frequency"]),
-            f"{row['saving_bytes']:,}",
-            row["saving_symbolic"],
-            "" if row["peak_after"] is None else f"{row['peak_after']:,}",
-        )
-        for row in rows
-    ]
-    widths = [max(width, 2 + max(len(line[column]) for line in cells)) for column, width in enumerate(_PLAN_WIDTHS)]
-    texts = [
-        "".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)).rstrip()
-        for line in [_PLAN_TITLES, *cells]
-    ]
-    heading, *plans = texts
-    return [
-        Row("", None, heading),
-        *(Row(f"Plan {i + 1}", row["on"], text) for i, (row, text) in enumerate(zip(rows, plans, strict=True))),
-    ]
+    return Row("Memory Optimizer", memory.on, text, lines=stat["row_lines"] if available else "")
 
 
 def lowered_text(report):
@@ -120,16 +93,15 @@ def memory_text(memory):
 
 def layout(rows):
     """Lines of four columns: name, ON or OFF, text; rows of a row are indented under it."""
-    flat = []
+    width = max(_NAME_WIDTH, 2 + max(len(row.name) for row in rows))
     for row in rows:
-        flat.append((row.name, row.on, row.text))
-        flat += [(f" - {part.name}" if part.name else "", part.on, part.text) for part in row.parts]
-    width = 2 + max(len(name) for name, _, _ in flat)
-    lines = []
-    for name, on, text in flat:
-        colon, state = (" ", "") if on is None else (":", "ON" if on else "OFF")
-        lines.append(f"  {name.ljust(width)} {colon}   {state.ljust(5)} {colon}   {text}".rstrip())
-    return lines
+        yield _line(row.name, row, width)
+        yield from (_line(f" - {part.name}", part, width) for part in row.parts)
+        yield from row.lines.splitlines()
+
+
+def _line(name, row, width):
+    return f"  {name.ljust(width)} :   {'ON' if row.on else 'OFF':<5} :   {row.text}"
 
 
 def overhead(agent, log_level):
@@ -139,25 +111,6 @@ def overhead(agent, log_level):
     if log_level < LogLevel.WARNING:
         stages = ", ".join(f"{name} takes {time:.2f}s" for name, time in agent.session.report["seconds"].items())
         yield f"Other overhead details:  {stages}, session creation takes {agent.session_seconds:.2f}s"
-
-
-def notes(agent, sizes):
-    yield "Note 1: use comma to enable multiple plans at the same time."
-    yield "  export ORTMODULE_MEMORY_OPT_CONFIG=<plan1 config>,<plan2 config>,..."
-    yield "Note 2: saving is calculated based on the 1st batch symbolic dim values:"
-    for name, value in symbolic_dims(agent, sizes).items():
-        yield f"  {name}={value},"
-
-
-def symbolic_dims(agent, sizes):
-    """Dims of inputs that may change, in the inputs' order; those tied to another input's dim too."""
-    known = agent.captured.transcript.sizes
-    free = set(agent.session.symbols)
-    return {
-        name: sizes[index][position]
-        for name, (index, position) in known.dims.items()
-        if name in free or (index, position) in known.ties
-    }
 
 
 def _seconds(value):
