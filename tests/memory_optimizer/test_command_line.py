@@ -30,7 +30,8 @@ class Blocks(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.ModuleList(
-            torch.nn.Sequential(torch.nn.Linear(8, 32, bias=False), torch.nn.GELU(), torch.nn.Linear(32, 8)) for _ in range(3)
+            torch.nn.Sequential(torch.nn.Linear(8, 32, bias=False), torch.nn.GELU(), torch.nn.Linear(32, 8))
+            for _ in range(3)
         )
 
     def forward(self, x):

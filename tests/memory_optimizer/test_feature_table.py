@@ -66,6 +66,32 @@ def test_the_table_at_warning(caplog, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_plans_at_info_and_summaries_at_devinfo(caplog):
+    (table,) = tables(logged(caplog, LogLevel.INFO))
+    text = table.getMessage()
+    heading, first = (line for line in text.splitlines() if "Freq    Saving(B)" in line or "   - Plan 1 " in line)
+    assert heading.index("Config") == first.index("Gemm+:1:-1") == 38
+    assert "Other overhead details:  lower takes" in text
+    assert "Note 1: use comma to enable multiple plans at the same time." in text
+    assert text.endswith("symbolic dim values:\n  input_ids_dim0=2,\n  input_ids_dim1=16,\n\n" + "*" * 72 + "\n")
+    caplog.clear()
+    table, summaries = logged(caplog, LogLevel.DEVINFO)
+    assert "- Plan 1" in table.getMessage() and summaries.levelno == logging.INFO
+    assert "MemoryInsight Summary - User config: not provided" in summaries.getMessage()
+    assert "########Recompute########" in summaries.getMessage()
+
+
+def test_the_level_in_force(caplog, monkeypatch):
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "1")
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", "FastGelu+:1:-1")
+    notice, table = logged(caplog, LogLevel.WARNING)
+    assert "ignored" in notice.getMessage() and "ORTMODULE_MEMORY_OPT_LEVEL" in notice.getMessage()
+    row = next(line for line in table.getMessage().splitlines() if "Memory Optimizer" in line)
+    assert row.split(":   ", 2)[1].strip() == "ON"
+    assert "RecomputeLevel: 1 (TRANSFORMER_LAYERWISE_RECOMPUTE)" in row
+    assert row.endswith("RecomputeConfig: ALL_RECOMPUTE_FOR_EACH_LAYER, ProbeLevel: 1")
+
+
 def test_nothing_at_error(caplog):
     assert logged(caplog, LogLevel.ERROR) == []
 

@@ -3,19 +3,15 @@
 import pytest
 from trainee import Trainee, differences
 
-IN_CI = ("bloom", "gpt2", "resnet")
-MODELS = ("bloom", "gpt2", "bert", "llama", "t5", "swin", "resnet")
-
-
-def models(in_ci):
-    return [name if name in in_ci else pytest.param(name, marks=pytest.mark.long) for name in MODELS]
+MODELS_IN_CI = ("bloom", "gpt2", "bert", "llama", "swin", "resnet")
+MODELS = (*MODELS_IN_CI, "t5")
 
 
 def three_layers(name):
     return Trainee(name, layers=3)
 
 
-@pytest.mark.parametrize("name", models(in_ci=MODELS))
+@pytest.mark.parametrize("name", MODELS)
 def test_levels(name):
     trainee = three_layers(name)
     plain = trainee.agent()
@@ -25,7 +21,9 @@ def test_levels(name):
         assert differences(trainee.train(trainee.agent(level=level)), expected) == [], f"level {level}"
 
 
-@pytest.mark.parametrize("name", models(in_ci=IN_CI))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "t5" else ()) for name in MODELS]
+)
 def test_every_single_plan(name):
     trainee = three_layers(name)
     plain = trainee.agent()
