@@ -2,8 +2,8 @@
 // warnings and the rewritten graph out.
 //
 // Behind a case's title stands, in brackets and separated by ';', what is asked for: a configuration
-// ("FastGelu+:1:12"), "level=1", "probe=0:1", "no rebuild". Every candidate is printed; those in force have a star.
-// "tables b=2,s=8" prints what users are told at these dims in place of candidates and graph.
+// ("FastGelu+:1:12"), "level=1", "probe=0:1", "pure=aten::NAME", "no rebuild". Every candidate is printed; those in
+// force have a star. "tables b=2,s=8" prints what users are told at these dims in place of candidates and graph.
 #include <sstream>
 
 #include "base/check.h"
@@ -33,6 +33,8 @@ MemoryOptions options_of(const std::string& text) {
       options.probe = parse_probe_config(part.substr(6));
     } else if (part.starts_with(kTables)) {
       continue;
+    } else if (part.starts_with("pure=")) {
+      options.pure_calls.insert(part.substr(5));
     } else if (part == "no rebuild") {
       options.rebuild = false;
     } else {

@@ -15,8 +15,12 @@ struct MemoryOptimizer::Impl {
       : options(std::move(asked)),
         layers(find_layers(graph)),
         stash(graph, plan, options.rebuild ? rebuilt_values(graph, StashAnalysis(graph, plan)) : std::set<ValueId>()),
-        context{graph, stash, layers, options.probe.level >= 1 || options.level >= 1,
-                options.probe.boundary != 0 || options.level >= 1} {}
+        context{graph,
+                stash,
+                layers,
+                options.probe.level >= 1 || options.level >= 1,
+                options.probe.boundary != 0 || options.level >= 1,
+                options.pure_calls} {}
 
   void choose_level(Selection& selection) const;
   void choose_requests(Selection& selection) const;

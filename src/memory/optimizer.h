@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ struct MemoryOptions {
   std::vector<MemoryRequest> requests;  // level 0
   int level = 0;  // 1: every plain plan inside each layer, the layers' inputs stay; 2: compromised ones too
   ProbeConfig probe;
-  bool rebuild = true;  // norm results and SiLU are made again by default: they cost next to nothing
+  std::set<std::string> pure_calls;  // see MemoryContext
+  bool rebuild = true;               // norm results and SiLU are made again by default: they cost next to nothing
 };
 
 // A request and what became of it.

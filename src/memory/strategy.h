@@ -4,6 +4,7 @@
 // strategy is a further file: analysis, choice and tables know only candidates.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,10 @@ struct MemoryContext {
   const Layers& layers;
   bool probe_costly = true;         // ops of price `costly` may be recomputed, not only `cheap` ones
   bool keep_layer_borders = false;  // what crosses from one layer to another stays stashed
+  // Targets of Aten and PythonOp nodes that may run a second time: the user has said that they only compute.
+  std::set<std::string> pure_calls = {};
+
+  bool is_pure_call(const Node& node) const { return is_call(node.op) && pure_calls.contains(node.target); }
 };
 
 class Strategy {

@@ -28,6 +28,10 @@ std::vector<TensorType> infer_like_shape(const InferArgs& args) {
     check_index_dtype(args, 1);
     const int64_t axis = axis_attr(args, "axis", static_cast<int64_t>(shape.size()));
     check_shape(args, 0, "dy", gathered_shape(shape, args.in(1).shape, axis));
+    if (args.has(2)) {
+      check_shape(args, 2, "onto", shape);
+      LT_INFER_CHECK(args, args.in(2).dtype == dy.dtype, "onto is ", to_string(args.in(2)), ", dy ", to_string(dy));
+    }
   } else {
     LT_INFER_CHECK(args, shape.size() == dy.shape.size(), "shape ", to_string(shape), " differs in rank from ",
                    to_string(dy));

@@ -14,6 +14,7 @@
 #include "passes/fuse_matmul.h"
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
+#include "passes/gather_onto.h"
 #include "passes/simplify_attention.h"
 
 namespace lowtide {
@@ -43,7 +44,8 @@ constexpr Pass kForward[] = {
 };
 
 constexpr Pass kTraining[] = {
-    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse}, {"fuse_matmul", fuse_matmul}, {"dce", dce},
+    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse}, {"fuse_matmul", fuse_matmul},
+    {"gather_onto", gather_onto}, {"dce", dce},
 };
 
 constexpr Pass kAll[] = {
@@ -60,6 +62,7 @@ constexpr Pass kAll[] = {
     {"fuse_bias_softmax", fuse_bias_softmax},
     {"fuse_bias_dropout", fuse_bias_dropout},
     {"drop_detach", drop_detach},
+    {"gather_onto", gather_onto},
 };
 
 }  // namespace

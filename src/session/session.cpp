@@ -60,6 +60,7 @@ struct Session::Impl {
     result.requests = parse_memory_config(config);
     result.level = level;
     result.probe = parse_probe_config(probe_config);
+    result.pure_calls.insert(options.pure_calls.begin(), options.pure_calls.end());
     result.rebuild = rebuilds();
     return result;
   }

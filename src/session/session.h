@@ -23,9 +23,10 @@ struct SessionOptions {
   std::vector<std::string> disabled_passes;   // by name, for bisecting
   std::vector<std::string> disabled_kernels;  // by name or provider ("cpu", "blas"); the next one in the list is taken
   std::vector<bool> output_needs_grad;        // per module output; empty: every differentiable one
-  std::string memory_config;  // plans ("FastGelu+:1:12,…") or the path of a JSON file; see memory/config.h
-  int memory_level = 0;       // 1: recompute whole layers; 2: compromised plans too
-  std::string probe_config;   // "level:boundary"
+  std::string memory_config;            // plans ("FastGelu+:1:12,…") or the path of a JSON file; see memory/config.h
+  int memory_level = 0;                 // 1: recompute whole layers; 2: compromised plans too
+  std::string probe_config;             // "level:boundary"
+  std::vector<std::string> pure_calls;  // targets of fallbacks and custom functions that may run again
 };
 
 // What explain() and the feature table show.

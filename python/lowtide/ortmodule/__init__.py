@@ -2,5 +2,6 @@
 
 from .options import DebugOptions, LogLevel
 from .ortmodule import ORTModule
+from .pure import declare_pure
 
-__all__ = ["DebugOptions", "LogLevel", "ORTModule"]
+__all__ = ["DebugOptions", "LogLevel", "ORTModule", "declare_pure"]

@@ -13,6 +13,7 @@ from lowtide.errors import EngineError, UnsupportedError
 from .custom_functions import CallHandler
 from .module_watch import ModuleWatch
 from .options import MemoryOptions, memory_options, session_options
+from .pure import pure_calls
 
 
 class TrainingAgent:
@@ -22,7 +23,9 @@ class TrainingAgent:
         self.captured, self.training = captured, training
         self.memory = memory_options() if training else MemoryOptions()
         begin = time.perf_counter()
-        self.session = Session(captured.graph, training=training, **session_options(), **self.memory.for_session())
+        self.session = Session(
+            captured.graph, training=training, **session_options(), **self.memory.for_session(), pure_calls=pure_calls()
+        )
         self.session_seconds = time.perf_counter() - begin
         self.export_seconds = None  # of the capture
         self.session.set_call_handler(CallHandler(captured.functions))

@@ -54,7 +54,9 @@ KernelStatus gather_grad(const KernelCall& call) {
     skipped = call.attrs->i("padding_idx");
     if (skipped < 0) skipped += rows;
   }
-  cpu::scatter_add_rows(dy.as<float>(), indices.as<int64_t>(), count, dx.as<float>(), rows, cols, skipped,
+  const bool onto = call.inputs.size() > 2 && call.inputs[2].present;
+  if (onto && call.inputs[2].data != dx.data) std::memcpy(dx.data, call.inputs[2].data, dx.numel() * sizeof(float));
+  cpu::scatter_add_rows(dy.as<float>(), indices.as<int64_t>(), count, dx.as<float>(), rows, cols, skipped, onto,
                         call.scratch);
   return nullptr;
 }

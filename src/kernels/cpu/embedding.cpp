@@ -54,7 +54,7 @@ int64_t scatter_add_rows_scratch_bytes(int64_t n, int64_t rows) {
 }
 
 void scatter_add_rows(const float* dy, const int64_t* indices, int64_t n, float* grad, int64_t rows, int64_t cols,
-                      int64_t skipped_row, void* scratch) {
+                      int64_t skipped_row, bool onto, void* scratch) {
   const Occurrences sorted = sort_by_row(indices, n, rows, scratch);
   const auto gather_sum = softmax_table().gather_sum;
   const int64_t panels = (cols + kPanel - 1) / kPanel;
@@ -65,10 +65,10 @@ void scatter_add_rows(const float* dy, const int64_t* indices, int64_t n, float*
       const int64_t row = task / panels, c = task % panels * kPanel, width = std::min(kPanel, cols - c);
       float* out = grad + row * cols + c;
       const int32_t begin = sorted.starts[row], end = row == skipped_row ? begin : sorted.starts[row + 1];
-      if (begin == end) std::memset(out, 0, sizeof(float) * width);
+      if (begin == end && !onto) std::memset(out, 0, sizeof(float) * width);
       for (int32_t at = begin; at < end; at += kRowsPerBlock) {
         gather_sum(dy + c, cols, sorted.positions + at, std::min<int64_t>(kRowsPerBlock, end - at), out, width,
-                   at > begin);
+                   onto || at > begin);
       }
     }
   });

@@ -30,7 +30,7 @@ TEST(Embedding, GatherAndScatterAdd) {
           std::vector<float> out(c.n * c.cols + c.rows * c.cols, -1.0f);
           std::vector<char> scratch(scatter_add_rows_scratch_bytes(c.n, c.rows));
           gather_rows(table.data(), c.rows, c.cols * 4, indices.data(), c.n, out.data());
-          scatter_add_rows(dy.data(), indices.data(), c.n, out.data() + c.n * c.cols, c.rows, c.cols, c.skipped,
+          scatter_add_rows(dy.data(), indices.data(), c.n, out.data() + c.n * c.cols, c.rows, c.cols, c.skipped, false,
                            scratch.data());
           return out;
         },

@@ -86,7 +86,11 @@ KernelStatus gather_grad(const KernelCall& call) {
   if (!all_inside(indices, size)) return "GatherGrad: an index is out of range";
   const bool has_padding = call.attrs->has("padding_idx");
   const int64_t padding = has_padding ? wrapped(call.attrs->i("padding_idx"), size) : -1;
-  fill_zero(dx);
+  if (call.inputs.size() > 2 && call.inputs[2].present) {
+    copy_all(call.inputs[2], dx);
+  } else {
+    fill_zero(dx);
+  }
   const Gathered grids = split(dx, indices, dy, axis);
   grids.before.for_each([&](int64_t, const auto& outer) {
     grids.middle.for_each([&](int64_t, const auto& at) {

@@ -14,12 +14,13 @@ namespace {
 // A recomputation of more nodes than this would be a second forward.
 constexpr size_t kMostNodes = 128;
 
-bool is_pure_call(const Node& node) { return is_call(node.op) && node.attrs.b("pure", false); }
-
 class Search {
  public:
   explicit Search(const MemoryContext& context)
-      : context_(context), graph_(context.graph), stash_(context.stash), borders_(layer_borders(context)) {}
+      : context_(context), graph_(context.graph), stash_(context.stash), borders_(layer_borders(context)) {
+    // Of batches that may be empty, those that are save nothing anyway.
+    for (auto& [name, range] : not_empty_) range.low = std::max<int64_t>(range.low, 1);
+  }
 
   std::vector<Candidate> run() {
     std::map<int32_t, std::vector<const Stash*>> by_entry;  // position of the producer → its stashed outputs
@@ -36,7 +37,7 @@ class Search {
  private:
   bool is_allowed(NodeId id) const {
     const Node& node = graph_.node(id);
-    if (is_pure_call(node)) return context_.probe_costly;
+    if (context_.is_pure_call(node)) return context_.probe_costly;
     const RecomputePrice price = info(node.op).recompute;
     return price == RecomputePrice::kCheap || (price == RecomputePrice::kCostly && context_.probe_costly);
   }
@@ -56,7 +57,7 @@ class Search {
   }
 
   bool is_output_of_pure_call(const Stash& stash) const {
-    if (!is_pure_call(graph_.node(stash.producer))) return false;
+    if (!context_.is_pure_call(graph_.node(stash.producer))) return false;
     // As an input of another call it is held by that call's context.
     for (ValueId read : stash.reads)
       for (NodeId user : graph_.value(read).users) {
@@ -113,7 +114,7 @@ class Search {
       std::set<ValueId> bases;
       for (ValueId value : missing) bases.insert(stash_.base(value));
       for (ValueId base : bases) kept = kept + stash_.bytes(base);
-      if (range_of(given - kept, graph_.ranges()).low > 0)
+      if (range_of(given - kept, not_empty_).low > 0)
         return make(OptimizationType::kRecomputeWithCompromise, outputs, nodes, bases);
       if (!grow(nodes, missing)) return std::nullopt;
     }
@@ -165,6 +166,7 @@ class Search {
   const Graph& graph_;
   const StashAnalysis& stash_;
   const std::set<ValueId> borders_;
+  DimRanges not_empty_ = context_.graph.ranges();
 };
 
 }  // namespace
