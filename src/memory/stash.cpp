@@ -65,7 +65,8 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult* plan, std::se
       const NodeId producer = graph.value(owner).producer;
       if (!producer || !in_forward(producer) || is_free(owner) || rebuilt_.contains(owner)) continue;
       if (graph.type(owner).dtype == DType::kContext) continue;
-      reads[owner].insert(value);
+      // A view that backward takes is itself the reader.
+      if (in_forward(graph.value(value).producer)) reads[owner].insert(value);
       if (is_held_by_context(reader, k)) pinned.insert(owner);
     }
   }

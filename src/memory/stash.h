@@ -37,7 +37,7 @@ class StashAnalysis {
   const Stash* find(ValueId value) const;  // the stash of the value or of what it is a view of; nullptr: none
   Dim total_bytes() const;
 
-  bool in_forward(NodeId node) const { return position(node) >= 0 && position(node) < yield_position_; }
+  bool in_forward(NodeId node) const { return node.valid() && position(node) >= 0 && position(node) < yield_position_; }
   int32_t position(NodeId node) const { return node.at() < positions_.size() ? positions_[node.at()] : -1; }
   // The value that owns the bytes of `value`: itself, or what it is a view of.
   ValueId base(ValueId value) const { return bases_[value.at()]; }

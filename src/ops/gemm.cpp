@@ -73,16 +73,17 @@ static void grad_product(GradContext& c, Product p) {
     return b.reshape(x, {numel({shape.begin(), shape.end() - 1}), shape.back()});
   };
   if (flat) dy = rows(dy);
-  if (c.wants(0)) {
-    const ValueId da =
-        p.trans_a ? multiply(b, w, p.trans_b, dy, true, p.alpha) : multiply(b, dy, false, w, !p.trans_b, p.alpha);
-    c.set(0, flat ? b.reshape(da, a_shape) : b.reduce_to(da, a_shape));
-  }
+  // The weight's first: it is the last to read a saved activation, whose bytes the other gradient then takes.
   if (c.wants(1)) {
     const ValueId left = flat ? rows(a) : a;
     const ValueId dw =
         p.trans_b ? multiply(b, dy, true, left, p.trans_a, p.alpha) : multiply(b, left, !p.trans_a, dy, false, p.alpha);
     c.set(1, b.reduce_to(dw, w_shape));
+  }
+  if (c.wants(0)) {
+    const ValueId da =
+        p.trans_a ? multiply(b, w, p.trans_b, dy, true, p.alpha) : multiply(b, dy, false, w, !p.trans_b, p.alpha);
+    c.set(0, flat ? b.reshape(da, a_shape) : b.reduce_to(da, a_shape));
   }
 }
 

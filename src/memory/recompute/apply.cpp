@@ -37,6 +37,8 @@ class Rewriter {
  private:
   // Forward values that are not there in backward any more.
   bool is_missing(ValueId value) const {
+    // A view that backward takes is made there from what is again.
+    if (value.at() >= original_values_ || !stash_.in_forward(graph_.value(value).producer)) return false;
     const ValueId owner = stash_.base(value);
     const NodeId producer = graph_.value(owner).producer;
     if (!producer || !stash_.in_forward(producer) || stash_.is_free(owner)) return false;
@@ -48,7 +50,7 @@ class Rewriter {
   void rewrite_reader(NodeId reader) {
     for (size_t i = 0; i < graph_.node(reader).inputs.size(); ++i) {
       const ValueId value = graph_.node(reader).inputs[i];
-      if (value && value.at() < original_values_ && is_missing(value)) graph_.set_operand(reader, i, again(value));
+      if (value && is_missing(value)) graph_.set_operand(reader, i, again(value));
     }
   }
 
