@@ -64,13 +64,13 @@ TEST(Gradient, AFrozenLinearDoesNotKeepItsInput) {
             R"(
   %y_grad: f32[b, s, 2] = YieldOp(grads=[0]) %y
   %reshape: f32[b*s, 2] = Reshape(shape=[b*s, 2]) %y_grad  // gradient of: head
-  %gemm: f32[b*s, 3] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %reshape, %v  // gradient of: head
-  %h_grad: f32[b, s, 3] = Reshape(shape=[b, s, 3]) %gemm  // gradient of: head
-  %reshape_2: f32[b*s, 3] = Reshape(shape=[b*s, 3]) %h  // gradient of: head
-  %v_grad: f32[3, 2] = Gemm(alpha=1.0, beta=1.0, transA=true, transB=false) %reshape_2, %reshape  // gradient of: head
+  %reshape_1: f32[b*s, 3] = Reshape(shape=[b*s, 3]) %h  // gradient of: head
+  %v_grad: f32[3, 2] = Gemm(alpha=1.0, beta=1.0, transA=true, transB=false) %reshape_1, %reshape  // gradient of: head
+  %gemm_1: f32[b*s, 3] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %reshape, %v  // gradient of: head
+  %h_grad: f32[b, s, 3] = Reshape(shape=[b, s, 3]) %gemm_1  // gradient of: head
   %reshape_3: f32[b*s, 3] = Reshape(shape=[b*s, 3]) %h_grad  // gradient of: fc
-  %gemm_2: f32[b*s, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %reshape_3, %w  // gradient of: fc
-  %g_grad: f32[b, s, 4] = Reshape(shape=[b, s, 4]) %gemm_2  // gradient of: fc
+  %gemm: f32[b*s, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %reshape_3, %w  // gradient of: fc
+  %g_grad: f32[b, s, 4] = Reshape(shape=[b, s, 4]) %gemm  // gradient of: fc
   %x_grad: f32[b, s, 4] = Neg %g_grad  // gradient of:
   return %x_grad gradient %x, %v_grad gradient %v
 }
@@ -181,8 +181,8 @@ TEST(Gradient, ManyUsesAddUpFromLastToFirst) {
 })"),
             R"(
   %l_grad: f32[n, 5] = YieldOp(grads=[0]) %l
-  %b_grad: f32[n, 3] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=false) %l_grad, %w  // gradient of: head
   %w_grad: f32[5, 3] = Gemm(alpha=1.0, beta=1.0, transA=true, transB=false) %l_grad, %b  // gradient of: head
+  %b_grad: f32[n, 3] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=false) %l_grad, %w  // gradient of: head
   %h_grad: f32[n, 3] = TanhGrad %b_grad, %a  // gradient of: a
   %h_grad_1: f32[n, 3] = Add %b_grad, %h_grad  // gradient of: a
   %w_grad_1: f32[5, 3] = GatherGrad(axis=0, padding_idx=1, shape=[5, 3]) %h_grad_1, %x  // gradient of:

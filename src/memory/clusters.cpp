@@ -43,6 +43,13 @@ std::string canonical_cluster(std::string_view cluster) {
   return canonical;
 }
 
+// What an op does that other exports write out.
+static std::string_view written_out(Op op) {
+  if (op == Op::kAttention) return "MatMul+Mul+Div+Add+Where+Softmax+Dropout+MatMul+";
+  if (op == Op::kSoftmaxCrossEntropyLoss) return "LogSoftmax+NegativeLogLikelihoodLoss+";
+  return "";
+}
+
 std::vector<std::string> absorbed_by(const Graph& graph, std::string_view cluster) {
   std::set<std::string> wanted;
   for (const std::string& type : op_types(canonical_cluster(cluster))) wanted.insert(type);
@@ -51,9 +58,9 @@ std::vector<std::string> absorbed_by(const Graph& graph, std::string_view cluste
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
     if (node.op == Op::kYieldOp) break;
-    if (node.origin.note.empty()) continue;
     std::set<std::string> inside;
-    for (const std::string& type : op_types(node.origin.note)) inside.insert(plain_name(type));
+    for (const std::string& type : op_types(concat(node.origin.note, "+", written_out(node.op))))
+      inside.insert(plain_name(type));
     if (std::includes(inside.begin(), inside.end(), wanted.begin(), wanted.end())) found.emplace(cluster_name(node));
   }
   return {found.begin(), found.end()};

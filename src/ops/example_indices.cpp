@@ -34,9 +34,6 @@ static void add_gathers(List& list) {
   list.add(Op::kGather, "from the end", {real({2, 5, 3}), integers({4}, -5, 4)}, {{"axis", 1}});
   list.add(Op::kGather, "scalar index", {real({2, 5}), integers({}, 0, 4)}, {{"axis", 1}});
   list.add(Op::kGather, "i32", {real({5, 3}), integers({4}, 0, 4, DType::kI32)}, {{"axis", 0}});
-  list.add(Op::kGatherGrad, "", {real({2, 4, 3}), integers({2, 4}, 0, 4)}, {{"axis", 0}, {"shape", Shape{5, 3}}});
-  list.add(Op::kGatherGrad, "onto", {real({2, 4, 3}), integers({2, 4}, -5, 4), real({5, 3})},
-           {{"axis", 0}, {"shape", Shape{5, 3}}, {"padding_idx", 2}});
   list.add(Op::kGatherElements, "", {real({3, 4}), integers({3, 6}, 0, 3)}, {{"axis", 1}});
   list.add(Op::kGatherElements, "smaller", {real({3, 4}), integers({5, 2}, 0, 2)}, {{"axis", 0}});
   list.add(Op::kGatherND, "", {real({3, 4, 2}), integers({5, 2}, 0, 2)});

@@ -172,6 +172,7 @@ class Search {
 }  // namespace
 
 std::string_view cluster_name(const Node& node) {
+  if (node.op == Op::kAten) return node.target;
   if (node.op == Op::kGelu && node.attrs.s("approximate") == "tanh") return "FastGelu";
   return name(node.op);
 }
