@@ -151,12 +151,4 @@ Graph MemoryOptimizer::apply(std::span<const int32_t> chosen) const {
   return graph;
 }
 
-Graph rebuild(const Graph& graph) {
-  const Layers none;
-  const StashAnalysis stash(graph, nullptr, rebuilt_values(graph, StashAnalysis(graph, nullptr)));
-  Graph result = graph.clone();
-  Recompute().apply(result, {graph, stash, none}, {});
-  return result;
-}
-
 }  // namespace lowtide

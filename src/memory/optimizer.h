@@ -39,8 +39,7 @@ struct Selection {
 
 class MemoryOptimizer {
  public:
-  // `graph` and `plan` outlive the optimizer; the plan is of the graph as it stands (no recompute but the default
-  // rebuilding, of which it may or may not know).
+  // `graph` and `plan` outlive the optimizer; the plan is of the graph as it stands, nothing made again.
   MemoryOptimizer(const Graph& graph, const PlanResult& plan, MemoryOptions options);
   ~MemoryOptimizer();
 
@@ -57,8 +56,5 @@ class MemoryOptimizer {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// The default rebuilding alone: needs no plan.
-Graph rebuild(const Graph& graph);
 
 }  // namespace lowtide

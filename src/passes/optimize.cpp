@@ -15,6 +15,7 @@
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
 #include "passes/gather_onto.h"
+#include "passes/patch_conv.h"
 #include "passes/simplify_attention.h"
 
 namespace lowtide {
@@ -26,6 +27,7 @@ constexpr Pass kForward[] = {
     {"fold", fold},
     {"cse", cse},
     {"dce", dce},
+    {"patch_conv", patch_conv},
     {"fuse_gelu", fuse_gelu},
     // What wrote an activation out still reads the sum below it.
     {"dce", dce},
@@ -52,6 +54,7 @@ constexpr Pass kAll[] = {
     {"fold", fold},
     {"cse", cse},
     {"dce", dce},
+    {"patch_conv", patch_conv},
     {"fuse_gelu", fuse_gelu},
     {"fuse_bias_gelu", fuse_bias_gelu},
     {"fuse_rms_norm", fuse_rms_norm},

@@ -29,7 +29,7 @@ struct Session::Impl {
   SessionReport report;
   std::unique_ptr<Executor> executor;
   Graph before_memory;     // the training graph before the memory optimizer
-  PlanResult plan_before;  // its plan with nothing but the default rebuilding
+  PlanResult plan_before;  // its plan
   std::unique_ptr<MemoryOptimizer> memory_optimizer;
   Selection selection;
   std::vector<int> saved_inputs, saved_outputs, updated_inputs, grad_outputs, gradient_targets;
@@ -119,9 +119,7 @@ Session::~Session() = default;
 void Session::Impl::optimize_memory(Graph& graph) {
   const MemoryOptions wanted = memory_options(options.memory_config, options.probe_config, options.memory_level);
   before_memory = std::move(graph);
-  graph = wanted.rebuild ? rebuild(before_memory) : before_memory.clone();
-  plan_before = plan(graph, {options.disabled_kernels});
-  if (wanted.requests.empty() && wanted.level == 0) return;
+  plan_before = plan(before_memory, {options.disabled_kernels});
   memory_optimizer = std::make_unique<MemoryOptimizer>(before_memory, plan_before, wanted);
   selection = memory_optimizer->select();
   graph = memory_optimizer->apply(selection.chosen);
@@ -133,9 +131,6 @@ const MemoryOptimizer& Session::memory_optimizer() {
   Impl& impl = *impl_;
   LT_USER_CHECK(ErrorKind::kInvalidArgument, impl.options.training,
                 "only a training session keeps anything for backward");
-  if (!impl.memory_optimizer)
-    impl.memory_optimizer = std::make_unique<MemoryOptimizer>(impl.before_memory, impl.plan_before,
-                                                              impl.memory_options("", impl.options.probe_config, 0));
   return *impl.memory_optimizer;
 }
 

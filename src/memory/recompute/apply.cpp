@@ -117,8 +117,10 @@ class Rewriter {
   std::vector<NodeId> new_order_;
 };
 
-bool is_rebuilt_op(Op op) {
-  return op == Op::kLayerNormalization || op == Op::kSimplifiedLayerNormalization || op == Op::kSwish;
+bool is_rebuilt_op(const StashAnalysis& stash, const Node& node) {
+  // A view with bytes of its own is a copy: of what the caller holds, it is made again.
+  if (is_view(node.op)) return stash.is_free(node.inputs[0]);
+  return node.op == Op::kLayerNormalization || node.op == Op::kSimplifiedLayerNormalization || node.op == Op::kSwish;
 }
 
 }  // namespace
@@ -127,7 +129,7 @@ std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash)
   std::set<ValueId> rebuilt;
   for (const Stash& each : stash.stashes()) {
     const Node& node = graph.node(each.producer);
-    if (each.pinned || each.output_index != 0 || !is_rebuilt_op(node.op)) continue;
+    if (each.pinned || each.output_index != 0 || !is_rebuilt_op(stash, node)) continue;
     const bool inputs_stay = std::all_of(node.inputs.begin(), node.inputs.end(),
                                          [&](ValueId input) { return !input || stash.is_alive(input); });
     if (inputs_stay) rebuilt.insert(each.value);
