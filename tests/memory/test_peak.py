@@ -65,9 +65,11 @@ def run(program, model, environment):
 
 # Minutes on a busy machine, so not in CI.
 @pytest.mark.long
+@pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("model", ["bloom3", "gpt2", "bert", "llama", "vit", "resnet50"])
-def test_measured_peak_is_the_planned_one(model):
-    result = json.loads(run(STEP, model, counted_environment()).splitlines()[-1])
+def test_measured_peak_is_the_planned_one(model, level):
+    environment = {**counted_environment(), "ORTMODULE_MEMORY_OPT_LEVEL": str(level)}
+    result = json.loads(run(STEP, model, environment).splitlines()[-1])
     assert result["reason"] is None
     assert result["measured"] <= result["planned_peak_bytes"] * SCRATCH, result
     # Nor is the plan a lie in the other direction: what it says is used.
