@@ -188,6 +188,12 @@ void Graph::drop_output(NodeId node, size_t index) {
   output = {};
 }
 
+void Graph::drop_last_output(NodeId node) {
+  std::vector<ValueId>& outputs = edit(node).outputs;
+  LT_CHECK(!outputs.empty() && !outputs.back(), "the last output of a node in @", name_, " is still there");
+  outputs.pop_back();
+}
+
 void Graph::remove(NodeId id) {
   Node& removed = edit(id);
   for (size_t i = 0; i < removed.outputs.size(); ++i) drop_output(id, i);

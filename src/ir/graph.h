@@ -131,6 +131,8 @@ class Graph {
   void replace_uses(ValueId from, ValueId to);
   // An output that nobody reads becomes invalid.
   void drop_output(NodeId node, size_t index);
+  // The last output, invalid already, loses its place too.
+  void drop_last_output(NodeId node);
   // The node's outputs must be unused (or invalid).
   void remove(NodeId id);
   // Moves a node before another; the caller keeps the order topological (verify checks).

@@ -33,11 +33,12 @@ def asked_for(config="", level=0, probe=""):
 
 def build(name, layers=None, dropout=DROPOUT):
     """zoo.build with another number of layers."""
-    with_layers, zoo.LAYERS = zoo.LAYERS, layers or zoo.LAYERS
+    with_layers, wanted = zoo.LAYERS, layers or zoo.LAYERS
+    zoo.LAYERS = zoo.SIZES["num_hidden_layers"] = wanted
     try:
         return zoo.build(name, dropout=dropout)
     finally:
-        zoo.LAYERS = with_layers
+        zoo.LAYERS = zoo.SIZES["num_hidden_layers"] = with_layers
 
 
 class Trainee:

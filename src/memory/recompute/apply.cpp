@@ -91,9 +91,13 @@ class Rewriter {
     for (const auto& [made, copy] : clones_) touched.push_back(made);
     for (NodeId id : touched) {
       const std::vector<ValueId> outputs = graph_.node(id).outputs;
-      for (size_t i = 0; i < outputs.size(); ++i)
-        if (outputs[i] && graph_.value(outputs[i]).users.empty() && !graph_.is_output(outputs[i]))
-          graph_.drop_output(id, i);
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (!outputs[i] || !graph_.value(outputs[i]).users.empty() || graph_.is_output(outputs[i])) continue;
+        // A call has a place for its context only where somebody wants one.
+        const bool is_context = graph_.type(outputs[i]).dtype == DType::kContext;
+        graph_.drop_output(id, i);
+        if (is_context) graph_.drop_last_output(id);
+      }
     }
     // Originals that only backward had needed, and what only they had needed.
     const std::vector<NodeId> order = graph_.order();
