@@ -55,7 +55,7 @@ def test_a_declared_function_runs_again_with_the_same_bits(caplog):
     assert text.count("PythonOp") == 1
     declare_pure(Gate)
     found, text = gradients("PythonOp+:1:-1", caplog)
-    assert text.count(f"{__name__}.Gate") == 2 and "recompute of" in text
+    assert text.count("PythonOp") == 2 and "recompute of" in text
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
     # Eager agrees.
     torch.manual_seed(0)
