@@ -94,7 +94,7 @@ std::string result_of(const std::string& input, const std::string& options, cons
   for (int32_t index : selection.chosen)
     expected = expected - optimizer.candidates()[static_cast<size_t>(index)].saving;
   const PlanResult again = plan(result, {});
-  const Dim left = StashAnalysis(result, &again).total_bytes();
+  const Dim left = StashAnalysis(result, again).total_bytes();
   text += concat("// stashed: ", left, left == expected ? "" : concat(", the candidates say ", expected), "\n");
   const std::string after = print(result);
   return text + (after == print(graph) ? "unchanged\n" : after);

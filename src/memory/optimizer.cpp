@@ -11,7 +11,7 @@
 namespace lowtide {
 
 struct MemoryOptimizer::Impl {
-  Impl(const Graph& graph, const PlanResult* plan, MemoryOptions asked)
+  Impl(const Graph& graph, const PlanResult& plan, MemoryOptions asked)
       : options(std::move(asked)),
         layers(find_layers(graph)),
         stash(graph, plan, options.rebuild ? rebuilt_values(graph, StashAnalysis(graph, plan)) : std::set<ValueId>()),
@@ -36,7 +36,7 @@ struct MemoryOptimizer::Impl {
 };
 
 MemoryOptimizer::MemoryOptimizer(const Graph& graph, const PlanResult& plan, MemoryOptions options)
-    : impl_(std::make_unique<Impl>(graph, &plan, std::move(options))) {
+    : impl_(std::make_unique<Impl>(graph, plan, std::move(options))) {
   Impl& impl = *impl_;
   impl.candidates = impl.recompute.propose(impl.context);
   for (Candidate& candidate : impl.compress.propose(impl.context)) impl.candidates.push_back(std::move(candidate));

@@ -15,7 +15,7 @@ bool is_held_by_context(const Node& reader, size_t operand) {
 
 }  // namespace
 
-StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult* plan, std::set<ValueId> rebuilt)
+StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult& plan, std::set<ValueId> rebuilt)
     : graph_(graph), rebuilt_(std::move(rebuilt)) {
   const std::vector<NodeId>& order = graph.order();
   positions_.assign(graph.node_capacity(), -1);
@@ -25,23 +25,18 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult* plan, std::se
     if (graph.node(order[i]).op == Op::kYieldOp) yield_position_ = static_cast<int32_t>(i);
   }
   auto buffer = [&](ValueId value) {
-    return plan != nullptr && value.at() < plan->value_buffers.size() ? plan->value_buffers[value.at()] : -1;
+    return value.at() < plan.value_buffers.size() ? plan.value_buffers[value.at()] : -1;
   };
   bases_.resize(graph.value_count());
   for (size_t i = 0; i < bases_.size(); ++i) bases_[i] = ValueId{static_cast<int32_t>(i)};
   for (NodeId id : order) {
     const Node& node = graph.node(id);
     if (!is_view(node.op) || !node.outputs[0]) continue;
-    if (buffer(node.outputs[0]) == buffer(node.inputs[0])) bases_[node.outputs[0].at()] = base(node.inputs[0]);
+    if (buffer(node.outputs[0]) >= 0 && buffer(node.outputs[0]) == buffer(node.inputs[0]))
+      bases_[node.outputs[0].at()] = base(node.inputs[0]);
   }
   free_.assign(graph.value_count(), false);
   for (const GraphInput& input : graph.inputs()) free_[input.value.at()] = true;
-  for (NodeId id : order) {
-    const Node& node = graph.node(id);
-    if (node.op == Op::kYieldOp)
-      for (ValueId output : node.inputs) free_[base(output).at()] = true;
-    if (node.op == Op::kConstant) free_[node.outputs[0].at()] = true;
-  }
   // What forward writes back is another value by the time of backward.
   std::set<ValueId> written;
   for (const GraphOutput& output : graph.outputs())
@@ -49,7 +44,7 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult* plan, std::se
   for (size_t i = 0; i < bases_.size(); ++i) {
     const int32_t at = buffer(ValueId{static_cast<int32_t>(i)});
     if (at < 0) continue;
-    const BufferKind kind = plan->program.buffers[static_cast<size_t>(at)].kind;
+    const BufferKind kind = plan.program.buffers[static_cast<size_t>(at)].kind;
     free_[i] = kind != BufferKind::kArena && kind != BufferKind::kGradient;
   }
   for (ValueId value : written) free_[value.at()] = false;

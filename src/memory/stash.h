@@ -26,10 +26,9 @@ struct Stash {
 // the plan gives them no bytes of their own; a stash that only aliases another's buffer is that other's.
 class StashAnalysis {
  public:
-  // `plan` is of this graph, made without recompute (values that it lacks have no buffer); nullptr: every view is taken
-  // to be one. `rebuilt`: values (owners of their bytes) that are made again in backward in any case: alive there, and
-  // no stash.
-  StashAnalysis(const Graph& graph, const PlanResult* plan, std::set<ValueId> rebuilt = {});
+  // `plan` is of this graph, made without recompute (values that it lacks have no buffer). `rebuilt`: values (owners of
+  // their bytes) that are made again in backward in any case: alive there, and no stash.
+  StashAnalysis(const Graph& graph, const PlanResult& plan, std::set<ValueId> rebuilt = {});
 
   const Graph& graph() const { return graph_; }
   // In the order in which forward makes them. Values without bytes of ours (contexts) are none.
