@@ -35,7 +35,7 @@ LIST_READERS = ("plan", "memory")
 PYTHON_ARROWS = {
     "_lowtide": (),
     "errors": ("_lowtide",),
-    "utils": ("_lowtide",),
+    "utils": ("_lowtide", "errors", "capture"),
     "capture": ("_lowtide", "errors"),
     "onnx_io": ("_lowtide", "errors"),
     "ortmodule": ("_lowtide", "errors", "capture", "onnx_io", "utils"),

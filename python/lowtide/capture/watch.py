@@ -57,7 +57,7 @@ def tensor_hooks_refused():
                 setattr(torch.Tensor, name, method)
 
 
-def _picture(value, depth=3):
+def picture(value, depth=3):
     """Equal pictures: nothing that Python code could count or remember has changed."""
     if isinstance(value, PLAIN):
         return type(value), repr(value)
@@ -67,8 +67,8 @@ def _picture(value, depth=3):
         return "parameter"  # the exporter puts fake ones in the places of parameters, in nn.LSTM's own list too
     if isinstance(value, _CONTAINERS) and depth and len(value) <= _LARGEST:
         if isinstance(value, dict):
-            return [(_picture(key, depth - 1), _picture(item, depth - 1)) for key, item in value.items()]
-        return type(value), [_picture(item, depth - 1) for item in value]
+            return [(picture(key, depth - 1), picture(item, depth - 1)) for key, item in value.items()]
+        return type(value), [picture(item, depth - 1) for item in value]
     return type(value), id(value)
 
 
@@ -79,7 +79,7 @@ class ModuleState:
         self._modules = list(module.named_modules())
         self._saved = [
             (
-                {name: (value, _copy(value), _picture(value)) for name, value in vars(child).items()},
+                {name: (value, copied(value), picture(value)) for name, value in vars(child).items()},
                 {table: dict(getattr(child, table)) for table in _MODULE_TABLES},
             )
             for _, child in self._modules
@@ -92,7 +92,7 @@ class ModuleState:
             for name in list(attributes) + [name for name in now if name not in attributes]:
                 if name in _MODULE_TABLES:
                     continue
-                if name not in now or name not in attributes or _picture(now[name]) != attributes[name][2]:
+                if name not in now or name not in attributes or picture(now[name]) != attributes[name][2]:
                     return f"{path}.{name}" if path else name
             if list(child._modules) != list(tables["_modules"]):
                 return f"{path}.{next(iter(set(child._modules) ^ set(tables['_modules'])))}".lstrip(".")
@@ -108,18 +108,18 @@ class ModuleState:
             now = vars(child)
             for name in [name for name in now if name not in attributes]:
                 del now[name]
-            for name, (value, copy, picture) in attributes.items():
+            for name, (value, copy, seen) in attributes.items():
                 if name in _MODULE_TABLES:
                     continue
-                if _picture(now.get(name)) != picture or now.get(name) is not value:
-                    now[name] = _put_back(value, copy)
+                if picture(now.get(name)) != seen or now.get(name) is not value:
+                    now[name] = put_back(value, copy)
 
 
-def _copy(value):
+def copied(value):
     return type(value)(value) if type(value) in (list, dict, set, collections.deque) else None
 
 
-def _put_back(value, copy):
+def put_back(value, copy):
     """The object itself, with the elements that it had."""
     if copy is not None and value != copy:
         value.clear()

@@ -1,0 +1,13 @@
+"""Hooks on the modules of a model, and statistics of what they return: to find where two runs part.
+
+from lowtide.utils.hooks import GlobalSubscriberManager, StatisticsSubscriber
+
+GlobalSubscriberManager.subscribe(model, [StatisticsSubscriber("out", end_step=5)])
+"""
+
+from .inspection import inspect_activation
+from .manager import GlobalSubscriberManager
+from .statistics_subscriber import StatisticsSubscriber
+from .subscriber import SubscriberBase
+
+__all__ = ["GlobalSubscriberManager", "StatisticsSubscriber", "SubscriberBase", "inspect_activation"]
