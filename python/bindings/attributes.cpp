@@ -38,6 +38,7 @@ AttrValue<Dim> attr_from(std::string_view type, nb::handle value) {
 struct ToPython {
   nb::object operator()(bool value) const { return nb::bool_(value); }
   nb::object operator()(int64_t value) const { return nb::int_(value); }
+  nb::object operator()(const Dim& value) const { return size_to_python(value); }
   nb::object operator()(double value) const { return nb::float_(value); }
   nb::object operator()(const std::string& value) const { return nb::str(value.c_str(), value.size()); }
   nb::object operator()(DType value) const { return nb::str(name(value).data(), name(value).size()); }
@@ -47,6 +48,17 @@ struct ToPython {
     for (const T& value : values) items.append((*this)(value));
     return items;
   }
+};
+
+struct TypeOf {
+  const char* operator()(bool) const { return "bool"; }
+  const char* operator()(const Dim&) const { return "int"; }
+  const char* operator()(double) const { return "float"; }
+  const char* operator()(const std::string&) const { return "string"; }
+  const char* operator()(DType) const { return "dtype"; }
+  const char* operator()(const std::vector<Dim>&) const { return "ints"; }
+  const char* operator()(const std::vector<double>&) const { return "floats"; }
+  const char* operator()(const std::vector<std::string>&) const { return "strings"; }
 };
 
 }  // namespace
@@ -78,6 +90,25 @@ Attrs attrs_from(const nb::dict& entries) {
     attrs.set(text_from(key), attr_from(text_from(pair[0]), pair[1]));
   }
   return attrs;
+}
+
+nb::object size_to_python(const Dim& size) {
+  if (size.is_constant()) return nb::int_(size.constant());
+  const std::string text = to_string(size);
+  return nb::str(text.c_str(), text.size());
+}
+
+nb::list sizes_to_python(const Shape& sizes) {
+  nb::list items;
+  for (const Dim& size : sizes) items.append(size_to_python(size));
+  return items;
+}
+
+nb::dict typed_attrs(const Attrs& attrs) {
+  nb::dict result;
+  for (const auto& [name, value] : attrs)
+    result[name.c_str()] = nb::make_tuple(std::visit(TypeOf{}, value), std::visit(ToPython{}, value));
+  return result;
 }
 
 nb::dict attrs_to_python(const BoundAttrs& attrs) {

@@ -17,5 +17,9 @@ DType dtype_from(nanobind::handle name);
 Attrs attrs_from(const nanobind::dict& entries);
 // A dict of bool, int, float, str (dtypes by their names) and lists of these.
 nanobind::dict attrs_to_python(const BoundAttrs& attrs);
+// Sizes as ints, or as text that parse_dim reads; the inverses of dim_from, shape_from and attrs_from.
+nanobind::object size_to_python(const Dim& size);
+nanobind::list sizes_to_python(const Shape& sizes);
+nanobind::dict typed_attrs(const Attrs& attrs);
 
 }  // namespace lowtide::bindings

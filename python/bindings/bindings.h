@@ -3,11 +3,16 @@
 
 #include <nanobind/nanobind.h>
 
+namespace lowtide {
+class Graph;
+}
+
 namespace lowtide::bindings {
 
 void bind_errors(nanobind::module_& module);
 void bind_tensors(nanobind::module_& module);
 void bind_graph(nanobind::module_& module);
+void bind_graph_nodes(nanobind::module_& module, nanobind::class_<Graph>& graph);
 void bind_session(nanobind::module_& module);
 
 }  // namespace lowtide::bindings

@@ -59,8 +59,8 @@ std::vector<int32_t> add_call(Graph& graph, Op op, const std::string& target, co
 }  // namespace
 
 void bind_graph(nb::module_& module) {
-  nb::class_<Graph>(module, "Graph", "A graph of tensors; values are named by numbers, sizes are ints or text.")
-      .def(nb::init<std::string>(), "name"_a)
+  nb::class_<Graph> graph(module, "Graph", "A graph of tensors; values are named by numbers, sizes are ints or text.");
+  graph.def(nb::init<std::string>(), "name"_a)
       .def(
           "add_symbol_range",
           [](Graph& graph, const std::string& name, int64_t low, std::optional<int64_t> high) {
@@ -107,6 +107,7 @@ void bind_graph(nb::module_& module) {
       .def("text", [](const Graph& graph) { return print(graph); })
       .def("clone", &Graph::clone)
       .def_static("parse", [](const std::string& text) { return parse(text); }, "text"_a);
+  bind_graph_nodes(module, graph);
 }
 
 }  // namespace lowtide::bindings

@@ -219,6 +219,8 @@ void bind_session(nb::module_& module) {
       .def("memory", memory, "symbol_values"_a)
       .def("captured_text", [](const PythonSession& self) { return self.session.captured_text(); })
       .def("lowered_text", [](const PythonSession& self) { return self.session.lowered_text(); })
+      .def("forward_text", [](const PythonSession& self) { return self.session.forward_text(); })
+      .def("before_memory_text", [](const PythonSession& self) { return self.session.before_memory_text(); })
       .def("training_text", [](const PythonSession& self) { return self.session.training_text(); })
       .def(
           "plan_text",

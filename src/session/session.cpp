@@ -24,7 +24,7 @@ struct Session::Impl {
   SessionOptions options;
   std::vector<GraphInput> inputs;
   std::vector<std::string> input_names;
-  std::string captured_text, lowered_text, training_text;
+  std::string captured_text, lowered_text, forward_text, training_text;
   std::vector<KernelChoice> choices;
   SessionReport report;
   std::unique_ptr<Executor> executor;
@@ -97,6 +97,7 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
     if (name != kRebuild) passes.disabled.push_back(name);
   const bool is_forward = !has_backward(graph);
   if (is_forward) impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
+  impl.forward_text = print(graph);
   if (is_forward && impl.options.training) {
     graph = impl.timed("gradient", [&] { return build_gradient(graph, impl.options.output_needs_grad); });
     verify(graph);
@@ -231,6 +232,10 @@ Executor& Session::executor() { return *impl_->executor; }
 const Program& Session::program() const { return impl_->executor->program(); }
 std::string Session::captured_text() const { return impl_->captured_text; }
 std::string Session::lowered_text() const { return impl_->lowered_text; }
+std::string Session::forward_text() const { return impl_->forward_text; }
+std::string Session::before_memory_text() const {
+  return impl_->options.training ? print(impl_->before_memory) : impl_->training_text;
+}
 std::string Session::training_text() const { return impl_->training_text; }
 const SessionReport& Session::report() const { return impl_->report; }
 

@@ -89,9 +89,11 @@ class Session {
 
   // ---- looking
   const Program& program() const;
-  std::string captured_text() const;  // as exported
-  std::string lowered_text() const;   // after functionalise and lower
-  std::string training_text() const;  // what is planned
+  std::string captured_text() const;       // as exported
+  std::string lowered_text() const;        // after functionalise and lower
+  std::string forward_text() const;        // after the forward passes, before the gradient
+  std::string before_memory_text() const;  // what would be planned without the memory optimizer
+  std::string training_text() const;       // what is planned
   std::string plan_text(
       std::span<const int64_t> symbol_values);  // steps, buffers, peak, lower bound, waste at these sizes
   std::string packing_csv(std::span<const int64_t> symbol_values);  // the packing problem with offsets, src/pack/csv.h
