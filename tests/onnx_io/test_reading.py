@@ -1,0 +1,216 @@
+"""ONNX files that others made: shapes computed by nodes, weights, old and new forms of ops; and what is refused."""
+
+import json
+
+import numpy
+import onnx
+import pytest
+import torch
+from both_ways import run, run_onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from lowtide.cli import main
+from lowtide.errors import InvalidArgument, UnsupportedError
+from lowtide.onnx_io import from_model, load
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def model_of(nodes, inputs, outputs, weights=None, opset=17):
+    """`inputs`, `outputs`: name → (type, shape)."""
+    infos = [
+        [helper.make_tensor_value_info(name, *kind) for name, kind in table.items()] for table in (inputs, outputs)
+    ]
+    tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
+    graph = helper.make_graph(nodes, "theirs", *infos, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def random(*shape):
+    return numpy.random.default_rng(0).standard_normal(shape).astype(numpy.float32)
+
+
+def ints(*values):
+    return numpy.array(values, dtype=numpy.int64)
+
+
+def classifier(opset=17):
+    """Convolutions, then rows whose length PyTorch's exporter computes with Shape, Gather and Concat."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "conv.weight", "conv.bias"], ["c"], name="/conv/Conv", kernel_shape=[3, 3], pads=[1] * 4),
+        node("BatchNormalization", ["c", "scale", "shift", "mean", "variance"], ["b"], epsilon=1e-5),
+        node("Relu", ["b"], ["r"]),
+        node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Shape", ["p"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"], axis=0),
+        node("Unsqueeze", ["n", "axis0"], ["n1"]),
+        node("Concat", ["n1", "minus1"], ["target"], axis=0),
+        node("Reshape", ["p", "target"], ["rows"]),
+        node("Split", ["rows"], ["left", "right"], axis=1),
+        node("Mul", ["left", "right"], ["gated"]),
+        node("Gemm", ["gated", "fc.weight", "fc.bias"], ["logits"], name="/head/fc/Gemm", transB=1),
+        node("LogSoftmax", ["logits"], ["logp"], axis=-1),
+        node("NegativeLogLikelihoodLoss", ["logp", "labels"], ["loss"], reduction="mean"),
+    ]
+    weights = {
+        "conv.weight": random(4, 3, 3, 3),
+        "conv.bias": random(4),
+        "scale": random(4),
+        "shift": random(4),
+        "mean": random(4),
+        "variance": numpy.abs(random(4)) + 0.5,
+        "fc.weight": random(5, 32),
+        "fc.bias": random(5),
+        "zero": numpy.array(0, dtype=numpy.int64),
+        "axis0": ints(0),
+        "minus1": ints(-1),
+    }
+    inputs = {"x": (FLOAT, ["batch", 3, 8, 8]), "labels": (INT64, ["batch"])}
+    return model_of(nodes, inputs, {"loss": (FLOAT, []), "logits": (FLOAT, ["batch", 5])}, weights, opset)
+
+
+def tensors_of(imported, given):
+    names = [imported.graph.value_name(entry["value"]) for entry in imported.graph.inputs()]
+    return [given[name] if name in given else torch.from_numpy(imported.tensors[name].copy()) for name in names]
+
+
+def check(model, given):
+    """onnxruntime and lowtide agree."""
+    onnx.checker.check_model(model, full_check=True)
+    imported = from_model(model)
+    found, expected = run(imported.graph, tensors_of(imported, given)), run_onnx(model, given)
+    assert len(found) == len(expected)
+    for first, second in zip(found, expected, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
+    return imported
+
+
+def test_a_classifier():
+    imported = check(classifier(), {"x": torch.randn(6, 3, 8, 8), "labels": torch.randint(0, 5, (6,))})
+    graph = imported.graph
+    kinds = {graph.value_name(entry["value"]): entry["kind"] for entry in graph.inputs()}
+    assert kinds["conv.weight"] == kinds["fc.bias"] == "param" and kinds["mean"] == kinds["variance"] == "buffer"
+    assert graph.value_type(graph.outputs()[1]["value"]) == ("f32", ["batch", 5])
+    assert {"head.fc", "conv"} <= {node["origin"] for node in graph.nodes()}
+    assert imported.outputs == ["loss", "logits"]
+
+
+def test_sizes_that_nodes_compute():
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "one", "two"], ["length"]),
+        node("Squeeze", ["length", "axis0"], ["length0"]),
+        node("Range", ["zero", "length0", "step"], ["positions"]),
+        node("Gather", ["table", "positions"], ["embedded"]),
+        node("Concat", ["minus1", "length", "four", "two"], ["heads"], axis=0),
+        node("ConstantOfShape", ["rank"], ["ones"], value=numpy_helper.from_array(ints(1))),
+        node("Equal", ["heads", "minus"], ["free"]),
+        node("Where", ["free", "ones", "heads"], ["wide"]),
+        node("Expand", ["tile", "wide"], ["spread"]),
+        node("Add", ["x", "embedded"], ["sum"]),
+        node("Reshape", ["sum", "heads"], ["cut"]),
+        node("Add", ["cut", "spread"], ["both"]),
+        node("Slice", ["both", "minus2", "most", "one"], ["last"]),
+    ]
+    weights = {
+        "one": ints(1), "two": ints(2), "four": ints(4), "axis0": ints(0), "minus1": ints(-1), "minus": ints(-1),
+        "minus2": ints(-2), "most": ints(2**63 - 1), "rank": ints(4), "zero": numpy.array(0), "step": numpy.array(1),
+        "table": random(9, 8), "tile": random(1, 1, 2),
+    }  # fmt: skip
+    model = model_of(nodes, {"x": (FLOAT, ["b", "s", 8])}, {"last": (FLOAT, ["b", 2, 4, 2])}, weights)
+    imported = check(model, {"x": torch.randn(3, 5, 8)})
+    assert imported.graph.value_type(imported.graph.outputs()[0]["value"]) == ("f32", ["b", 2, 4, 2])
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs", "weights"),
+    [
+        ("PRelu", ["x", "slope"], {}, {"slope": random(6)}),
+        ("Selu", ["x"], {}, {}),
+        ("HardSigmoid", ["x"], {}, {}),
+        ("Pow", ["x", "two"], {}, {"two": numpy.array(2, dtype=numpy.int64)}),
+        ("Clip", ["x", "low"], {}, {"low": numpy.array(-0.5, dtype=numpy.float32)}),
+        ("Sum", ["x", "x", "x"], {}, {}),
+        ("Mean", ["x", "x", "one"], {}, {"one": numpy.array(1, dtype=numpy.float32)}),
+        ("Flatten", ["x"], {"axis": 2}, {}),
+        ("ReduceL1", ["x"], {"axes": [-1]}, {}),
+        ("ReduceSumSquare", ["x"], {"axes": [0, 2], "keepdims": 0}, {}),
+        ("ReduceMean", ["x"], {}, {}),
+        ("InstanceNormalization", ["x", "w", "w"], {}, {"w": random(4)}),
+        ("GlobalAveragePool", ["x"], {}, {}),
+        ("MatMul", ["x", "v"], {}, {"v": random(6)}),
+        ("Pad", ["x", "pads"], {}, {"pads": ints(0, 1, 0, 0, 2, 1)}),
+        ("TopK", ["x", "k"], {}, {"k": ints(2)}),
+        ("Cast", ["x"], {"to": INT64}, {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_op_of_theirs(op, inputs, attrs, weights):
+    outputs = ["y", "i"] if op == "TopK" else ["y"]
+    nodes = [helper.make_node(op, inputs, outputs, **attrs)]
+    x = torch.randn(3, 4, 6)
+    model = model_of(nodes, {"x": (FLOAT, ["n", 4, 6])}, {}, weights)
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    shapes = {info.name: info for info in inferred}
+    model.graph.output.extend([shapes[name] for name in outputs])
+    check(model, {"x": x})
+
+
+def test_weights_of_our_own_file_keep_their_kind(tmp_path):
+    imported = from_model(classifier())
+    from lowtide.onnx_io import save
+
+    save(imported.graph, tmp_path / "again.onnx", tensors=imported.tensors)
+    again = load(tmp_path / "again.onnx")
+    kinds = [[(e["kind"], e["requires_grad"]) for e in graph.inputs()] for graph in (imported.graph, again.graph)]
+    assert sorted(kinds[0]) == sorted(kinds[1]) and again.tensors.keys() == imported.tensors.keys()
+
+
+def refused(model, kind, text):
+    with pytest.raises(kind) as error:
+        from_model(model)
+    assert text in str(error.value)
+
+
+def test_what_is_refused(tmp_path):
+    x, y = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, None)}
+    loop = helper.make_node("NonZero", ["x"], ["y"], name="which")
+    refused(model_of([loop], x, y), UnsupportedError, "node 'which' (NonZero): lowtide does not read NonZero")
+    old = model_of([helper.make_node("Relu", ["x"], ["y"])], x, y, opset=11)
+    refused(old, UnsupportedError, "opset 11, expected 13 or newer")
+    dangling = model_of([helper.make_node("Relu", ["z"], ["y"])], x, y)
+    refused(dangling, InvalidArgument, "no node or input before gives 'z'")
+    shape = [helper.make_node("Cast", ["x"], ["s"], to=INT64), helper.make_node("Reshape", ["x", "s"], ["y"])]
+    refused(model_of(shape, x, y), UnsupportedError, "operand 1 ('s') depends on data")
+    mixed = model_of([helper.make_node("Add", ["x", "z"], ["y"])], {**x, "z": (FLOAT, ["m", 4])}, y)
+    with pytest.raises(Exception, match="Add"):
+        from_model(mixed)
+    (tmp_path / "no.onnx").write_bytes(b"no model at all")
+    with pytest.raises(InvalidArgument, match="no.onnx is not an ONNX model"):
+        load(tmp_path / "no.onnx")
+
+
+# ---- lowtide analyze
+
+
+def test_analyze_builds_the_gradient(tmp_path, capsys):
+    onnx.save(classifier(), tmp_path / "model.onnx")
+    assert main(["analyze", str(tmp_path / "model.onnx"), "--loss", "loss", "--dims", "batch=16", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["dims"] == {"batch": 16} and told["peak_with"] > 0 and told["candidates"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "--loss NAME says which output is the loss; outputs: loss, logits"),
+        (["--loss", "cost"], "--loss: no output is called 'cost'; outputs: loss, logits"),
+        (["--loss", "loss"], "sizes are missing: give --dims batch=SIZE"),
+    ],
+)
+def test_mistakes_on_the_command_line(tmp_path, capsys, arguments, text):
+    onnx.save(classifier(), tmp_path / "model.onnx")
+    assert main(["analyze", str(tmp_path / "model.onnx"), *arguments]) == 2
+    assert text in capsys.readouterr().err
