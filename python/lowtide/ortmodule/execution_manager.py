@@ -9,6 +9,7 @@ from lowtide.errors import FallbackWarning, GraphError, InternalError, Unsupport
 from .announcement import announce
 from .graph_transition_manager import GraphTransitionManager
 from .options import fallback_disabled
+from .save_onnx import save_stages
 from .training_agent import TrainingAgent
 
 
@@ -26,10 +27,12 @@ class ExecutionManager:
 
     def _make_agent(self, captured):
         try:
-            return TrainingAgent(self._module, captured, self.training)
+            agent = TrainingAgent(self._module, captured, self.training)
         except (InternalError, GraphError) as error:
             # A bug of ours while planning; a user's training goes on.
             raise UnsupportedError(f"internal error: {error}") from error
+        save_stages(agent, self._options.save_onnx_models)
+        return agent
 
     def forward(self, args, kwargs):
         self.last_call = time.monotonic()

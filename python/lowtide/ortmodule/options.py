@@ -1,6 +1,7 @@
 """What users set: DebugOptions and the environment variables, all read here."""
 
 import enum
+import importlib.util
 import logging
 import os
 from dataclasses import dataclass
@@ -35,14 +36,34 @@ MEMORY_LEVELS = {
 }
 
 
+class SaveOnnxOptions:
+    """`path`: ORTMODULE_SAVE_ONNX_PATH, else what is given, else the current directory."""
+
+    def __init__(self, save, name_prefix, path):
+        self.save, self.name_prefix = save, name_prefix
+        self.path = os.environ.get("ORTMODULE_SAVE_ONNX_PATH", "") or path or os.getcwd()
+        if not save:
+            return
+        if not os.path.isdir(self.path) or not os.access(self.path, os.W_OK):
+            raise OSError(
+                f"Directory {self.path} is not writable. Please set the ORTMODULE_SAVE_ONNX_PATH environment variable "
+                "to a writable path."
+            )
+        if not isinstance(name_prefix, str):
+            raise TypeError(f"Expected name prefix of type str, got {type(name_prefix)}.")
+        if not name_prefix:
+            raise ValueError("onnx_prefix must be provided when save_onnx is set.")
+        if importlib.util.find_spec("onnx") is None:
+            raise UnsupportedError("save_onnx needs the onnx package: pip install lowtide[onnx]")
+
+
 class DebugOptions:
-    """`log_level` of the "lowtide" logger; ORTMODULE_LOG_LEVEL overrides it."""
+    """`log_level` of the "lowtide" logger; ORTMODULE_LOG_LEVEL overrides it. `save_onnx`: see docs/onnx.md."""
 
     def __init__(self, log_level=LogLevel.WARNING, save_onnx=False, onnx_prefix="", save_path="", config=None):
         if not isinstance(log_level, LogLevel):
             raise TypeError(f"Expected log_level of type LogLevel, got {type(log_level).__name__}")
-        if save_onnx:
-            raise UnsupportedError("save_onnx is not available yet")
+        self.save_onnx_models = SaveOnnxOptions(save_onnx, onnx_prefix, save_path)
         self.log_level = _environment_level() or log_level
         self.config = config
 
