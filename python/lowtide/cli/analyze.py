@@ -18,6 +18,7 @@ _EPILOG = """examples:
   lowtide analyze my_models:gpt2 --dims batch=8,seq=512       the same model at other sizes
   lowtide analyze my_models:gpt2 --config "FastGelu+:1:12"    with twelve FastGelu recomputed
   lowtide analyze step.ir --dims n=64 --json                  a graph in text form, forward or training
+  lowtide analyze model.onnx --loss loss --dims batch=8       an ONNX file and the name of its loss output
 """
 
 
@@ -29,7 +30,10 @@ def add_to(commands):
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="module:function, or the path of a graph in text form")
+    parser.add_argument(
+        "model", metavar="MODEL", help="module:function, or the path of a graph in text form or an .onnx file"
+    )
+    parser.add_argument("--loss", default="", metavar="NAME", help="of an .onnx file: the output that is the loss")
     parser.add_argument("--config", default="", help="as ORTMODULE_MEMORY_OPT_CONFIG: in force in what is shown")
     parser.add_argument("--level", type=int, default=0, choices=(0, 1, 2), help="as ORTMODULE_MEMORY_OPT_LEVEL (0)")
     parser.add_argument("--dims", default="", help="sizes by name, or batch= and seq= for first and second dims")
@@ -42,7 +46,7 @@ def run(options):
     dims = parse_dims(options.dims)
     memory = MemoryOptions(options.config, options.level, options.probe)
     with _step("capturing"), contextlib.redirect_stdout(sys.stderr):
-        model = load(options.model)
+        model = load(options.model, options.loss)
     with _step("planning"):
         session = model.plan(memory.for_session())
     values = symbol_values(model, session.symbols, dims)

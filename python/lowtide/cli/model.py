@@ -1,10 +1,11 @@
-"""What the command line analyses: a model from a Python function, or a graph in text form, planned and with sizes."""
+"""What the command line analyses: a model from a Python function, a graph in text form or an ONNX file, planned and
+with sizes."""
 
 import importlib
 import os
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -25,30 +26,62 @@ class Model:
     graph: Graph
     example: dict  # symbol → size in the example call; empty for a text graph
     ranges: dict  # symbol → (low, high or None)
+    outputs: list = ()  # names, where a user can name one
+    loss: str = ""  # the output that alone takes a gradient; empty: every one does
 
     def plan(self, memory_options):
         """`memory_options`: keywords of Session."""
         install_torch(torch.get_num_threads())
-        return Session(self.graph, training=True, **memory_options)
+        needs_grad = [name == self.loss for name in self.outputs] if self.loss else []
+        return Session(self.graph, training=True, output_needs_grad=needs_grad, **memory_options)
+
+    def with_loss(self, name):
+        if name and not self.outputs:
+            raise BadInput("--loss names an output of an ONNX file or a graph in text form")
+        if name and name not in self.outputs:
+            raise BadInput(f"--loss: no output is called '{name}'; outputs: {', '.join(self.outputs)}")
+        return replace(self, loss=name)
 
 
-def load(target):
+def load(target, loss=""):
     """`target`: "module:function" where the function returns (model, args) or (model, args, kwargs), or a path."""
     path = Path(target)
     if path.is_file():
-        return _from_text(path)
+        return (_from_onnx if path.suffix == ".onnx" else _from_text)(path, loss)
+    return _from_function(target).with_loss(loss)
+
+
+def _from_function(target):
     module, colon, function = target.partition(":")
     if not colon or not module or not function:
         raise BadInput(f"'{target}' is neither a file nor 'module:function'")
     return _captured(target, *_example(target, _function(module, function)))
 
 
-def _from_text(path):
+def _from_text(path, loss):
     try:
         text = path.read_text()
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a graph in text form") from None
-    return Model(str(path), Graph.parse(text), {}, {})
+    graph = Graph.parse(text)
+    return Model(str(path), graph, {}, {}, _output_names(graph)).with_loss(loss)
+
+
+def _from_onnx(path, loss):
+    try:
+        from lowtide import onnx_io
+    except ImportError:
+        raise BadInput(f"{path}: reading it takes the onnx package: pip install lowtide[onnx]") from None
+    imported = onnx_io.load(path)
+    found = zip(imported.outputs, imported.graph.outputs(), strict=True)
+    outputs = [name for name, entry in found if entry["kind"] == "output"]
+    if not loss and len(outputs) > 1:
+        raise BadInput(f"{path}: --loss NAME says which output is the loss; outputs: {', '.join(outputs)}")
+    return Model(str(path), imported.graph, {}, imported.graph.ranges(), outputs).with_loss(loss)
+
+
+def _output_names(graph):
+    return [graph.value_name(entry["value"]) for entry in graph.outputs() if entry["kind"] == "output"]
 
 
 def _function(module_name, function_name):
