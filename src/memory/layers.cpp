@@ -1,8 +1,9 @@
 #include "memory/layers.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
-#include <optional>
+#include <set>
 
 #include "base/text.h"
 #include "passes/rewrite.h"
@@ -19,22 +20,61 @@ struct Member {
   std::string rest;  // ".attn"
 };
 
+// The number that a text is, or -1.
+int number_of(const std::string& text) {
+  const bool is_number = !text.empty() && text.size() < 7 &&
+                         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return is_number ? std::stoi(text) : -1;
+}
+
 // The members that a path goes through, outermost first.
-std::vector<Member> members_of(const std::string& path) {
+std::vector<Member> list_members(const std::string& path) {
   std::vector<Member> members;
   size_t begin = 0;
   while (begin <= path.size()) {
     const size_t end = std::min(path.find('.', begin), path.size());
-    const std::string part = path.substr(begin, end - begin);
-    const bool is_number = !part.empty() && part.size() < 7 &&
-                           std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (is_number)
-      members.push_back(
-          {begin == 0 ? "" : path.substr(0, begin - 1), std::stoi(part), path.substr(0, end), path.substr(end)});
+    if (const int index = number_of(path.substr(begin, end - begin)); index >= 0)
+      members.push_back({begin == 0 ? "" : path.substr(0, begin - 1), index, path.substr(0, end), path.substr(end)});
     begin = end + 1;
   }
   return members;
 }
+
+// Of modules that run several times ("albert.layer@2": its third call), the calls that a path goes through: one of
+// "albert.layer" and, as its first, one of those without a number.
+class Calls {
+ public:
+  Calls(const Graph& graph, const std::vector<NodeId>& nodes) {
+    for (NodeId id : nodes) {
+      const std::string& path = graph.node(id).origin.module;
+      if (const size_t at = path.find('@'); at != std::string::npos) again_.insert(path.substr(0, at));
+    }
+  }
+
+  std::vector<Member> operator()(const std::string& path) const {
+    std::vector<Member> members;
+    const size_t at = std::min(path.find('@'), path.size());
+    for (size_t end = path.find('.'); end < at; end = path.find('.', end + 1)) add_first(path, end, members);
+    if (at == path.size()) {
+      add_first(path, at, members);
+    } else {
+      const size_t end = std::min(path.find('.', at), path.size());
+      if (const int index = number_of(path.substr(at + 1, end - at - 1)); index >= 0)
+        members.push_back({path.substr(0, at), index, path.substr(0, end), path.substr(end)});
+    }
+    return members;
+  }
+
+ private:
+  void add_first(const std::string& path, size_t end, std::vector<Member>& members) const {
+    const std::string module = path.substr(0, end);
+    if (again_.contains(module)) members.push_back({module, 0, module, path.substr(end)});
+  }
+
+  std::set<std::string> again_;
+};
+
+using MembersOf = std::function<std::vector<Member>(const std::string&)>;
 
 using Work = std::map<std::string, int>;  // what a member does: (place inside it, op) → how often
 
@@ -63,7 +103,8 @@ std::vector<NodeId> forward_nodes(const Graph& graph) {
 }
 
 // Lists whose members do the same work.
-std::map<std::string, bool> repeated_lists(const Graph& graph, const std::vector<NodeId>& nodes) {
+std::map<std::string, bool> repeated_lists(const Graph& graph, const std::vector<NodeId>& nodes,
+                                           const MembersOf& members_of) {
   std::map<std::string, std::map<int, Work>> lists;
   for (NodeId id : nodes) {
     const Node& node = graph.node(id);
@@ -86,8 +127,8 @@ std::map<std::string, bool> repeated_lists(const Graph& graph, const std::vector
   return repeated;
 }
 
-Layers layers_from_origins(const Graph& graph, const std::vector<NodeId>& nodes) {
-  const std::map<std::string, bool> repeated = repeated_lists(graph, nodes);
+Layers layers_from_origins(const Graph& graph, const std::vector<NodeId>& nodes, const MembersOf& members_of) {
+  const std::map<std::string, bool> repeated = repeated_lists(graph, nodes, members_of);
   Layers result;
   result.layer_of.assign(graph.node_capacity(), -1);
   std::map<std::string, int32_t> by_path;
@@ -200,7 +241,10 @@ Layers find_layers(const Graph& graph) {
   const std::vector<NodeId> nodes = forward_nodes(graph);
   const bool has_origins =
       std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) { return !graph.node(id).origin.module.empty(); });
-  return has_origins ? layers_from_origins(graph, nodes) : Structure(graph, nodes).run();
+  if (!has_origins) return Structure(graph, nodes).run();
+  Layers layers = layers_from_origins(graph, nodes, list_members);
+  // No list of layers, but perhaps one layer called many times.
+  return layers.layers.empty() ? layers_from_origins(graph, nodes, Calls(graph, nodes)) : layers;
 }
 
 }  // namespace lowtide

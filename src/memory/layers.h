@@ -21,7 +21,8 @@ struct Layers {
 };
 
 // From origins: members of the outermost ModuleLists and Sequentials whose members do the same work (module paths that
-// differ in one number). Where the graph has no origins: from structure (residual + norm + attention).
+// differ in one number); in a model without, the calls of one module ("layer@2": its third call). Where the graph has
+// no origins: from structure (residual + norm + attention).
 Layers find_layers(const Graph& graph);
 
 }  // namespace lowtide

@@ -106,7 +106,7 @@ bool broadcasts(const Shape& bias, const Shape& full) {
   return true;
 }
 
-bool fuse_at(Graph& graph, NodeId root) {
+bool fuse_attention_at(Graph& graph, NodeId root) {
   Match match(graph);
   match.root = root;
   match.pattern.add(root);
@@ -178,7 +178,7 @@ bool fuse_attention(Graph& graph) {
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order) {
     const Op op = graph.node(id).op;
-    if (op == Op::kMatMul || op == Op::kFusedMatMul) changed = fuse_at(graph, id) || changed;
+    if (op == Op::kMatMul || op == Op::kFusedMatMul) changed = fuse_attention_at(graph, id) || changed;
   }
   return changed;
 }

@@ -12,7 +12,7 @@ static ValueId residual_of(const Graph& graph, NodeId add, ValueId dropped) {
   return residual != dropped && graph.type(residual) == graph.type(dropped) ? residual : ValueId{};
 }
 
-static bool fuse_at(Graph& graph, NodeId dropout) {
+static bool fuse_bias_dropout_at(Graph& graph, NodeId dropout) {
   Pattern pattern(graph);
   pattern.add(dropout);
   const std::optional<BiasSum> sum = match_bias_sum(graph, pattern, operand(graph, dropout, 0));
@@ -40,7 +40,7 @@ bool fuse_bias_dropout(Graph& graph) {
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order)
     if (graph.node(id).op == Op::kDropout && is_read(graph, graph.node(id).outputs[0]))
-      changed = fuse_at(graph, id) || changed;
+      changed = fuse_bias_dropout_at(graph, id) || changed;
   return changed;
 }
 

@@ -4,7 +4,7 @@
 
 namespace lowtide {
 
-static bool fuse_at(Graph& graph, NodeId root) {
+static bool fuse_bias_gelu_at(Graph& graph, NodeId root) {
   const Op op = graph.node(root).op;
   Pattern pattern(graph);
   pattern.add(root);
@@ -29,7 +29,7 @@ bool fuse_bias_gelu(Graph& graph) {
   bool changed = false;
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order)
-    if (is_candidate(graph, id)) changed = fuse_at(graph, id) || changed;
+    if (is_candidate(graph, id)) changed = fuse_bias_gelu_at(graph, id) || changed;
   return changed;
 }
 

@@ -4,7 +4,7 @@
 
 namespace lowtide {
 
-static bool fuse_at(Graph& graph, NodeId softmax) {
+static bool fuse_bias_softmax_at(Graph& graph, NodeId softmax) {
   const ValueId s = operand(graph, softmax, 0);
   const TensorType type = graph.type(s);
   const auto rank = static_cast<int64_t>(type.shape.size());
@@ -29,7 +29,7 @@ bool fuse_bias_softmax(Graph& graph) {
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order)
     if (graph.node(id).op == Op::kSoftmax && is_read(graph, graph.node(id).outputs[0]))
-      changed = fuse_at(graph, id) || changed;
+      changed = fuse_bias_softmax_at(graph, id) || changed;
   return changed;
 }
 

@@ -134,7 +134,7 @@ std::optional<Activation> activation(Op function, const Polynomial& argument) {
   return Activation{Op::kQuickGelu, {{"alpha", alpha}}, {{{1, 1}, 1.0}}};
 }
 
-bool fuse_at(Graph& graph, NodeId function) {
+bool fuse_gelu_at(Graph& graph, NodeId function) {
   const ValueId f = graph.node(function).outputs[0];
   if (!is_float(graph.type(f).dtype)) return false;
   for (ValueId x : candidates(graph, operand(graph, function, 0))) {
@@ -174,7 +174,7 @@ bool fuse_gelu(Graph& graph) {
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order) {
     const Op op = graph.node(id).op;
-    if (op == Op::kTanh || op == Op::kErf || op == Op::kSigmoid) changed = fuse_at(graph, id) || changed;
+    if (op == Op::kTanh || op == Op::kErf || op == Op::kSigmoid) changed = fuse_gelu_at(graph, id) || changed;
     if (op == Op::kGelu) changed = rename_tanh_form(graph, id) || changed;
   }
   return changed;

@@ -79,7 +79,7 @@ ValueId weight_of(const Graph& graph, NodeId scaled, ValueId norm) {
   return fits && weight != norm ? weight : ValueId{};
 }
 
-bool fuse_at(Graph& graph, NodeId norm) {
+bool fuse_rms_norm_at(Graph& graph, NodeId norm) {
   Pattern pattern(graph);
   const std::optional<MeanSquare> found = match_norm(graph, pattern, norm);
   if (!found || !is_float(graph.type(found->x).dtype)) return false;
@@ -111,7 +111,8 @@ bool fuse_rms_norm(Graph& graph) {
   bool changed = false;
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order)
-    if (const Op op = graph.node(id).op; op == Op::kMul || op == Op::kDiv) changed = fuse_at(graph, id) || changed;
+    if (const Op op = graph.node(id).op; op == Op::kMul || op == Op::kDiv)
+      changed = fuse_rms_norm_at(graph, id) || changed;
   return changed;
 }
 

@@ -45,7 +45,7 @@ bool is_rotated_half(const Graph& graph, Pattern& pattern, ValueId rotated, Valu
   return true;
 }
 
-bool fuse_at(Graph& graph, NodeId root) {
+bool fuse_rotary_at(Graph& graph, NodeId root) {
   const Shape shape = graph.type(graph.node(root).outputs[0]).shape;
   const NodeId products[2] = {producer(graph, operand(graph, root, 0), Op::kMul),
                               producer(graph, operand(graph, root, 1), Op::kMul)};
@@ -74,7 +74,7 @@ bool fuse_rotary(Graph& graph) {
   bool changed = false;
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order)
-    if (graph.node(id).op == Op::kAdd) changed = fuse_at(graph, id) || changed;
+    if (graph.node(id).op == Op::kAdd) changed = fuse_rotary_at(graph, id) || changed;
   return changed;
 }
 

@@ -111,16 +111,25 @@ static int64_t multiply(int64_t a, int64_t b) {
 
 Dim operator+(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) return Dim(add(a.value_, b.value_));
-  Expression sum = expand(a);
-  for (const auto& [monomial, factor] : expand(b).terms) {
+  if (a.is(0)) return b;
+  if (b.is(0)) return a;
+  if (a.is_constant()) return b + a;
+  Expression sum = *a.expression();
+  auto add_term = [&](const Monomial& monomial, int64_t factor) {
     int64_t& term = sum.terms[monomial];
     term = add(term, factor);
+  };
+  if (b.is_constant()) {
+    add_term({}, b.value_);
+  } else {
+    for (const auto& [monomial, factor] : b.expression()->terms) add_term(monomial, factor);
   }
   return make_dim(std::move(sum));
 }
 
 Dim operator-(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) return Dim(subtract(a.value_, b.value_));
+  if (b.is(0)) return a;
   return a + Dim(-1) * b;
 }
 
@@ -132,10 +141,16 @@ static Monomial multiply(const Monomial& a, const Monomial& b) {
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) return Dim(multiply(a.value_, b.value_));
+  if (a.is_constant()) return b * a;
+  if (b.is(0) || b.is(1)) return b.is(0) ? b : a;
   Expression product;
-  const Expression left = expand(a), right = expand(b);
-  for (const auto& [x, p] : left.terms)
-    for (const auto& [y, q] : right.terms) {
+  if (b.is_constant()) {
+    product = *a.expression();
+    for (auto& [monomial, factor] : product.terms) factor = multiply(factor, b.value_);
+    return make_dim(std::move(product));
+  }
+  for (const auto& [x, p] : a.expression()->terms)
+    for (const auto& [y, q] : b.expression()->terms) {
       int64_t& term = product.terms[multiply(x, y)];
       term = add(term, multiply(p, q));
     }

@@ -14,6 +14,8 @@ LAYERS = {
     "t5": [f"{stack}.block.{i}" for stack in ("encoder", "decoder") for i in range(3)],
 }
 
+LAYERS["albert"] = [f"albert.encoder.albert_layer_groups.0{call}" for call in ("", "@1", "@2")]  # one layer, three calls
+
 
 @pytest.fixture(scope="module", params=LAYERS)
 def trainee(request):

@@ -436,11 +436,16 @@ def target_name(target):
 
 
 def origin(node):
-    """(module path, line of the user's code)."""
+    """(module path, line of the user's code). "encoder.layer@2.norm" lies in the third call of encoder.layer."""
     module = ""
     stack = node.meta.get("nn_module_stack")
     if stack:
-        path = str(list(stack.values())[-1][0]).split("@")[0]
+        paths = [str(path).partition("@") for path, _ in stack.values()]
+        path = paths[-1][0]
+        # Each module counts its own calls: the outermost count tells them apart.
+        again = next((entry for entry in paths if entry[2]), None)
+        if again is not None:
+            path = "".join(again) + path.removeprefix(again[0])
         module = path.removeprefix("module.") if path.startswith("module.") else ""
     frames = [
         traceback.FrameSummary(match[0], int(match[1]), match[2])

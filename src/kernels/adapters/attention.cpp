@@ -8,7 +8,7 @@ namespace lowtide::adapters {
 namespace {
 
 cpu::Heads heads(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
-cpu::MutableHeads target(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
+cpu::MutableHeads heads_target(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
 
 cpu::AttentionOptions options_of(const KernelCall& call, const TensorRef& q, const TensorRef& k, const TensorRef& v,
                                  const TensorRef* mask) {
@@ -92,7 +92,7 @@ KernelStatus attention(const KernelCall& call) {
   float* lse = reinterpret_cast<float*>(memory);
   memory += aligned(options.batch * options.query_heads * options.queries * 4);
   if (const TensorRef* wanted = output(call, 1)) lse = wanted->as<float>();
-  cpu::attention(options, heads(q), heads(k), heads(v), target(y), lse, memory,
+  cpu::attention(options, heads(q), heads(k), heads(v), heads_target(y), lse, memory,
                  call.scratch_bytes - (memory - static_cast<char*>(call.scratch)));
   return nullptr;
 }
@@ -115,7 +115,7 @@ KernelStatus attention_grad(const KernelCall& call) {
   const TensorRef dq = wanted_or_spare(output(call, 0), q, memory), dk = wanted_or_spare(output(call, 1), k, memory),
                   dv = wanted_or_spare(output(call, 2), v, memory);
   cpu::attention_grad(options, heads(q), heads(k), heads(v), heads(y), lse.as<float>(), heads(dy),
-                      {target(dq), target(dk), target(dv)}, memory,
+                      {heads_target(dq), heads_target(dk), heads_target(dv)}, memory,
                       call.scratch_bytes - (memory - static_cast<char*>(call.scratch)));
   return nullptr;
 }

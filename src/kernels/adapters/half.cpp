@@ -10,8 +10,6 @@ namespace {
 
 constexpr size_t kMaxOperands = 16;
 
-bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
-
 // The call with every half operand replaced by a row-major f32 one at `memory`, and every other one that is not
 // row-major by a row-major copy; `bytes` of the memory are used.
 struct Widened {

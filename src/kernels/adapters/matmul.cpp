@@ -41,7 +41,6 @@ Matrix matrix_of(const TensorRef& tensor, bool transposed) {
   return {tensor.sizes[r], tensor.sizes[c], tensor.strides[r], tensor.strides[c]};
 }
 
-bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
 bool usable(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).direct(); }
 bool usable_output(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).plain(); }
 

@@ -27,6 +27,9 @@ inline const TensorRef* output(const KernelCall& call, size_t index) {
   return index < call.outputs.size() && call.outputs[index].present ? &call.outputs[index] : nullptr;
 }
 
+// Stored in half the bytes, computed in f32.
+inline bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+
 // Why a kernel refuses, for `supports`.
 inline const char* want_dtype(const KernelQuery& query, DType dtype) {
   for (const OperandInfo& operand : query.inputs) {
