@@ -18,7 +18,24 @@ class ProgramError(Error, ValueError):
 
 
 class UnsupportedError(Error, RuntimeError):
-    """Legal in PyTorch, not (yet) in the engine: ORTModule runs PyTorch instead."""
+    """Legal in PyTorch, not (yet) in the engine: ORTModule runs PyTorch instead. Itself it is a graph that cannot be
+    exported, built or planned; its subclasses name other causes."""
+
+
+class UnsupportedDevice(UnsupportedError):
+    """A parameter or an argument on another device than the CPU."""
+
+
+class UnsupportedData(UnsupportedError):
+    """An argument or an output of a type that the engine does not take."""
+
+
+class UnsupportedModel(UnsupportedError):
+    """What the module itself is or has registered, such as backward hooks inside."""
+
+
+class BadInitialization(UnsupportedError):
+    """The engine cannot start in this process, for example for an old PyTorch."""
 
 
 class OutOfMemory(Error, MemoryError):

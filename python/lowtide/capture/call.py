@@ -7,7 +7,7 @@ import re
 import torch
 import torch.utils._pytree as pytree
 
-from lowtide.errors import UnsupportedError
+from lowtide.errors import UnsupportedData, UnsupportedDevice
 
 # Values that a graph may hold as constants: compared by type and value on each call.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
@@ -44,13 +44,13 @@ class Call:
         for leaf in self.leaves:
             if isinstance(leaf, torch.Tensor):
                 if leaf.device.type != "cpu":
-                    raise UnsupportedError(f"expected tensors on the CPU, found one on {leaf.device}")
+                    raise UnsupportedDevice(f"expected tensors on the CPU, found one on {leaf.device}")
                 if leaf.layout is not torch.strided:
-                    raise UnsupportedError(f"expected dense tensors, found one of layout {leaf.layout}")
+                    raise UnsupportedData(f"expected dense tensors, found one of layout {leaf.layout}")
                 if type(leaf) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-                    raise UnsupportedError(f"an argument is a tensor subclass, {type(leaf).__name__}")
+                    raise UnsupportedData(f"an argument is a tensor subclass, {type(leaf).__name__}")
             elif not isinstance(leaf, PLAIN):
-                raise UnsupportedError(
+                raise UnsupportedData(
                     f"an argument holds a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither a tensor "
                     "nor a plain value (register its type with torch.utils._pytree)"
                 )

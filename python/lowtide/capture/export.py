@@ -1,7 +1,7 @@
 """torch.export, with what it loses silently refused or kept, and its noise kept quiet."""
 
+import bdb
 import contextlib
-import io
 import logging
 import sys
 import threading
@@ -14,7 +14,8 @@ import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree
 from torch.export import Dim
 
-from lowtide.errors import UnsupportedError
+from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError, UnsupportedModel
+from lowtide.log import exporter_is_heard, logger
 
 from .call import PLAIN, Call
 from .functions import FunctionTable, functions_as_nodes
@@ -27,7 +28,6 @@ from .watch import (
     tensor_hooks_refused,
 )
 
-logger = logging.getLogger("lowtide")
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
 exclusive = threading.RLock()
 
@@ -83,7 +83,7 @@ class _Flat(torch.nn.Module):
         leaves, spec = pytree.tree_flatten(output)
         for leaf in leaves:
             if not isinstance(leaf, (torch.Tensor, torch.SymInt, *PLAIN)):
-                raise UnsupportedError(f"an output holds a {type(leaf).__module__}.{type(leaf).__qualname__}")
+                raise UnsupportedData(f"an output holds a {type(leaf).__module__}.{type(leaf).__qualname__}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.spec = spec
@@ -131,10 +131,13 @@ def export(module, call: Call, facts: Facts) -> Exported:
         reads = stack.enter_context(attribute_reads())
         try:
             program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
+        except bdb.BdbQuit:
+            raise  # a user who debugs forward has had enough
         except Exception as error:
             raise unsupported_from(error) from error
         finally:
             flat.state.restore()
+    logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     return Exported(
         program,
         call.names(module.forward),
@@ -194,24 +197,32 @@ def _example(tensor, sizes):
 def _refuse_uninitialized(module):
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if torch.nn.parameter.is_lazy(tensor):
-            raise UnsupportedError(f"parameter '{name}' of a lazy module has no shape yet")
+            raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
         if tensor.device.type != "cpu":
-            raise UnsupportedError(f"expected parameters on the CPU, found '{name}' on {tensor.device}")
+            raise UnsupportedDevice(f"expected parameters on the CPU, found '{name}' on {tensor.device}")
 
 
 @contextlib.contextmanager
 def _quiet():
-    """PyTorch logs and warns about an export that fails or specialises; what matters comes with our own reason."""
+    """PyTorch logs and warns about an export that fails or specialises; what matters comes with our own reason. Only
+    PyTorch's own Python code is silenced, never a stream: a debugger in forward has the terminal."""
+    if exporter_is_heard():
+        yield
+        return
+    from torch.export import _trace  # slow to import, and an export has imported it
+
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
     loggers = [(found, found.level) for found in map(logging.getLogger, names)]
     for found, _ in loggers:
         found.setLevel(logging.CRITICAL + 1)
+    # A failing export prints its half-made graph, on a line of its own without a switch.
+    _trace.print = lambda *_, **__: None
     try:
-        # A failing export prints its half-made graph.
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"torch(\.|$)")
             yield
     finally:
+        del _trace.print
         for found, level in loggers:
             found.setLevel(level)
 
@@ -247,7 +258,7 @@ def unsupported_from(error):
         if isinstance(cause, UnsupportedError):
             line = user_line(traceback.extract_tb(cause.__traceback__))
             text = str(cause)
-            return UnsupportedError(f"{text} ({line})" if line and line not in text else text)
+            return type(cause)(f"{text} ({line})" if line and line not in text else text)
         cause = cause.__cause__ or cause.__context__
     line = user_line(traceback.extract_tb(error.__traceback__))
     first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")

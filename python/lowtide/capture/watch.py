@@ -9,7 +9,7 @@ import weakref
 
 import torch
 
-from lowtide.errors import UnsupportedError
+from lowtide.errors import UnsupportedError, UnsupportedModel
 
 from .call import PLAIN
 
@@ -22,10 +22,10 @@ def refuse_backward_hooks(module):
     """Module-level backward hooks do not survive an export: their gradients would be silently other ones."""
     for path, child in module.named_modules():
         if child._backward_hooks or child._backward_pre_hooks:
-            raise UnsupportedError(f"module '{path}' ({type(child).__name__}) has a backward hook")
+            raise UnsupportedModel(f"module '{path}' ({type(child).__name__}) has a backward hook")
     global_hooks = torch.nn.modules.module
     if global_hooks._global_backward_hooks or global_hooks._global_backward_pre_hooks:
-        raise UnsupportedError("a global module backward hook is registered")
+        raise UnsupportedModel("a global module backward hook is registered")
 
 
 @contextlib.contextmanager

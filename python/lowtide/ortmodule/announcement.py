@@ -1,19 +1,16 @@
-"""What users are told once, when the first training graph is ready: the feature table and the memory optimizer's
-notices, through the "lowtide" logger."""
-
-import logging
+"""What users are told about graphs: the feature table with the first one, and each session's details in the log of the
+engine."""
 
 from lowtide.errors import Error
+from lowtide.log import LogLevel, engine, is_first_rank, logger
 
-from .feature_table import feature_table
-from .options import LogLevel, is_first_rank
-
-logger = logging.getLogger("lowtide")
+from .feature_table import feature_table, lowered_text
 
 
 def announce(agent, sizes, options):
     """On the first rank, below INFO on all. A report that fails is logged; the training that it is about goes on."""
-    if options.log_level >= LogLevel.INFO and not is_first_rank():
+    quietest = LogLevel.WARNING if agent.training else LogLevel.INFO
+    if options.log_level > quietest or (options.log_level >= LogLevel.INFO and not is_first_rank()):
         return
     try:
         _announce(agent, sizes, options.log_level)
@@ -25,14 +22,40 @@ def _announce(agent, sizes, log_level):
     for notice in memory_notices(agent):
         logger.warning("%s", notice)
     # Savings take analysis, and peaks take plans: only where they show.
-    stat = agent.memory_stat(sizes=sizes) if log_level < LogLevel.WARNING else None
-    logger.warning("%s", feature_table(agent, sizes, log_level, stat))
+    wanted = log_level < LogLevel.WARNING and agent.training
+    stat = agent.memory_stat(sizes=sizes) if wanted else None
+    # An evaluation between steps is not worth a second table in everybody's log.
+    say = logger.warning if agent.training else logger.info
+    say("%s", feature_table(agent, sizes, log_level, stat))
     if log_level <= LogLevel.INFO and agent.memory.on:
         for plan, requested, found, applied in agent.session.memory_outcomes():
-            wanted = "all" if requested < 0 else requested
-            logger.info("memory optimizer: %s: requested %s, applied %s of %s", plan, wanted, applied, found)
-    if log_level <= LogLevel.DEVINFO:
+            count = "all" if requested < 0 else requested
+            logger.info("memory optimizer: %s: requested %s, applied %s of %s", plan, count, applied, found)
+    if log_level <= LogLevel.DEVINFO and stat is not None:
         logger.info("%s\n%s", stat["insight"], stat["summary"])
+
+
+def announce_session(agent, log_level):
+    """A new session, for those who look into the engine."""
+    if log_level > LogLevel.DEVINFO:
+        return
+    report = agent.session.report
+    stages = ", ".join(f"{name} {time:.3f}s" for name, time in report["seconds"].items())
+    mode = "training" if agent.training else "inference"
+    engine.info("a session for %s: %s; %s", mode, lowered_text(report), stages)
+    for stage in ("captured", "lowered", "training", "program"):
+        engine.debug("%s graph:\n%s", stage, _Text(agent.session, f"{stage}_text"))
+    engine.debug("kernels:\n%s", _Text(agent.session, "explain"))
+
+
+class _Text:
+    """A text of the session, made where a record is shown."""
+
+    def __init__(self, session, name):
+        self._text = getattr(session, name)
+
+    def __str__(self):
+        return self._text()
 
 
 def memory_notices(agent):

@@ -1,14 +1,15 @@
 """Runs a module's calls in the engine, or in PyTorch with a reason."""
 
 import time
-import warnings
 
+from lowtide import log
 from lowtide.capture import Call, exclusive
-from lowtide.errors import FallbackWarning, GraphError, InternalError, UnsupportedError
+from lowtide.errors import Error, UnsupportedError
 
-from .announcement import announce
+from . import environment
+from .announcement import announce, announce_session
+from .fallback import Failure, Fallback, bugs_become_refusals
 from .graph_transition_manager import GraphTransitionManager
-from .options import fallback_disabled
 from .save_onnx import save_stages
 from .training_agent import TrainingAgent
 
@@ -18,48 +19,64 @@ class ExecutionManager:
 
     def __init__(self, module, options):
         self._module, self._options = module, options
+        self._fallback = Fallback(options.log_level)
         self._transition = GraphTransitionManager(module, self._make_agent)
-        self._warned = set()
         self._announced = False  # once, with the first graph
+        self._refused = None  # the Failure that keeps every call out of the engine
         self.last_agent = None
         self.fallback_reason = None
         self.last_call = 0.0  # when
 
-    def _make_agent(self, captured):
-        try:
-            agent = TrainingAgent(self._module, captured, self.training)
-        except (InternalError, GraphError) as error:
-            # A bug of ours while planning; a user's training goes on.
-            raise UnsupportedError(f"internal error: {error}") from error
-        save_stages(agent, self._options.save_onnx_models)
-        return agent
+    def refuse(self, error):
+        """No call can run in the engine; raises the error where PyTorch may not take over."""
+        if not self._fallback.takes(error):
+            raise error
+        self._refused = Failure.of(error)
 
     def forward(self, args, kwargs):
         self.last_call = time.monotonic()
-        try:
-            call = Call(args, kwargs)
-            with exclusive:
-                agent = self._transition.agent_for(call)
-                tensors = agent.bind(call)
-            if self.training and not self._announced:
-                self._announced = True
-                announce(agent, call.sizes(), self._options)
-            result = agent.run(tensors, call)
-        except UnsupportedError as error:
-            if fallback_disabled():
-                raise
-            reason = str(error)
-        else:
-            self.last_agent, self.fallback_reason = agent, None
+        with log.at(self._options.log_level):
+            try:
+                result, self.last_agent = self._in_engine(args, kwargs)
+            except Error as error:
+                if not self._fallback.takes(error):
+                    raise
+                failure = error
+            else:
+                self.fallback_reason = None
+                return result
+            # First, whether PyTorch can: a mistake in the user's call is the user's to see.
+            result = self._module(*args, **kwargs)
+            self.fallback_reason = str(failure)
+            self._fallback.warn(self._module, failure)
             return result
-        # First, whether PyTorch can: a mistake in the user's call is the user's to see.
-        result = self._module(*args, **kwargs)
-        self.fallback_reason = reason
-        if reason not in self._warned:
-            self._warned.add(reason)
-            warnings.warn(
-                f"{type(self._module).__name__} runs in PyTorch, not in lowtide: {reason}",
-                FallbackWarning,
-                stacklevel=2,
-            )
-        return result
+
+    def _in_engine(self, args, kwargs):
+        if self._refused is not None:
+            raise self._refused.error()
+        with exclusive, bugs_become_refusals():
+            call = Call(args, kwargs)
+            if self._fallback.retry:
+                self._transition.forget_refusals()
+            agent = self._transition.agent_for(call)
+            tensors = agent.bind(call)
+        if agent.failure is not None and not self._fallback.retry:
+            raise agent.failure.error()
+        if not self._announced:
+            self._announced = True
+            announce(agent, call.sizes(), self._options)
+        try:
+            return agent.run(tensors, call), agent
+        except Error as error:
+            # Nothing has been written yet; what PyTorch takes over stays PyTorch's.
+            agent.failure = Failure.of(error) if self._fallback.takes(error) else None
+            raise
+
+    def _make_agent(self, captured):
+        if captured.functions and not environment.custom_functions_run():
+            name = captured.functions[0].name
+            raise UnsupportedError(f"the model calls {name}, and ORTMODULE_ENABLE_CUSTOM_AUTOGRAD is off")
+        agent = TrainingAgent(self._module, captured, self.training)
+        save_stages(agent, self._options.save_onnx_models)
+        announce_session(agent, self._options.log_level)
+        return agent

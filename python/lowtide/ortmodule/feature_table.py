@@ -1,12 +1,16 @@
 """The feature table: what ORTModule does for a model and what it does not, as text for the log."""
 
+import importlib.metadata
 from dataclasses import dataclass, field
 
 import torch
 
 import lowtide
+from lowtide.log import LogLevel
 
-from .options import MEMORY_LEVELS, LogLevel, fallback_disabled
+from .environment import custom_functions_run
+from .fallback import FallbackPolicy, policy_in_force
+from .options import MEMORY_LEVELS
 
 CLOSING = "*" * 72
 _NAME_WIDTH = 21  # where plan_row_lines of src/memory/insight.h expects the other columns to start
@@ -34,7 +38,7 @@ def feature_table(agent, sizes, log_level, stat=None):
         "",
         *overhead(agent, log_level),
         "",
-        f"Versions: lowtide - {lowtide.__version__}, PyTorch - {torch.__version__}",
+        f"Versions: lowtide - {lowtide.__version__}, PyTorch - {torch.__version__}, ONNX - {_version('onnx')}",
         "",
     ]
     if stat is not None:
@@ -48,7 +52,7 @@ def feature_rows(agent, sizes, stat=None):
     return [
         Row("ATen Executor", True, "Dispatch ATen operators without a lowering to PyTorch's kernels"),
         Row("Cast Propagation", False, "Not in this build: casts run where the model has them"),
-        Row("Custom Function", True, "Support custom torch.autograd.Function export and execution"),
+        Row("Custom Function", custom_functions_run(), "Support custom torch.autograd.Function export and execution"),
         memory_optimizer_row(agent.memory, stat),
         Row(
             "Compute Optimizer",
@@ -56,7 +60,11 @@ def feature_rows(agent, sizes, stat=None):
             "Not in this build",
             [Row("FLOPReduction", False, "Reduce FLOPs by upstreaming shrinking-sized ops")],
         ),
-        Row("Auto Fallback", not fallback_disabled(), "Fallback to PyTorch when encountering unsupported ops"),
+        Row(
+            "Auto Fallback",
+            FallbackPolicy.FALLBACK_DISABLE not in policy_in_force(),
+            "Fallback to PyTorch when encountering unsupported ops",
+        ),
         Row("TritonOp Enabled", False, "Not in this build: kernels are for the CPU"),
         Row("ZeRO Stage3 Support", False, "Not in this build"),
         Row("Lowered", report["native_nodes"] > 0, lowered_text(report)),
@@ -115,3 +123,10 @@ def overhead(agent, log_level):
 
 def _seconds(value):
     return "N/A" if value is None else f"{value:.2f}s"
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -7,6 +7,7 @@ import torch
 from lowtide.capture import Call, capture, recapture
 from lowtide.errors import UnsupportedError
 
+from .fallback import Failure, bugs_become_refusals
 from .module_watch import ModuleWatch
 
 _MOST_CAPTURES = 16  # of one schema and state of the module: a model whose every new size is another graph is PyTorch's
@@ -21,7 +22,7 @@ class GraphTransitionManager:
         self._module, self._make_agent = module, make_agent
         self._specs = []
         self._agents = {}  # schema → agents, latest first
-        self._refused = {}  # schema → (reason, watch)
+        self._refused = {}  # schema → (failure, watch)
         self._by_sizes = {}  # (schema, sizes) → agent
 
     def agent_for(self, call: Call):
@@ -36,11 +37,15 @@ class GraphTransitionManager:
             self._by_sizes[key, sizes] = agent
         return agent
 
+    def forget_refusals(self):
+        """The next call of a refused schema tries again."""
+        self._refused.clear()
+
     def _find(self, key, call, sizes):
         if key in self._refused:
-            reason, watch = self._refused[key]
+            failure, watch = self._refused[key]
             if watch.unchanged():
-                raise UnsupportedError(reason)
+                raise failure.error()
         agents = self._agents.setdefault(key, [])
         valid = [agent for agent in agents if agent.watch.unchanged()]
         for agent in valid:
@@ -50,16 +55,17 @@ class GraphTransitionManager:
             if len(valid) >= _MOST_CAPTURES:
                 raise UnsupportedError(f"the model's graph depends on its sizes: {len(valid)} captures so far")
             begin = time.perf_counter()
-            if valid:
-                captured = recapture(valid[0].captured, self._module, call.args, call.kwargs)
-            else:
-                captured = capture(self._module, call.args, call.kwargs)
-            export_seconds = time.perf_counter() - begin
-            agent = self._make_agent(captured)
+            with bugs_become_refusals():
+                if valid:
+                    captured = recapture(valid[0].captured, self._module, call.args, call.kwargs)
+                else:
+                    captured = capture(self._module, call.args, call.kwargs)
+                export_seconds = time.perf_counter() - begin
+                agent = self._make_agent(captured)
             agent.export_seconds = export_seconds
         except UnsupportedError as error:
             modes = [(id(child), "training") for child in self._module.modules()]
-            self._refused[key] = str(error), ModuleWatch(self._module, modes)
+            self._refused[key] = Failure.of(error), ModuleWatch(self._module, modes)
             raise
         agents.insert(0, agent)
         del agents[_MOST_AGENTS:]

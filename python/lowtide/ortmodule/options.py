@@ -1,33 +1,13 @@
-"""What users set: DebugOptions and the environment variables, all read here."""
+"""What users set: DebugOptions, and what environment variables ask for."""
 
-import enum
 import importlib.util
-import logging
 import os
 from dataclasses import dataclass
 
-import torch
-
 from lowtide.errors import InvalidArgument, UnsupportedError
+from lowtide.log import LogLevel, python_level
 
-
-class LogLevel(enum.IntEnum):
-    VERBOSE = 0
-    DEVINFO = 1
-    INFO = 2
-    WARNING = 3
-    ERROR = 4
-    FATAL = 5
-
-
-_PYTHON_LEVELS = {
-    LogLevel.VERBOSE: logging.DEBUG,
-    LogLevel.DEVINFO: logging.INFO,
-    LogLevel.INFO: logging.INFO,
-    LogLevel.WARNING: logging.WARNING,
-    LogLevel.ERROR: logging.ERROR,
-    LogLevel.FATAL: logging.CRITICAL,
-}
+from . import environment
 
 MEMORY_LEVELS = {
     "0": "USER_SPECIFIED",
@@ -41,7 +21,7 @@ class SaveOnnxOptions:
 
     def __init__(self, save, name_prefix, path):
         self.save, self.name_prefix = save, name_prefix
-        self.path = os.environ.get("ORTMODULE_SAVE_ONNX_PATH", "") or path or os.getcwd()
+        self.path = environment.read("ORTMODULE_SAVE_ONNX_PATH") or path or os.getcwd()
         if not save:
             return
         if not os.path.isdir(self.path) or not os.access(self.path, os.W_OK):
@@ -58,22 +38,34 @@ class SaveOnnxOptions:
 
 
 class DebugOptions:
-    """`log_level` of the "lowtide" logger; ORTMODULE_LOG_LEVEL overrides it. `save_onnx`: see docs/onnx.md."""
+    """`log_level` of one wrapped module (lowtide.log has the table); ORTMODULE_LOG_LEVEL overrides it. `save_onnx`: see
+    docs/onnx.md."""
 
     def __init__(self, log_level=LogLevel.WARNING, save_onnx=False, onnx_prefix="", save_path="", config=None):
         if not isinstance(log_level, LogLevel):
             raise TypeError(f"Expected log_level of type LogLevel, got {type(log_level).__name__}")
         self.save_onnx_models = SaveOnnxOptions(save_onnx, onnx_prefix, save_path)
-        self.log_level = _environment_level() or log_level
+        level = _environment_level()
+        self.log_level = log_level if level is None else level
         self.config = config
 
     @property
     def python_level(self):
-        return _PYTHON_LEVELS[self.log_level]
+        return python_level(self.log_level)
+
+    @property
+    def logging(self):
+        """The ancestor's name: `debug_options.logging.log_level`."""
+        return _Logging(self.log_level)
+
+
+@dataclass(frozen=True)
+class _Logging:
+    log_level: LogLevel
 
 
 def _environment_level():
-    name = os.environ.get("ORTMODULE_LOG_LEVEL", "")
+    name = environment.read("ORTMODULE_LOG_LEVEL").upper()
     if not name:
         return None
     if name not in LogLevel.__members__:
@@ -81,18 +73,13 @@ def _environment_level():
     return LogLevel[name]
 
 
-def fallback_disabled():
-    """ORTMODULE_FALLBACK_POLICY=FALLBACK_DISABLE: what the engine cannot run is an error."""
-    return os.environ.get("ORTMODULE_FALLBACK_POLICY", "") == "FALLBACK_DISABLE"
-
-
 def session_options():
     """For looking for faults: LOWTIDE_GUARD=1 checks every byte of the arena after each half of a step;
     LOWTIDE_DISABLE_PASSES and LOWTIDE_DISABLE_KERNELS are comma-separated names (kernels: or providers)."""
     return {
-        "guard": os.environ.get("LOWTIDE_GUARD", "") == "1",
-        "disabled_passes": _names("LOWTIDE_DISABLE_PASSES"),
-        "disabled_kernels": _names("LOWTIDE_DISABLE_KERNELS"),
+        "guard": environment.is_on("LOWTIDE_GUARD"),
+        "disabled_passes": environment.names_in("LOWTIDE_DISABLE_PASSES"),
+        "disabled_kernels": environment.names_in("LOWTIDE_DISABLE_KERNELS"),
     }
 
 
@@ -115,23 +102,12 @@ class MemoryOptions:
 
 def memory_options():
     """ORTMODULE_MEMORY_OPT_CONFIG, ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_PROBE_CONFIG."""
-    level = os.environ.get("ORTMODULE_MEMORY_OPT_LEVEL", "").strip()
+    level = environment.read("ORTMODULE_MEMORY_OPT_LEVEL")
     if level not in ("", *MEMORY_LEVELS):
         known = ", ".join(f"{number} ({name})" for number, name in MEMORY_LEVELS.items())
         raise InvalidArgument(f"ORTMODULE_MEMORY_OPT_LEVEL is '{level}', expected one of {known}")
     return MemoryOptions(
-        os.environ.get("ORTMODULE_MEMORY_OPT_CONFIG", "").strip(),
+        environment.read("ORTMODULE_MEMORY_OPT_CONFIG"),
         int(level or 0),
-        os.environ.get("ORTMODULE_MEMORY_OPT_PROBE_CONFIG", "").strip(),
+        environment.read("ORTMODULE_MEMORY_OPT_PROBE_CONFIG"),
     )
-
-
-def is_first_rank():
-    """Whether this process tells users what all of its kind would tell them."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank() == 0
-    return os.environ.get("RANK", "0") == "0"
-
-
-def _names(variable):
-    return [name for name in os.environ.get(variable, "").split(",") if name]

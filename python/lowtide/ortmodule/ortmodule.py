@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
-from lowtide import _lowtide
-from lowtide.errors import InvalidArgument
+from lowtide import _lowtide, log
+from lowtide.errors import BadInitialization, InvalidArgument
 
-from . import terminal_log
+from . import environment, terminal_log
+from .fallback import check_initialization
 from .inference_manager import InferenceManager
 from .options import DebugOptions
 from .training_manager import TrainingManager
@@ -45,7 +46,14 @@ class ORTModule(torch.nn.Module):
         own["_inference_manager"] = InferenceManager(module, self._options)
         own["forward"] = _with_signature_of(module, self)
         terminal_log.set_up(self._options.python_level)
-        _lowtide.install_torch(torch.get_num_threads())
+        with log.at(self._options.log_level):
+            environment.announce()
+        try:
+            check_initialization()
+            _lowtide.install_torch(torch.get_num_threads())
+        except BadInitialization as error:
+            self._training_manager.refuse(error)
+            self._inference_manager.refuse(error)
 
     # ---- what lowtide tells
 

@@ -1,9 +1,10 @@
-"""The "lowtide" logger on standard error, for users who set up no logging of their own."""
+"""lowtide's loggers on standard error, for users who set up no logging of their own."""
 
 import logging
 import sys
 
-logger = logging.getLogger("lowtide")
+from lowtide.log import logger
+
 _FORMAT = "%(asctime)s %(name)s [%(levelname)s] - %(message)s"
 
 
@@ -15,8 +16,11 @@ class _Terminal(logging.Handler):
             sys.stderr.write(self.format(record) + "\n")
 
 
-def set_up(level):
-    logger.setLevel(level)
+def set_up(python_level):
+    """For a module with this level of logging's. The loggers let through what the most talkative module asks for;
+    lowtide.log holds each module's records against its own level."""
+    if logger.level == logging.NOTSET or logger.level > python_level:
+        logger.setLevel(python_level)
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
         terminal = _Terminal()
         terminal.setFormatter(logging.Formatter(_FORMAT))

@@ -28,6 +28,7 @@ class TrainingAgent:
         )
         self.session_seconds = time.perf_counter() - begin
         self.export_seconds = None  # of the capture
+        self.failure = None  # of an earlier call, which PyTorch took over
         self.session.set_call_handler(CallHandler(captured.functions))
         self.watch = ModuleWatch(module, captured.exported.reads)
         self._lock = threading.RLock()  # a session takes one call at a time

@@ -1,0 +1,125 @@
+"""Every environment variable that lowtide reads, and those of ONNX Runtime's ORTModule that mean nothing here."""
+
+import difflib
+import functools
+import os
+from dataclasses import dataclass
+
+from lowtide.log import logger
+
+
+@dataclass(frozen=True)
+class Variable:
+    default: str
+    meaning: str  # or, of one without an effect, why it has none
+    read: bool = True
+
+
+_CUDA_ONLY = "there are no CUDA kernels in this build"
+_NO_TRITON = "there are no Triton kernels in this build"
+_NO_SPARSITY = "this build does not skip padding"
+
+VARIABLES = {
+    "ORTMODULE_LOG_LEVEL": Variable(
+        "WARNING", "VERBOSE, DEVINFO, INFO, WARNING, ERROR or FATAL; wins over DebugOptions"
+    ),
+    "ORTMODULE_FALLBACK_POLICY": Variable(
+        "the four FALLBACK_UNSUPPORTED_…", "which failures PyTorch takes over: names joined by |"
+    ),
+    "ORTMODULE_FALLBACK_RETRY": Variable("0", "1, true or yes: every call tries the engine again after a fallback"),
+    "ORTMODULE_SKIPCHECK_POLICY": Variable("", "accepted; checks are always on, and cheap"),
+    "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
+    "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "the opset of the files that save_onnx writes"),
+    "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs and plans, for fast starts"),
+    "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
+    "ORTMODULE_MEMORY_OPT_CONFIG": Variable(
+        "", "plans joined by commas, or the path of a JSON file with a list of them"
+    ),
+    "ORTMODULE_MEMORY_OPT_PROBE_CONFIG": Variable("1:0", "level:boundary of the search for plans"),
+    "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
+    "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
+    "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
+    "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
+    # ---- of the ancestor, without effect
+    "ORTMODULE_MEMORY_OPT_PROBE_RECOMPUTE_LEVEL": Variable(
+        "", "its later name is ORTMODULE_MEMORY_OPT_PROBE_CONFIG", read=False
+    ),
+    "ORTMODULE_DEEPCOPY_BEFORE_MODEL_EXPORT": Variable(
+        "", "an export never runs on the model's values, so nothing need be copied", read=False
+    ),
+    "ORTMODULE_DO_DEEPCOPY_BEFORE_MODEL_EXPORT": Variable(
+        "", "an export never runs on the model's values, so nothing need be copied", read=False
+    ),
+    "ORTMODULE_CONV_ALGO_SEARCH": Variable("", _CUDA_ONLY, read=False),
+    "ORTMODULE_ENABLE_COMPUTE_OPTIMIZER": Variable("", "this build does not move shrinking ops upstream", read=False),
+    "ORTMODULE_ENABLE_SPARSE_OPTIMIZER": Variable("", _NO_SPARSITY, read=False),
+    "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER": Variable("", _NO_SPARSITY, read=False),
+    "ORTMODULE_PRINT_INPUT_DENSITY": Variable("", _NO_SPARSITY, read=False),
+    "ORTMODULE_PRINT_MEMORY_STATS": Variable(
+        "", "the peak is planned: see the feature table and ORTModule.memory_report()", read=False
+    ),
+    "ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT": Variable(
+        "", "gradients lie in the planned arena and are handed over when backward ends", read=False
+    ),
+    "ORTMODULE_ENABLE_ZERO_STAGE3": Variable("", "this build does not work with DeepSpeed's ZeRO stage 3", read=False),
+    "ORTMODULE_ALLOW_AUTOGRAD_CHECKPOINT": Variable(
+        "", "checkpoints are inlined; what to recompute is the memory optimizer's choice", read=False
+    ),
+    "ORTMODULE_USE_TRITON": Variable("", _NO_TRITON, read=False),
+    "ORTMODULE_TRITON_CONFIG_FILE": Variable("", _NO_TRITON, read=False),
+    "ORTMODULE_TRITON_DEBUG": Variable("", _NO_TRITON, read=False),
+    "ORTMODULE_ENABLE_TUNING": Variable("", "kernels are chosen by a table, never by a timing", read=False),
+    "ORTMODULE_MAX_TUNING_DURATION_MS": Variable("", "kernels are chosen by a table, never by a timing", read=False),
+    "ORTMODULE_TUNING_RESULTS_PATH": Variable("", "kernels are chosen by a table, never by a timing", read=False),
+    "ORTMODULE_USE_FLASH_ATTENTION": Variable("", _CUDA_ONLY + "; attention is fused without asking", read=False),
+    "ORTMODULE_USE_EFFICIENT_ATTENTION": Variable("", _CUDA_ONLY + "; attention is fused without asking", read=False),
+}
+
+
+def read(name):
+    """The variable's text without spaces around it, empty where it is not set."""
+    assert VARIABLES[name].read, name
+    return os.environ.get(name, "").strip()
+
+
+def is_on(name):
+    return read(name).lower() in ("1", "true", "yes")
+
+
+def custom_functions_run():
+    """ORTMODULE_ENABLE_CUSTOM_AUTOGRAD: on unless switched off."""
+    name = "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD"
+    return not read(name) or is_on(name)
+
+
+def names_in(name):
+    """Of a list joined by commas."""
+    return [part for part in read(name).split(",") if part]
+
+
+def notices(environment):
+    """One line for each variable that is set in vain: of the ancestor's, or of no name that is known."""
+    for name in sorted(environment):
+        if name in VARIABLES:
+            if not VARIABLES[name].read:
+                yield f"{name} is set and has no effect in lowtide: {VARIABLES[name].meaning}"
+        elif name.startswith(("ORTMODULE_", "LOWTIDE_")):
+            near = difflib.get_close_matches(name, [known for known in VARIABLES if VARIABLES[known].read], 1)
+            yield f"{name} is set and is no variable of lowtide's" + (f"; did you mean {near[0]}?" if near else "")
+
+    if "FALLBACK_FORCE_TORCH_BACKWARD" in environment.get("ORTMODULE_FALLBACK_POLICY", ""):
+        yield (
+            "FALLBACK_FORCE_TORCH_BACKWARD has no effect in lowtide: a backward that fails is raised, since PyTorch has "
+            "no graph of a forward that ran in the engine"
+        )
+
+
+def announce():
+    """Warns of what is set in vain, once a process."""
+    for notice in notices(os.environ):
+        _once(notice)
+
+
+@functools.cache
+def _once(notice):
+    logger.warning("%s", notice)

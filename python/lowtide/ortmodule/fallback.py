@@ -1,0 +1,169 @@
+"""Which failures of the engine PyTorch takes over (ORTMODULE_FALLBACK_POLICY), and what users hear of it."""
+
+import bdb
+import contextlib
+import enum
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from lowtide.errors import (
+    BadInitialization,
+    EngineError,
+    Error,
+    FallbackWarning,
+    GraphError,
+    InternalError,
+    InvalidArgument,
+    OutOfMemory,
+    UnsupportedData,
+    UnsupportedDevice,
+    UnsupportedError,
+    UnsupportedModel,
+)
+from lowtide.log import LogLevel, is_first_rank, logger
+
+from . import environment
+
+# The names that scripts of ORTModule's users know.
+ORTModuleFallbackException = UnsupportedError
+ORTModuleInitException = BadInitialization
+ORTModuleDeviceException = UnsupportedDevice
+ORTModuleIOError = UnsupportedData
+ORTModuleTorchModelException = UnsupportedModel
+ORTModuleONNXModelException = UnsupportedError
+
+_OLDEST_TORCH = (2, 10)
+_MOST_WARNINGS = 8  # of one manager
+
+
+class FallbackPolicy(enum.IntFlag):
+    FALLBACK_DISABLE = 1  # wins over all others: every failure is raised
+    FALLBACK_FORCE_TORCH_FORWARD = 2  # whatever fails in forward, out of memory too
+    FALLBACK_FORCE_TORCH_BACKWARD = 4  # accepted; a failing backward is raised
+    FALLBACK_UNSUPPORTED_DEVICE = 8
+    FALLBACK_UNSUPPORTED_DATA = 16
+    FALLBACK_UNSUPPORTED_TORCH_MODEL = 32
+    FALLBACK_UNSUPPORTED_ONNX_MODEL = 64  # a graph that cannot be exported, planned, or run for a fault of ours
+    FALLBACK_BAD_INITIALIZATION = 128
+
+
+_DEFAULT = (
+    FallbackPolicy.FALLBACK_UNSUPPORTED_DEVICE
+    | FallbackPolicy.FALLBACK_UNSUPPORTED_DATA
+    | FallbackPolicy.FALLBACK_UNSUPPORTED_TORCH_MODEL
+    | FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL
+)
+
+# The first class that fits tells the policy that takes the error; what fits none is always raised.
+_POLICY_OF = (
+    (BadInitialization, FallbackPolicy.FALLBACK_BAD_INITIALIZATION),
+    (UnsupportedDevice, FallbackPolicy.FALLBACK_UNSUPPORTED_DEVICE),
+    (UnsupportedData, FallbackPolicy.FALLBACK_UNSUPPORTED_DATA),
+    (UnsupportedModel, FallbackPolicy.FALLBACK_UNSUPPORTED_TORCH_MODEL),
+    ((UnsupportedError, GraphError, InternalError), FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL),
+    # PyTorch would run out of memory too, and an index out of range is the user's.
+    ((OutOfMemory, EngineError), FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD),
+)
+
+
+def parse_policy(text):
+    """ "FALLBACK_UNSUPPORTED_DATA|FALLBACK_UNSUPPORTED_DEVICE", or empty for the default."""
+    policy = FallbackPolicy(0)
+    for name in filter(None, (part.strip() for part in text.split("|"))):
+        if name not in FallbackPolicy.__members__:
+            known = ", ".join(FallbackPolicy.__members__)
+            raise InvalidArgument(f"ORTMODULE_FALLBACK_POLICY has '{name}', expected names joined by | of {known}")
+        policy |= FallbackPolicy[name]
+    return policy or _DEFAULT
+
+
+def policy_in_force():
+    """ORTMODULE_FALLBACK_POLICY."""
+    return parse_policy(environment.read("ORTMODULE_FALLBACK_POLICY"))
+
+
+class Fallback:
+    """What one manager of calls does about failures; the environment is read when it is made."""
+
+    def __init__(self, log_level=LogLevel.WARNING):
+        self.policy = policy_in_force()
+        self.retry = environment.is_on("ORTMODULE_FALLBACK_RETRY")
+        self._log_level = log_level
+        self._told = set()
+
+    @property
+    def disabled(self):
+        return FallbackPolicy.FALLBACK_DISABLE in self.policy
+
+    def takes(self, error):
+        """Whether PyTorch runs the call that failed with this error."""
+        if self.disabled:
+            return False
+        for classes, policy in _POLICY_OF:
+            if isinstance(error, classes):
+                forced = FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD in self.policy
+                return policy in self.policy or (forced and not isinstance(error, BadInitialization))
+        return False
+
+    def warn(self, module, error):
+        """One warning for each reason, numbers in it aside, and few in all; from the first rank."""
+        reason = str(error)
+        key = type(error), re.sub(r"\d+", "#", reason)
+        if key in self._told or len(self._told) > _MOST_WARNINGS:
+            return
+        self._told.add(key)
+        logger.info("why %s runs in PyTorch:", type(module).__name__, exc_info=error)
+        if self._log_level > LogLevel.WARNING or (self._log_level >= LogLevel.INFO and not is_first_rank()):
+            return
+        text = f"{type(module).__name__} runs in PyTorch, not in lowtide: {reason}"
+        if len(self._told) > _MOST_WARNINGS:
+            text = f"{type(module).__name__} falls back to PyTorch for more and more reasons; no more are shown"
+        warnings.warn(text, FallbackWarning, stacklevel=_users_frame())
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error to raise again: without its frames, which hold tensors."""
+
+    kind: type
+    text: str
+
+    @classmethod
+    def of(cls, error):
+        return cls(type(error), str(error))
+
+    def error(self):
+        return self.kind(self.text)
+
+
+@contextlib.contextmanager
+def bugs_become_refusals():
+    """Around exporting and planning: what comes up there, unforeseen, is a bug of ours, and the training goes on. What a
+    user's code raises while it is traced is a refusal already."""
+    try:
+        yield
+    except (UnsupportedError, InvalidArgument, MemoryError, bdb.BdbQuit):
+        raise
+    except Exception as error:
+        text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        raise UnsupportedError(f"internal error: {text}") from error
+
+
+def _users_frame():
+    """For warnings.warn of the caller: the innermost frame outside of lowtide and PyTorch, the user's call."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("lowtide", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def check_initialization():
+    """BadInitialization where the engine cannot start in this process."""
+    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if numbers and tuple(map(int, numbers.groups())) < _OLDEST_TORCH:
+        oldest = ".".join(map(str, _OLDEST_TORCH))
+        raise BadInitialization(f"lowtide needs PyTorch {oldest} or newer, found {torch.__version__}")
