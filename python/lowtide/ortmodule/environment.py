@@ -109,8 +109,8 @@ def notices(environment):
 
     if "FALLBACK_FORCE_TORCH_BACKWARD" in environment.get("ORTMODULE_FALLBACK_POLICY", ""):
         yield (
-            "FALLBACK_FORCE_TORCH_BACKWARD has no effect in lowtide: a backward that fails is raised, since PyTorch has "
-            "no graph of a forward that ran in the engine"
+            "FALLBACK_FORCE_TORCH_BACKWARD has no effect in lowtide: a backward that fails is raised, since PyTorch "
+            "has no graph of a forward that ran in the engine"
         )
 
 

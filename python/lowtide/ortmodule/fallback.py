@@ -142,8 +142,8 @@ class Failure:
 
 @contextlib.contextmanager
 def bugs_become_refusals():
-    """Around exporting and planning: what comes up there, unforeseen, is a bug of ours, and the training goes on. What a
-    user's code raises while it is traced is a refusal already."""
+    """Around exporting and planning: what comes up there, unforeseen, is a bug of ours, and the training goes on. What
+    a user's code raises while it is traced is a refusal already."""
     try:
         yield
     except (UnsupportedError, InvalidArgument, MemoryError, bdb.BdbQuit):

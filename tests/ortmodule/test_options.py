@@ -1,0 +1,92 @@
+"""DebugOptions, and environment variables: each is read or named in a notice, and the documentation lists them all."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from modules import Of, x
+
+from lowtide.errors import FallbackWarning, InvalidArgument
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
+from lowtide.ortmodule.environment import VARIABLES, notices
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_log_level_of_options_and_environment(monkeypatch):
+    monkeypatch.delenv("ORTMODULE_LOG_LEVEL", raising=False)
+    assert DebugOptions().log_level is LogLevel.WARNING
+    assert DebugOptions(LogLevel.INFO).logging.log_level is LogLevel.INFO
+    for level in LogLevel:
+        monkeypatch.setenv("ORTMODULE_LOG_LEVEL", level.name)
+        assert DebugOptions(LogLevel.ERROR).log_level is level
+    assert sorted(LogLevel) == [getattr(LogLevel, name) for name in "VERBOSE DEVINFO INFO WARNING ERROR FATAL".split()]
+
+
+def test_wrong_levels_say_what_is_expected(monkeypatch):
+    with pytest.raises(TypeError, match="Expected log_level of type LogLevel"):
+        DebugOptions(log_level=logging.INFO)
+    monkeypatch.setenv("ORTMODULE_LOG_LEVEL", "LOUD")
+    with pytest.raises(InvalidArgument, match="ORTMODULE_LOG_LEVEL is 'LOUD', expected one of VERBOSE, DEVINFO"):
+        DebugOptions()
+
+
+def test_a_variable_that_has_no_effect_is_named_with_the_reason():
+    said = list(
+        notices(
+            {"ORTMODULE_USE_TRITON": "1", "ORTMODULE_FALLBACK_POLCY": "x", "ORTMODULE_LOG_LEVEL": "INFO", "PATH": ""}
+        )
+    )
+    assert said == [
+        "ORTMODULE_FALLBACK_POLCY is set and is no variable of lowtide's; did you mean ORTMODULE_FALLBACK_POLICY?",
+        "ORTMODULE_USE_TRITON is set and has no effect in lowtide: there are no Triton kernels in this build",
+    ]
+
+
+def test_notices_come_once(caplog, monkeypatch):
+    monkeypatch.setenv("ORTMODULE_CONV_ALGO_SEARCH", "EXHAUSTIVE")
+    for _ in range(3):
+        ORTModule(torch.nn.Linear(2, 2))
+    said = [record.getMessage() for record in caplog.records if "ORTMODULE_CONV_ALGO_SEARCH" in record.getMessage()]
+    assert len(said) == 1 and "CUDA" in said[0]
+
+
+def test_the_documentation_lists_every_variable():
+    page = (ROOT / "docs" / "environment-variables.md").read_text()
+    rows = re.findall(r"^\| `((?:ORTMODULE|LOWTIDE)_\w+)` \|(.*)\|$", page, re.MULTILINE)
+    assert [name for name, _ in rows] == list(VARIABLES)
+    for name, rest in rows:
+        *default, meaning = (cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", rest))
+        variable = VARIABLES[name]
+        assert meaning == variable.meaning and default == ([variable.default or "–"] if variable.read else [])
+
+
+def test_the_environment_is_read_in_one_place():
+    package = ROOT / "python" / "lowtide"
+    readers = [
+        path.relative_to(package).as_posix() for path in package.rglob("*.py") if "os.environ" in path.read_text()
+    ]
+    assert set(readers) <= {"ortmodule/environment.py", "log.py"}  # log.py: RANK and WORLD_SIZE of torchrun
+    native = [path for path in (ROOT / "src").rglob("*.cpp") if "getenv(" in path.read_text()]
+    assert native == []
+
+
+def test_custom_functions_can_be_switched_off(monkeypatch):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            return a * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    monkeypatch.setenv("ORTMODULE_ENABLE_CUSTOM_AUTOGRAD", "0")
+    wrapped = ORTModule(Of(lambda m, a: Double.apply(m.l(a))))
+    with pytest.warns(FallbackWarning, match="Double.*ORTMODULE_ENABLE_CUSTOM_AUTOGRAD"):
+        wrapped(x()).sum().backward()
+    plain = ORTModule(Of(lambda m, a: m.l(a)))
+    plain(x())
+    assert plain.fallback_reason is None
