@@ -53,8 +53,8 @@ def logged(caplog, level, steps=2, prepare=lambda model: None):
     return [record for record in caplog.records if record.name == "lowtide"]
 
 
-def tables(records):
-    return [record for record in records if "is accelerating your model" in record.getMessage()]
+def tables(records, mode="training"):
+    return [record for record in records if f"features ON/OFF for [{mode}] mode" in record.getMessage()]
 
 
 def test_the_table_at_warning(caplog, capsys):
@@ -67,7 +67,10 @@ def test_the_table_at_warning(caplog, capsys):
 
 
 def test_plans_at_info_and_summaries_at_devinfo(caplog):
-    (table,) = tables(logged(caplog, LogLevel.INFO))
+    records = logged(caplog, LogLevel.INFO)
+    (table,) = tables(records)
+    (evaluation,) = tables(records, "inference")
+    assert evaluation.levelno == logging.INFO and "Plan 1" not in evaluation.getMessage()
     text = table.getMessage()
     heading, first = (line for line in text.splitlines() if "Freq    Saving(B)" in line or "   - Plan 1 " in line)
     assert heading.index("Config") == first.index("Gemm+:1:-1") == 38
@@ -75,10 +78,36 @@ def test_plans_at_info_and_summaries_at_devinfo(caplog):
     assert "Note 1: use comma to enable multiple plans at the same time." in text
     assert text.endswith("symbolic dim values:\n  input_ids_dim0=2,\n  input_ids_dim1=16,\n\n" + "*" * 72 + "\n")
     caplog.clear()
-    table, summaries = logged(caplog, LogLevel.DEVINFO)
+    records = logged(caplog, LogLevel.DEVINFO)
+    (table,) = tables(records)
+    (summaries,) = (record for record in records if "MemoryInsight Summary" in record.getMessage())
     assert "- Plan 1" in table.getMessage() and summaries.levelno == logging.INFO
     assert "MemoryInsight Summary - User config: not provided" in summaries.getMessage()
     assert "########Recompute########" in summaries.getMessage()
+
+
+def test_the_whole_block_at_info(caplog, monkeypatch):
+    """What seed users of ORTModule search their logs for: rows, plan rows, overheads, versions, notes."""
+    monkeypatch.delenv("ORTMODULE_FALLBACK_POLICY")
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", "Gelu+:1:-1")
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 16), torch.nn.Tanh())
+    ORTModule(model, DebugOptions(LogLevel.INFO))(torch.ones(4, 3, 8)).sum().backward()
+    (table,) = tables(caplog.records)
+    assert masked(table.getMessage()) == (HERE / "feature_table_info.txt").read_text()
+
+
+def test_rows_tell_the_truth_about_switches(caplog, monkeypatch):
+    def rows():
+        caplog.clear()
+        ORTModule(torch.nn.Linear(2, 2))(torch.ones(2, 2))
+        (table,) = tables(caplog.records)
+        cells = (re.match(r"  (.+?)\s+:   (ON|OFF)\s+:   (.*)", line) for line in table.getMessage().splitlines())
+        return {cell[1]: cell[2] for cell in cells if cell}
+
+    assert rows()["Auto Fallback"] == "OFF" and rows()["Custom Function"] == "ON"
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_UNSUPPORTED_DATA|FALLBACK_UNSUPPORTED_DEVICE")
+    monkeypatch.setenv("ORTMODULE_ENABLE_CUSTOM_AUTOGRAD", "0")
+    assert rows()["Auto Fallback"] == "ON" and rows()["Custom Function"] == "OFF"
 
 
 def test_the_level_in_force(caplog, monkeypatch):
