@@ -102,11 +102,12 @@ def interrupt():
     signal.raise_signal(signal.SIGINT)
 
 
-def interrupt_unheard():
-    """Python's handler runs before this returns, and does nothing: only the engine's own look at the signal is left."""
+@contextlib.contextmanager
+def a_handler_that_does_nothing():
+    """So only the engine's own look at the signal is left."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        signal.raise_signal(signal.SIGINT)
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -166,8 +167,8 @@ def test_a_backward_that_ends_in_the_middle_has_not_been(captured, wrapped, name
 def test_the_engine_looks_for_ctrl_c_between_steps(wrapped, half):
     loss = wrapped(batch()).square().sum()
     before = state_of(wrapped)
-    setattr(Trap, f"{half}_trap", interrupt_unheard)
-    with pytest.raises(KeyboardInterrupt, match="interrupted at step"):
+    setattr(Trap, f"{half}_trap", interrupt)
+    with a_handler_that_does_nothing(), pytest.raises(KeyboardInterrupt, match="interrupted at step"):
         wrapped(batch()) if half == "forward" else loss.backward()
     setattr(Trap, f"{half}_trap", None)
     assert same(state_of(wrapped), before)
