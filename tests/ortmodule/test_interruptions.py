@@ -118,7 +118,7 @@ def allocate():
 
 TRAPS = {
     "exception": (raising(KeyError("mine")), KeyError, "mine"),
-    "Ctrl-C": (interrupt, KeyboardInterrupt, ""),
+    "Ctrl-C": (interrupt, KeyboardInterrupt, None),
     "exit": (raising(SystemExit(3)), SystemExit, "3"),
     "allocation of PyTorch": (allocate, RuntimeError, "memory"),
 }

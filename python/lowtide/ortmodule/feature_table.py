@@ -95,8 +95,12 @@ def lowered_text(report):
 
 
 def memory_text(memory):
-    peak, arena, bound = (memory[name] for name in ("planned_peak_bytes", "arena_bytes", "lower_bound_bytes"))
-    return f"Planned peak {peak / 1e6:,.1f} MB, arena {arena / 1e6:,.1f} MB, lower bound {bound / 1e6:,.1f} MB"
+    peak, arena, bound = (_size(memory[name]) for name in ("planned_peak_bytes", "arena_bytes", "lower_bound_bytes"))
+    return f"Planned peak {peak}, arena {arena}, lower bound {bound}"
+
+
+def _size(size_bytes):
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.1f} kB"
 
 
 def layout(rows):
