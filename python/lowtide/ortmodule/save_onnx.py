@@ -1,16 +1,12 @@
 """DebugOptions(save_onnx=True): the stages of a graph's way as ONNX files, written when its session is made."""
 
-import logging
 import os
 
 import torch
 
 from lowtide._lowtide import Graph
 from lowtide.errors import Error
-
-from .options import is_first_rank
-
-logger = logging.getLogger("lowtide")
+from lowtide.log import is_first_rank, logger
 
 # stage → (the session's text, whether ops that ONNX lacks stay one node each); a stage of training alone comes last
 _STAGES = {
