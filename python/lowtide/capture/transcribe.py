@@ -440,12 +440,12 @@ def origin(node):
     module = ""
     stack = node.meta.get("nn_module_stack")
     if stack:
-        paths = [str(path).partition("@") for path, _ in stack.values()]
+        paths = [(str(path), str(key).partition("@")[2]) for key, (path, _) in stack.items()]
         path = paths[-1][0]
         # Each module counts its own calls: the outermost count tells them apart.
-        again = next((entry for entry in paths if entry[2]), None)
-        if again is not None:
-            path = "".join(again) + path.removeprefix(again[0])
+        again, call = next(((entry, count) for entry, count in paths if count), ("", ""))
+        if call:
+            path = f"{again}@{call}{path.removeprefix(again)}"
         module = path.removeprefix("module.") if path.startswith("module.") else ""
     frames = [
         traceback.FrameSummary(match[0], int(match[1]), match[2])
