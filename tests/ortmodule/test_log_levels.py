@@ -7,12 +7,14 @@ import select
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from modules import Of, x
 
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
 
+ROOT = Path(__file__).resolve().parents[2]
 NOISE = logging.getLogger("torch.export.noise")
 
 # which levels show it
@@ -99,6 +101,7 @@ class Model(torch.nn.Module):
             terminate()
         return Crash.apply(self.l(a))
 
+torch.export.export(torch.nn.Linear(4, 4), (torch.ones(2, 4),))  # imports what the children need
 for level in LogLevel:
     exporting = level in (LogLevel.WARNING, LogLevel.INFO, LogLevel.VERBOSE)
     child = os.fork()
@@ -108,6 +111,14 @@ for level in LogLevel:
     _, status = os.waitpid(child, 0)
     print("ENDED", level.name, os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, file=sys.stderr, flush=True)
 """
+
+
+def test_no_stream_is_redirected():
+    """A crash, a debugger, a print of the user's: each has the stream that it expects."""
+    package = ROOT / "python" / "lowtide"
+    for path in [*(package / "capture").rglob("*.py"), *(package / "ortmodule").rglob("*.py")]:
+        for word in ("redirect_stdout", "redirect_stderr", "dup2(", "sys.stdout =", "sys.stderr ="):
+            assert word not in path.read_text(), path
 
 
 def environment():
@@ -145,6 +156,16 @@ for level in LogLevel:
     for step in range(3):
         wrapped(torch.ones(2, 4)).sum().backward()
     print("END", wrapped.fallback_reason, wrapped.l.weight.grad.sum().item())
+
+class Branching(Model):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+wrapped = ORTModule(Branching(), DebugOptions(LogLevel.ERROR))
+print("BEGIN PyTorch")
+for step in range(3):
+    wrapped(torch.ones(2, 4))
+print("END", wrapped.fallback_reason is not None)
 
 wrapped = ORTModule(Model())
 print("BEGIN quit")
@@ -191,13 +212,16 @@ def test_a_debugger_in_forward_works_at_every_level():
     def answers(text):
         if "BEGIN quit" in text:
             return "q"
-        return "p x.shape" if text.count("(Pdb) ") % 2 else "c"
+        value = "p x.sum()" if "BEGIN PyTorch" in text else "p x.shape"
+        return value if text.count("(Pdb) ") % 2 else "c"
 
     text = talk(DEBUGGED, answers)
     parts = text.split("BEGIN ")[1:]
-    assert [part.split()[0] for part in parts] == [*(level.name for level in LogLevel), "quit"], text[-3000:]
-    for part in parts[:-1]:
+    assert [part.split()[0] for part in parts] == [*(level.name for level in LogLevel), "PyTorch", "quit"], text[-3000:]
+    for part in parts[:-2]:
         # Once while the graph is captured: the engine runs the graph, not the code.
         assert part.count("(Pdb) p x.shape") == 1 and "torch.Size([" in part, part
         assert "END None 96.0" in part, part
+    # PyTorch runs the code at every step.
+    assert parts[-2].count("tensor(8.)") == 3 and "END True" in parts[-2]
     assert "END BdbQuit" in parts[-1]

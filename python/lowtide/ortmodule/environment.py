@@ -27,9 +27,7 @@ VARIABLES = {
         "the four FALLBACK_UNSUPPORTED_…", "which failures PyTorch takes over: names joined by |"
     ),
     "ORTMODULE_FALLBACK_RETRY": Variable("0", "1, true or yes: every call tries the engine again after a fallback"),
-    "ORTMODULE_SKIPCHECK_POLICY": Variable("", "accepted; checks are always on, and cheap"),
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
-    "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "the opset of the files that save_onnx writes"),
     "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs and plans, for fast starts"),
     "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
     "ORTMODULE_MEMORY_OPT_CONFIG": Variable(
@@ -41,6 +39,8 @@ VARIABLES = {
     "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
     # ---- of the ancestor, without effect
+    "ORTMODULE_SKIPCHECK_POLICY": Variable("", "checks are always on, and cheap", read=False),
+    "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "save_onnx writes files of one opset", read=False),
     "ORTMODULE_MEMORY_OPT_PROBE_RECOMPUTE_LEVEL": Variable(
         "", "its later name is ORTMODULE_MEMORY_OPT_PROBE_CONFIG", read=False
     ),
