@@ -26,6 +26,10 @@ def hooked():
     return module
 
 
+def on_two_devices():
+    return Of(lambda m, a: m.l(a), unused=torch.nn.Linear(4, 4, device="meta"))
+
+
 # policy → its exception, a module and an argument
 KINDS = {
     "FALLBACK_UNSUPPORTED_DEVICE": (
@@ -51,21 +55,43 @@ def unsupported_output(m, a):
     return m.l(a), Thing()
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_policy_takes_its_own_failures_and_no_others(name, monkeypatch):
+def test_a_policy_takes_its_own_failures_and_no_others(name, training, monkeypatch):
     error, make, argument = KINDS[name]
     others = "|".join(other for other in KINDS if other != name)
     for policy in (name, f" {name} | FALLBACK_BAD_INITIALIZATION", "FALLBACK_FORCE_TORCH_FORWARD"):
         monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", policy)
-        wrapped = ORTModule(make())
-        with pytest.warns(FallbackWarning):
-            assert wrapped(argument()).requires_grad
+        wrapped = ORTModule(make()).train(training)
+        with pytest.warns(FallbackWarning), torch.set_grad_enabled(training):
+            assert wrapped(argument()).requires_grad == training
         assert wrapped.fallback_reason
     for policy in (others, f"{name}|FALLBACK_DISABLE", "FALLBACK_DISABLE"):
         monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", policy)
-        with pytest.raises(error) as raised:
-            ORTModule(make())(argument())
+        with pytest.raises(error) as raised, torch.set_grad_enabled(training):
+            ORTModule(make()).train(training)(argument())
         assert type(raised.value) is error
+
+
+def test_parameters_on_two_devices_are_a_matter_of_devices(monkeypatch):
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_UNSUPPORTED_DEVICE")
+    wrapped = ORTModule(on_two_devices())
+    with pytest.warns(FallbackWarning, match="'unused.weight' on meta"):
+        wrapped(x()).sum().backward()
+    assert wrapped.l.weight.grad is not None
+
+
+def test_a_transformer_encoder_in_eval_mode_gives_pytorchs_results():
+    """PyTorch's fast path makes nested tensors where rows are padded."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+    module = torch.nn.TransformerEncoder(layer, 2).eval()
+    a, padded = x(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    padded[0, 3:] = True
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        expected = module(a, src_key_padding_mask=padded)
+        found = ORTModule(module)(a, src_key_padding_mask=padded)
+    torch.testing.assert_close(found[~padded], expected[~padded])
 
 
 def test_an_output_of_a_class_that_nobody_knows_is_data():

@@ -1,9 +1,11 @@
 """DebugOptions, and environment variables: each is read or named in a notice, and the documentation lists them all."""
 
 import logging
+import random
 import re
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from modules import Of, x
@@ -71,6 +73,17 @@ def test_the_environment_is_read_in_one_place():
     assert set(readers) <= {"ortmodule/environment.py", "log.py"}  # log.py: RANK and WORLD_SIZE of torchrun
     native = [path for path in (ROOT / "src").rglob("*.cpp") if "getenv(" in path.read_text()]
     assert native == []
+
+
+def test_random_states_are_the_users():
+    def states():
+        return [repr(random.getstate()), repr(numpy.random.get_state()), torch.get_rng_state().tolist()]
+
+    module = Of(lambda m, a: m.l(a))
+    before = states()
+    wrapped = ORTModule(module)
+    wrapped(x()).sum().backward()
+    assert wrapped.fallback_reason is None and states() == before
 
 
 def test_custom_functions_can_be_switched_off(monkeypatch):
