@@ -166,6 +166,16 @@ void bind_session(nb::module_& module) {
       "release_memory", [] { process_pool().trim(); }, nb::call_guard<nb::gil_scoped_release>(),
       "Gives the arenas that no pending step uses back to the system; the next step maps new ones.");
   module.def(
+      "pool_bytes",
+      [] {
+        nb::dict result;
+        result["live_bytes"] = process_pool().live_bytes();
+        result["free_bytes"] = process_pool().free_bytes();
+        return result;
+      },
+      "Bytes of the process's pool: live_bytes are held by pending steps, gradients and outputs; free_bytes are kept "
+      "for the next step.");
+  module.def(
       "install_torch",
       [](int threads) {
         const TorchInstalled installed = install_torch(load_torch_symbols(), threads);
@@ -214,6 +224,7 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("updated_inputs", [](const PythonSession& self) { return self.session.updated_inputs(); })
       .def_prop_ro("grad_outputs", [](const PythonSession& self) { return self.session.grad_outputs(); })
       .def_prop_ro("gradient_targets", [](const PythonSession& self) { return self.session.gradient_targets(); })
+      .def_prop_ro("gradient_sources", [](const PythonSession& self) { return self.session.gradient_sources(); })
       .def_prop_ro("symbols", [](const PythonSession& self) { return self.session.symbols(); })
       .def_prop_ro("report", report)
       .def("memory", memory, "symbol_values"_a)

@@ -13,6 +13,7 @@
 #include "passes/optimize.h"
 #include "plan/plan.h"
 #include "runtime/binding.h"
+#include "session/gradient_sources.h"
 #include "session/plan_report.h"
 
 namespace lowtide {
@@ -33,6 +34,7 @@ struct Session::Impl {
   std::unique_ptr<MemoryOptimizer> memory_optimizer;
   Selection selection;
   std::vector<int> saved_inputs, saved_outputs, updated_inputs, grad_outputs, gradient_targets;
+  std::vector<std::vector<int>> sources_of_inputs, gradient_sources;
 
   // Runs a stage and notes how long it took.
   template <class Stage>
@@ -106,6 +108,7 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
   verify(graph);
   verify_types(graph);
   if (impl.options.training) impl.timed("memory", [&] { impl.optimize_memory(graph); });
+  if (impl.options.training) impl.sources_of_inputs = lowtide::gradient_sources(graph);
   impl.training_text = print(graph);
   impl.inputs = graph.inputs();
   for (const GraphInput& input : graph.inputs()) impl.input_names.push_back(graph.value(input.value).name);
@@ -200,6 +203,7 @@ void Session::Impl::index_program() {
   for (const ProgramUpdate& update : program.updates) updated_inputs.push_back(update.input);
   grad_outputs.assign(program.gradient_outputs.begin(), program.gradient_outputs.end());
   gradient_targets.assign(program.gradient_targets.begin(), program.gradient_targets.end());
+  for (int target : gradient_targets) gradient_sources.push_back(sources_of_inputs.at(static_cast<size_t>(target)));
   for (const ProgramStep& step : program.steps) {
     if (step.kind == StepKind::kHostCall) ++report.python_nodes;
     if (step.kind != StepKind::kKernel) continue;
@@ -215,6 +219,7 @@ const std::vector<int>& Session::saved_outputs() const { return impl_->saved_out
 const std::vector<int>& Session::updated_inputs() const { return impl_->updated_inputs; }
 const std::vector<int>& Session::grad_outputs() const { return impl_->grad_outputs; }
 const std::vector<int>& Session::gradient_targets() const { return impl_->gradient_targets; }
+const std::vector<std::vector<int>>& Session::gradient_sources() const { return impl_->gradient_sources; }
 
 void Session::set_call_handler(CallHandler handler) { impl_->executor->set_call_handler(std::move(handler)); }
 

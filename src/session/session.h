@@ -74,6 +74,8 @@ class Session {
   const std::vector<int>& grad_outputs() const;
   // inputs() index of each gradient that backward returns.
   const std::vector<int>& gradient_targets() const;
+  // Per gradient that backward returns, indices into grad_outputs(): with none of these given it is no gradient at all.
+  const std::vector<std::vector<int>>& gradient_sources() const;
 
   // ---- running
   // Where Aten, PythonOp and CallGrad steps go (Python, or nothing: then such a step is an error).

@@ -4,7 +4,6 @@ import threading
 import time
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from lowtide._lowtide import Session
@@ -41,6 +40,7 @@ class TrainingAgent:
             self.saved_outputs = self.session.saved_outputs
             self.grad_outputs = self.session.grad_outputs
             self.gradient_targets = self.session.gradient_targets
+            self._gradient_sources = self.session.gradient_sources
 
     def _check_updates(self):
         for index in self._updated:
@@ -87,7 +87,15 @@ class TrainingAgent:
 
     def backward(self, pending, gradients, saved_inputs):
         with self._lock:
-            return self.session.backward(pending, gradients, saved_inputs)
+            found = self.session.backward(pending, gradients, saved_inputs)
+        if not any(gradient is None for gradient in gradients):
+            return found
+        # What only absent gradients lead to has none, as in PyTorch; the engine counted them as zeros.
+        given = [gradient is not None for gradient in gradients]
+        return [
+            gradient if any(given[index] for index in sources) else None
+            for gradient, sources in zip(found, self._gradient_sources, strict=True)
+        ]
 
     def forward_step(self, tensors):
         """(outputs with None for views of inputs, these views or None, pending state)."""
@@ -186,8 +194,12 @@ class _ORTModuleFunction(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *gradients):
+        if torch.is_grad_enabled():
+            raise UnsupportedError(
+                "create_graph=True: lowtide's backward cannot be differentiated again. Where a second derivative is "
+                "needed, call the wrapped module itself (model.module(...))."
+            )
         saved = ctx.saved_tensors
         if ctx.pending is None:
             raise EngineError(
