@@ -11,6 +11,7 @@ from lowtide.errors import UnsupportedData, UnsupportedDevice
 
 # Values that a graph may hold as constants: compared by type and value on each call.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 class Call:
@@ -24,7 +25,7 @@ class Call:
     def schema(self):
         """What must be equal for a captured graph to fit, besides sizes. Hashable but for the tree's own spec."""
         return tuple(
-            (leaf.dtype, leaf.dim(), leaf.requires_grad, leaf.device.type, leaf.layout)
+            (type(leaf), leaf.dtype, leaf.dim(), leaf.requires_grad, leaf.device.type, leaf.layout)
             if isinstance(leaf, torch.Tensor)
             else (type(leaf), leaf if isinstance(leaf, PLAIN) else id(leaf))
             for leaf in self.leaves
@@ -47,7 +48,7 @@ class Call:
                     raise UnsupportedDevice(f"expected tensors on the CPU, found one on {leaf.device}")
                 if leaf.layout is not torch.strided:
                     raise UnsupportedData(f"expected dense tensors, found one of layout {leaf.layout}")
-                if type(leaf) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+                if type(leaf) not in PLAIN_TENSORS:
                     raise UnsupportedData(f"an argument is a tensor subclass, {type(leaf).__name__}")
             elif not isinstance(leaf, PLAIN):
                 raise UnsupportedData(

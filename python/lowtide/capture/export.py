@@ -17,7 +17,7 @@ from torch.export import Dim
 from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError, UnsupportedModel
 from lowtide.log import exporter_is_heard, logger
 
-from .call import PLAIN, Call
+from .call import PLAIN, PLAIN_TENSORS, Call
 from .functions import FunctionTable, functions_as_nodes
 from .watch import (
     ModuleState,
@@ -25,6 +25,7 @@ from .watch import (
     call_watched,
     random_states_kept,
     refuse_backward_hooks,
+    saved_tensors_hooks_masked,
     tensor_hooks_refused,
 )
 
@@ -125,6 +126,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         stack.enter_context(_quiet())
         stack.enter_context(_without_cache(module, call))
         stack.enter_context(tensor_hooks_refused())
+        stack.enter_context(saved_tensors_hooks_masked())
         # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
         stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
         functions = stack.enter_context(functions_as_nodes())
@@ -198,6 +200,8 @@ def _refuse_uninitialized(module):
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if torch.nn.parameter.is_lazy(tensor):
             raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
+        if type(tensor) not in PLAIN_TENSORS:
+            raise UnsupportedModel(f"parameter '{name}' is a tensor subclass, {type(tensor).__name__}")
         if tensor.device.type != "cpu":
             raise UnsupportedDevice(f"expected parameters on the CPU, found '{name}' on {tensor.device}")
 

@@ -1,6 +1,7 @@
 """Runs a module's calls in the engine, or in PyTorch with a reason."""
 
 import time
+import warnings
 
 from lowtide import log
 from lowtide.capture import Call, exclusive
@@ -11,6 +12,7 @@ from .announcement import announce, announce_session
 from .fallback import Failure, Fallback, bugs_become_refusals
 from .graph_transition_manager import GraphTransitionManager
 from .save_onnx import save_stages
+from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
 from .training_agent import TrainingAgent
 
 
@@ -21,6 +23,7 @@ class ExecutionManager:
         self._module, self._options = module, options
         self._fallback = Fallback(options.log_level)
         self._transition = GraphTransitionManager(module, self._make_agent)
+        self._noticed = False  # that hooks on saved tensors see little
         self._announced = False  # once, with the first graph
         self._refused = None  # the Failure that keeps every call out of the engine
         self.last_agent = None
@@ -56,6 +59,7 @@ class ExecutionManager:
             raise self._refused.error()
         with exclusive, bugs_become_refusals():
             call = Call(args, kwargs)
+            check_surroundings(self._module, call.tensors)
             if self._fallback.retry:
                 self._transition.forget_refusals()
             agent = self._transition.agent_for(call)
@@ -65,6 +69,9 @@ class ExecutionManager:
         if not self._announced:
             self._announced = True
             announce(agent, call.sizes(), self._options)
+        if self.training and not self._noticed and saved_tensors_are_hooked():
+            self._noticed = True
+            warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=5)
         try:
             return agent.run(tensors, call), agent
         except Error as error:

@@ -2,14 +2,16 @@
 
 import contextlib
 import copy
+import functools
 import inspect
 import types
+import warnings
 from pathlib import Path
 
 import torch
 
 from lowtide import _lowtide, log
-from lowtide.errors import BadInitialization, InvalidArgument
+from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedModel
 
 from . import environment, terminal_log
 from .fallback import check_initialization
@@ -18,16 +20,37 @@ from .options import DebugOptions
 from .training_manager import TrainingManager
 
 # nn.Module's tables: the wrapper's are the wrapped module's own, so that names have no prefix.
-_SHARED = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+_SHARED = (
+    *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
+    *("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+)
+# The wrapper's own: they run around each call, while the module's run inside and are captured.
+_HOOKS = (
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks"),
+    *("_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook"),
+)
 _OWN = ("_original", "_options", "_training_manager", "_inference_manager", "forward", "training")
+# accelerate keeps the forward that it replaces in the wrapper under this name.
+_OWN += ("_original_forward",)
+# Looked up on types, so that a wrapper of a container needs a class that has them.
+_CONTAINER_METHODS = ("__len__", "__iter__", "__contains__", "__getitem__", "__setitem__", "__delitem__")
 
 
 class ORTModule(torch.nn.Module):
     """Runs `module` in lowtide's engine: `loss = ORTModule(model)(**batch).loss; loss.backward()`.
 
-    Parameters, buffers, state_dict, attributes and methods are the module's own. What the engine cannot run, PyTorch
-    does: one warning names the reason, and `fallback_reason` holds it.
+    Parameters, buffers, state_dict, attributes and methods are the module's own, and `isinstance` finds the module's
+    class as well as this one (docs/decisions/0008). What the engine cannot run, PyTorch does: one warning names the
+    reason, and `fallback_reason` holds it.
     """
+
+    def __new__(cls, module=None, *args, **kwargs):
+        methods = {name: _on_original(name) for name in _CONTAINER_METHODS if hasattr(type(module), name)}
+        if "__len__" in methods:
+            methods["__bool__"] = lambda self: bool(self._original)
+        return super().__new__(
+            type(cls.__name__, (cls,), {"__module__": cls.__module__, **methods}) if methods else cls
+        )
 
     def __init__(self, module, debug_options=None):
         if not isinstance(module, torch.nn.Module):
@@ -44,7 +67,14 @@ class ORTModule(torch.nn.Module):
             own[name] = getattr(module, name)
         own["_training_manager"] = TrainingManager(module, self._options)
         own["_inference_manager"] = InferenceManager(module, self._options)
-        own["forward"] = _with_signature_of(module, self)
+        own["forward"] = types.MethodType(_with_signature_of(module), self)
+        for name in _overridden(module):
+            own[name] = _as_wrapper(getattr(module, name), self)
+        _warn_of_hidden_names(module)
+        if isinstance(module, torch.nn.DataParallel):
+            self._refuse(
+                UnsupportedModel("the module is a torch.nn.DataParallel, whose replicas would share one engine")
+            )
         terminal_log.set_up(self._options.python_level)
         with log.at(self._options.log_level):
             environment.announce()
@@ -52,8 +82,11 @@ class ORTModule(torch.nn.Module):
             check_initialization()
             _lowtide.install_torch(torch.get_num_threads())
         except BadInitialization as error:
-            self._training_manager.refuse(error)
-            self._inference_manager.refuse(error)
+            self._refuse(error)
+
+    def _refuse(self, error):
+        self._training_manager.refuse(error)
+        self._inference_manager.refuse(error)
 
     # ---- what lowtide tells
 
@@ -140,15 +173,28 @@ class ORTModule(torch.nn.Module):
     def training(self, mode):
         self._original.training = mode
 
+    @property
+    def __class__(self):
+        """The module's: `isinstance` is true of both classes, and super() works in its methods when they run on us."""
+        original = self.__dict__.get("_original")
+        return type(self) if original is None else type(original)
+
+    @__class__.setter
+    def __class__(self, cls):
+        self._original.__class__ = cls
+
     def __getattr__(self, name):
         original = self.__dict__.get("_original")
         if original is None:
             raise AttributeError(name)
         value = getattr(original, name)
-        if inspect.ismethod(value) and value.__self__ is original and _is_users(value.__func__, original):
+        if inspect.ismethod(value) and value.__self__ is original and not _is_pytorchs(value.__func__):
             # A method of the user's that calls self(...) comes through the engine.
             return types.MethodType(value.__func__, self)
         return value
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *dir(self._original)})
 
     def __setattr__(self, name, value):
         if name in self.__dict__ or name in _OWN or isinstance(getattr(type(self), name, None), property):
@@ -193,26 +239,78 @@ class ORTModule(torch.nn.Module):
     def extra_repr(self):
         return self._original.extra_repr()
 
+    def _get_name(self):
+        return ORTModule.__name__
+
+    def _replicate_for_data_parallel(self):
+        raise UnsupportedModel(
+            "torch.nn.DataParallel cannot replicate an ORTModule: its replicas would share one engine"
+        )
+
     def __deepcopy__(self, memo):
-        return ORTModule(copy.deepcopy(self._original, memo), self._options)
+        twin = ORTModule(copy.deepcopy(self._original, memo), self._options)
+        memo[id(self)] = twin
+        twin.__setstate__(copy.deepcopy(self._hooks(), memo))
+        return twin
 
     def __reduce__(self):
-        return ORTModule, (self._original, self._options)
+        return ORTModule, (self._original, self._options), self._hooks()
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    def _hooks(self):
+        return {name: self.__dict__[name] for name in _HOOKS if self.__dict__.get(name) is not None}
 
 
-def _is_users(function, module):
-    """Whether a method stands in the file of the module's class, and does not need an instance of that class."""
-    code = getattr(function, "__code__", None)
-    return code is not None and "__class__" not in code.co_freevars and function.__module__ == type(module).__module__
+def _is_pytorchs(function):
+    return (getattr(function, "__module__", None) or "").split(".")[0] == "torch"
 
 
-def _with_signature_of(module, wrapper):
-    def forward(*args, **kwargs):
+def _overridden(module):
+    """Methods of nn.Module, `to` or `eval` for example, that the module's class has its own of and we don't."""
+    base, ours = torch.nn.Module, {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
+    names = [name for name, value in vars(base).items() if callable(value) and not name.startswith("__")]
+    theirs = [name for name in names if name in vars(module) or getattr(type(module), name) is not getattr(base, name)]
+    return [name for name in theirs if name not in ours and name not in vars(ORTModule)]
+
+
+def _as_wrapper(method, wrapper):
+    """The module's method, returning the wrapper where it returns the module."""
+
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        result = method(*args, **kwargs)
+        return wrapper if result is wrapper._original else result
+
+    return call
+
+
+def _on_original(name):
+    return lambda self, *args: getattr(self._original, name)(*args)
+
+
+def _warn_of_hidden_names(module):
+    if isinstance(module, ORTModule):
+        return
+    ours = {name for name in vars(ORTModule) if not name.startswith("_")} - set(dir(torch.nn.Module)) - {"training"}
+    for name in sorted(ours & set(dir(module))):
+        warnings.warn(
+            f"{type(module).__name__}.{name} collides with ORTModule's attribute name: read it as `.module.{name}`",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _with_signature_of(module):
+    def forward(self, *args, **kwargs):
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return wrapper._original(*args, **kwargs)
-        manager = wrapper._training_manager if torch.is_grad_enabled() else wrapper._inference_manager
+            return self._original(*args, **kwargs)
+        manager = self._training_manager if torch.is_grad_enabled() else self._inference_manager
         return manager.forward(args, kwargs)
 
-    forward.__signature__ = inspect.signature(module.forward)
+    signature = inspect.signature(module.forward)
+    bound = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    forward.__signature__ = signature.replace(parameters=[bound, *signature.parameters.values()])
     forward.__doc__ = module.forward.__doc__
     return forward

@@ -1,0 +1,32 @@
+"""What of PyTorch's modes around a call the engine cannot honour: refused, so that PyTorch runs the call."""
+
+import itertools
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from lowtide.errors import UnsupportedData, UnsupportedError
+
+SAVED_TENSORS_NOTICE = (
+    "torch.autograd.graph.saved_tensors_hooks (save_on_cpu, or a checkpoint around the module) is active: it sees the "
+    "module's inputs and outputs, not the activations inside the engine, which stay in its arena. To need less memory, "
+    "see ORTMODULE_MEMORY_OPT_LEVEL."
+)
+
+
+def check_surroundings(module, tensors):
+    """UnsupportedError under torch.func's transforms, for forward-mode AD, and where a mode wants to see each op."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise UnsupportedError("torch.func transforms (grad, vmap, jvp …) differentiate PyTorch's own operations")
+    if forward_ad._current_level >= 0:
+        for tensor in itertools.chain(tensors, module.parameters(), module.buffers()):
+            if forward_ad.unpack_dual(tensor).tangent is not None:
+                raise UnsupportedData("forward-mode AD: an input or parameter is a dual tensor")
+    mode = _get_current_dispatch_mode()
+    if mode is not None:
+        raise UnsupportedError(f"the dispatch mode {type(mode).__name__} around the call wants to see each operation")
+
+
+def saved_tensors_are_hooked():
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
