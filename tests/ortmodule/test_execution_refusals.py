@@ -190,8 +190,9 @@ def test_backward_hooks_inside_are_refused_with_the_modules_name_and_still_run()
 
 
 def test_data_parallel():
-    with pytest.raises(TypeError, match="DataParallel"):
-        ORTModule(torch.nn.DataParallel(plain()))
+    parallel = torch.nn.DataParallel(plain())
+    with refused("DataParallel"):
+        torch.testing.assert_close(ORTModule(parallel)(x()), parallel(x()))
     wrapped = ORTModule(plain())
     with pytest.raises(UnsupportedError, match="DataParallel"):
         wrapped._replicate_for_data_parallel()

@@ -334,21 +334,22 @@ def test_optimizers(name, wrapped):
 # ---------------------------------------------------------------- memory
 
 
-def test_accumulating_gradients_takes_one_more_arena_and_no_more(wrapped):
-    model = wrapped
-    model.zero_grad()
+def test_accumulating_gradients_takes_no_more_arenas(wrapped):
     gc.collect()
-    live = []
+    lowtide.release_memory()
+    begin = lowtide.pool_bytes()["live_bytes"]
+    live, total = [], []
     for index in range(12):
-        model(*batch(index, n=3000)).backward()
-        live.append(lowtide.pool_bytes())
-    arena = model.memory_report()["arena_bytes"]
+        wrapped(*batch(index, n=3000)).backward()
+        now = lowtide.pool_bytes()
+        live.append(now["live_bytes"] - begin)
+        total.append(now["live_bytes"] + now["free_bytes"] - begin)
+    arena = wrapped.memory_report()["arena_bytes"]
     assert arena > 100_000
-    # The first step's gradients lie in its arena and pin it; the second accumulates into them from another place.
-    assert max(bytes["live_bytes"] for bytes in live) <= live[0]["live_bytes"] + arena
-    assert live[-1]["live_bytes"] == live[2]["live_bytes"]
-    model.zero_grad()
-    assert lowtide.pool_bytes()["live_bytes"] <= live[0]["live_bytes"] - arena
+    # The gradients of the first step may pin its arena; later ones are added to them from another place.
+    assert live == live[:1] * 12 and live[0] <= 1.1 * arena and max(total) <= 2.2 * arena
+    wrapped.zero_grad()
+    assert lowtide.pool_bytes()["live_bytes"] == begin
 
 
 def test_a_step_leaves_no_bytes_behind(wrapped):
@@ -364,7 +365,8 @@ def test_a_step_leaves_no_bytes_behind(wrapped):
     before = lowtide.pool_bytes()
     for _ in range(30):
         run()
-    assert lowtide.pool_bytes() == before
+    after = lowtide.pool_bytes()
+    assert after["live_bytes"] == before["live_bytes"] and after["free_bytes"] <= before["free_bytes"]
 
 
 # ---------------------------------------------------------------- checkpoints of activations inside

@@ -236,3 +236,30 @@ def test_numpy_values_of_outputs():
     wrapped = ORTModule(Of(lambda m, a: m.l(a)))
     found = wrapped(x()).detach().numpy()
     numpy.testing.assert_allclose(found, wrapped.module(x()).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_deterministic_algorithms():
+    """The flag is part of what a graph was captured under: switching it changes no result."""
+    module = Of(lambda m, a, i: torch.index_add(m.l(a), 0, i, a))
+    wrapped = ORTModule(module)
+    index = torch.tensor([0, 2, 0])
+    expected = wrapped(x(), index)
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = [wrapped(x(), index) for _ in range(2)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(*found) and torch.equal(found[0], expected) and wrapped.fallback_reason is None
+
+
+def test_a_transformer_encoder_in_eval_mode():
+    """Its fast path makes a nested tensor of what is not padding; results must not depend on it."""
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+    module = torch.nn.TransformerEncoder(layer, 2).eval()
+    padding = torch.tensor([[False, False, False], [False, False, True]])
+    wrapped = ORTModule(module)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = wrapped(n(5, 2, 3, 4), src_key_padding_mask=padding)
+        expected = module(n(5, 2, 3, 4), src_key_padding_mask=padding)
+    torch.testing.assert_close(found[~padding], expected[~padding], rtol=1e-4, atol=1e-5)

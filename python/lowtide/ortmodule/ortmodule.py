@@ -73,7 +73,7 @@ class ORTModule(torch.nn.Module):
         _warn_of_hidden_names(module)
         if isinstance(module, torch.nn.DataParallel):
             self._refuse(
-                UnsupportedModel("the module is a torch.nn.DataParallel, whose replicas would share one engine")
+                UnsupportedModel("the module is a torch.nn.DataParallel: replicas would share an engine")
             )
         terminal_log.set_up(self._options.python_level)
         with log.at(self._options.log_level):
