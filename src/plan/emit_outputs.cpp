@@ -91,17 +91,18 @@ void Emitter::finish_lifetimes() {
   }
   // Updates are written back when forward has succeeded.
   for (const ProgramUpdate& update : program_.updates) touch(update.operand, std::max(0, program_.forward_steps - 1));
+  const bool has_backward = graph_.yield().valid();
   for (ProgramBuffer& buffer : program_.buffers) {
     if (buffer.kind == BufferKind::kGradient) buffer.last = end - 1;
     if (buffer.last < 0) buffer.first = buffer.last = 0;
-    const bool read_in_backward = graph_.yield() && buffer.last >= program_.forward_steps;
+    const bool read_in_backward = has_backward && buffer.last >= program_.forward_steps;
     if (buffer.kind == BufferKind::kCaller && buffer.source >= 0)
       program_.inputs[static_cast<size_t>(buffer.source)].saved = read_in_backward;
   }
   for (ProgramOutput& output : program_.outputs) {
     const ProgramBuffer& buffer =
         program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(output.operand)].buffer)];
-    output.saved = buffer.kind == BufferKind::kOutput && graph_.yield() && buffer.last >= program_.forward_steps;
+    output.saved = buffer.kind == BufferKind::kOutput && has_backward && buffer.last >= program_.forward_steps;
   }
 }
 

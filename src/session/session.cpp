@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 
 #include "base/check.h"
 #include "grad/gradient.h"
@@ -159,6 +160,13 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
                 " sizes (", join(names, ", "), "), found ", symbol_values.size());
   for (size_t i = 0; i < names.size(); ++i) dims[names[i]] = symbol_values[i];
 
+  std::map<std::vector<int32_t>, int64_t> peaks;  // of selections: several tables ask for the same
+  auto peak_of = [&](std::vector<int32_t> chosen) {
+    std::sort(chosen.begin(), chosen.end());
+    const auto [at, is_new] = peaks.try_emplace(std::move(chosen));
+    if (is_new) at->second = peak_with(*optimizer, at->first, symbol_values);
+    return at->second;
+  };
   // The selection with these candidates in place of what it has for their nodes.
   auto peak_after = [&](const std::vector<int32_t>& candidates) {
     std::vector<int32_t> chosen = candidates;
@@ -169,7 +177,7 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
           }))
         chosen.push_back(index);
     }
-    return peak_with(*optimizer, chosen, symbol_values);
+    return peak_of(std::move(chosen));
   };
   MemoryStat stat;
   stat.rows = plan_rows(*optimizer, *selection, dims);
@@ -179,8 +187,8 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
   stat.notes = plan_notes(dims);
   stat.insight = insight_summary(*optimizer, *selection, with_peaks ? PeakAfter(peak_after) : PeakAfter());
   stat.summary = optimizer_summary(*optimizer, *selection);
-  stat.peak_without = peak_with(*optimizer, {}, symbol_values);
-  stat.peak_with = peak_with(*optimizer, selection->chosen, symbol_values);
+  stat.peak_without = peak_of({});
+  stat.peak_with = peak_of(selection->chosen);
   stat.json = insight_json(*optimizer, *selection, stat.rows, dims, stat.peak_without, stat.peak_with);
   stat.notices = selection->warnings;
   return stat;
