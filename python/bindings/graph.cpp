@@ -96,13 +96,26 @@ void bind_graph(nb::module_& module) {
       .def(
           "add_python_op",
           [](Graph& graph, const std::string& target, const Operands& operands, nb::list outputs, int64_t call,
-             const std::string& path, const std::string& line) {
-            return add_call(graph, Op::kPythonOp, target, operands, outputs, Attrs{{"call", Dim(call)}}, path, line);
+             nb::handle sizes, const std::string& path, const std::string& line) {
+            Attrs attrs{{"call", Dim(call)}};
+            if (Shape dims = shape_from(sizes); !dims.empty())
+              attrs.set("sizes", std::vector<Dim>(dims.begin(), dims.end()));
+            return add_call(graph, Op::kPythonOp, target, operands, outputs, std::move(attrs), path, line);
           },
-          "target"_a, "operands"_a, "outputs"_a, "call"_a, "module"_a, "line"_a)
+          "target"_a, "operands"_a, "outputs"_a, "call"_a, "sizes"_a, "module"_a, "line"_a,
+          "`sizes`: what the call takes beside tensors and plain objects.")
       .def(
           "add_output", [](Graph& graph, int32_t value) { graph.add_output(values_from(graph, {value})[0]); },
           "value"_a)
+      .def(
+          "type_of",
+          [](const Graph& graph, int32_t value) {
+            const TensorType& type = graph.type(values_from(graph, {value})[0]);
+            nb::list shape;
+            for (const Dim& dim : type.shape) shape.append(to_string(dim));
+            return nb::make_tuple(std::string(name(type.dtype)), shape);
+          },
+          "value"_a, "(dtype, shape)")
       .def("verify", [](const Graph& graph) { verify(graph); })
       .def("text", [](const Graph& graph) { return print(graph); })
       .def("clone", &Graph::clone)

@@ -190,7 +190,8 @@ void bind_session(nb::module_& module) {
           [](PythonSession* self, const Graph& captured, bool training, bool guard,
              std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
              const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
-             std::string probe_config, std::vector<std::string> pure_calls) {
+             std::string probe_config, std::vector<std::string> pure_calls, int cast_level,
+             std::vector<std::string> cast_allow) {
             SessionOptions options;
             options.training = training;
             options.guard = guard;
@@ -201,6 +202,8 @@ void bind_session(nb::module_& module) {
             options.memory_level = memory_level;
             options.probe_config = std::move(probe_config);
             options.pure_calls = std::move(pure_calls);
+            options.cast_level = cast_level;
+            options.cast_allow = std::move(cast_allow);
             Graph graph = captured.clone();
             nb::gil_scoped_release unlocked;
             new (self) PythonSession(std::move(graph), std::move(options));
@@ -208,7 +211,8 @@ void bind_session(nb::module_& module) {
           "captured"_a, nb::kw_only(), "training"_a = true, "guard"_a = false,
           "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
           "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
-          "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>())
+          "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>(), "cast_level"_a = 1,
+          "cast_allow"_a = std::vector<std::string>())
       .def("set_call_handler",
            [](PythonSession& self, nb::object handler) {
              self.calls = std::make_shared<PythonCalls>(std::move(handler));

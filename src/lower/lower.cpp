@@ -40,6 +40,7 @@ class Walk {
 
  private:
   // After functionalise no node has an effect but its outputs: one that nobody reads (an assertion, a dead draw) goes.
+  // What a user's Function does beside computing, nobody knows.
   std::vector<bool> find_live() const {
     std::vector<bool> live(captured_.node_capacity());
     auto mark = [&](ValueId value) {
@@ -47,8 +48,10 @@ class Walk {
     };
     for (const GraphOutput& output : captured_.outputs()) mark(output.value);
     for (auto at = captured_.order().rbegin(); at != captured_.order().rend(); ++at)
-      if (live[at->at()])
+      if (captured_.node(*at).op == Op::kPythonOp || live[at->at()]) {
+        live[at->at()] = true;
         for (ValueId input : captured_.node(*at).inputs) mark(input);
+      }
     return live;
   }
 

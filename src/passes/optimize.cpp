@@ -16,6 +16,7 @@
 #include "passes/fuse_rotary.h"
 #include "passes/gather_onto.h"
 #include "passes/patch_conv.h"
+#include "passes/propagate_casts.h"
 #include "passes/simplify_attention.h"
 
 namespace lowtide {
@@ -35,6 +36,8 @@ constexpr Pass kForward[] = {
     {"fuse_rms_norm", fuse_rms_norm},
     {"fuse_rotary", fuse_rotary},
     {"simplify_attention", simplify_attention},
+    // Before products take transposes in, after written-out activations in f32 were found.
+    {"propagate_casts", nullptr, propagate_casts},
     {"fuse_matmul", fuse_matmul},
     {"fuse_attention", fuse_attention},
     {"fuse_bias_softmax", fuse_bias_softmax},
@@ -60,6 +63,7 @@ constexpr Pass kAll[] = {
     {"fuse_rms_norm", fuse_rms_norm},
     {"fuse_rotary", fuse_rotary},
     {"simplify_attention", simplify_attention},
+    {"propagate_casts", nullptr, propagate_casts},
     {"fuse_matmul", fuse_matmul},
     {"fuse_attention", fuse_attention},
     {"fuse_bias_softmax", fuse_bias_softmax},

@@ -36,7 +36,7 @@ std::vector<PassRun> run_passes(Graph& graph, std::span<const Pass> passes, cons
     if (std::find(options.disabled.begin(), options.disabled.end(), pass.name) != options.disabled.end()) continue;
     const std::string before = options.check_claims ? print(graph) : std::string();
     const auto start = std::chrono::steady_clock::now();
-    const bool changed = pass.run(graph);
+    const bool changed = pass.run != nullptr ? pass.run(graph) : pass.run_with(graph, options);
     const auto time = std::chrono::steady_clock::now() - start;
     runs.push_back({pass.name, changed, std::chrono::duration_cast<std::chrono::nanoseconds>(time).count()});
     if (options.check_claims)

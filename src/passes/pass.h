@@ -12,18 +12,21 @@
 
 namespace lowtide {
 
-// A pass edits the graph and says whether it changed anything.
-struct Pass {
-  std::string_view name;
-  bool (*run)(Graph&);
-};
-
 struct PassOptions {
   std::vector<std::string> disabled;  // passes to leave out, for bisecting
   std::string stop_after;             // the last pass to run; empty: all
   bool verify_types = false;          // re-infer every type after each change (slow; tests and lowtide-opt)
   bool check_claims = false;          // compare prints: a pass that changes the graph must say so, and only then
   std::function<void(std::string_view pass, const Graph&)> after_change;  // dumps
+  int cast_level = 1;                                                     // of propagate_casts
+  std::vector<std::string> cast_allow;  // ops that propagate_casts may touch beside its level's
+};
+
+// A pass edits the graph and says whether it changed anything.
+struct Pass {
+  std::string_view name;
+  bool (*run)(Graph&) = nullptr;
+  bool (*run_with)(Graph&, const PassOptions&) = nullptr;  // instead of `run`, where it has options
 };
 
 struct PassRun {

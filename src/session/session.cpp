@@ -98,6 +98,8 @@ Session::Session(Graph captured, SessionOptions options) : impl_(std::make_uniqu
   PassOptions passes;
   for (const std::string& name : impl.options.disabled_passes)
     if (name != kRebuild) passes.disabled.push_back(name);
+  passes.cast_level = impl.options.cast_level;
+  passes.cast_allow = impl.options.cast_allow;
   const bool is_forward = !has_backward(graph);
   if (is_forward) impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
   impl.forward_text = print(graph);

@@ -27,6 +27,8 @@ struct SessionOptions {
   int memory_level = 0;                 // 1: recompute whole layers; 2: compromised plans too
   std::string probe_config;             // "level:boundary"
   std::vector<std::string> pure_calls;  // targets of fallbacks and custom functions that may run again
+  int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
+  std::vector<std::string> cast_allow;  // further ops that it may touch
 };
 
 // What explain() and the feature table show.

@@ -62,6 +62,7 @@ class _Transcriber:
         self._params = set()  # value numbers of parameters
         self._without_gradient = set()  # value numbers of inputs that take none
         self._inside = None  # in a no_grad region: value numbers made there
+        self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
 
     def run(self):
@@ -176,15 +177,20 @@ class _Transcriber:
 
     def _region(self, graph_module, node):
         """Inlines `with torch.no_grad():` and `with torch.autocast():`."""
+        autocast = self._autocast
         if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
             cut, body, arguments = not node.args[0], node.args[1], node.args[2:]
             if not cut and self._inside is not None:
                 raise UnsupportedError("forward enables gradients inside of torch.no_grad()")
         elif node.target is torch.ops.higher_order.wrap_with_autocast:
             cut, body, arguments = False, node.args[4], node.args[5:]
+            device, dtype, enabled, _ = node.args[:4]
+            if device == "cpu":
+                autocast = (dtype or torch.get_autocast_dtype("cpu")) if enabled else None
         else:
             raise UnsupportedError(f"the graph has a region of kind {node.target}")
         inner = graph_module.get_submodule(body.target)
+        around, self._autocast = self._autocast, autocast
         formal = [child for child in inner.graph.nodes if child.op == "placeholder"]
         written = _written(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
@@ -196,7 +202,7 @@ class _Transcriber:
         if cut and outside is None:
             self._inside = set()
         results = self._block(inner)
-        self._inside = outside
+        self._inside, self._autocast = outside, around
         self._values[node] = [self._value(result) for result in results]
 
     def _detached(self, value, argument, node):
@@ -236,13 +242,19 @@ class _Transcriber:
                 attrs[argument.name] = attr
         if attrs.get("sparse") == ("bool", True):
             raise UnsupportedError("forward asks for sparse gradients")
+        if self._autocast is not None:
+            attrs["autocast"] = ("dtype", dtype_name(self._autocast))  # for what stays a call of PyTorch
         self._check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not _is_silent(attrs):
             self._random = True
-        self._append(node, target_name(overload), operands, names, attrs)
+        written = _writes_of_users_op(overload, names)
+        if written:
+            attrs["writes"] = ("ints", written)
+        self._append(node, target_name(overload), operands, names, attrs, written)
         self._note_aliases(node, overload, operands, names)
 
-    def _append(self, node, target, operands, names, attrs):
+    def _append(self, node, target, operands, names, attrs, written=()):
+        """One call. What it writes into comes as further outputs of the node, and is copied back."""
         result = node.meta.get("val")
         several = isinstance(result, list | tuple)
         results = list(result) if several else [result]
@@ -255,19 +267,28 @@ class _Transcriber:
             )
             for place, fake in fakes
         ]
+        outputs += [(f"{node.name}_written_{index}", *self._graph.type_of(operands[index])) for index in written]
         if names is None:
-            numbers = self._graph.add_python_op(target, operands, outputs, attrs, *origin(node))
+            call, dims = attrs
+            numbers = self._graph.add_python_op(target, operands, outputs, call, dims, *origin(node))
         else:
             numbers = self._graph.add_aten(target, operands, names, outputs, attrs, *origin(node))
         values = [None] * len(results)
-        for (place, _), number in zip(fakes, numbers, strict=True):
+        for (place, _), number in zip(fakes, numbers, strict=False):
             values[place] = number
+        for index, number in zip(written, numbers[len(fakes) :], strict=True):
+            copied = (f"{node.name}_copied_{index}", *self._graph.type_of(operands[index]))
+            back = [operands[index], number]
+            self._graph.add_aten("aten::copy_.default", back, ["self", "src"], [copied], {}, *origin(node))
         self._values[node] = values if several else values[0]
 
     def _python_op(self, node):
-        tensors, call = node.args
+        tensors, sizes, call = node.args
         record = self._exported.functions[call]
-        self._append(node, record.name, [self._tensor(tensor) for tensor in tensors], None, call)
+        dims = [self._sizes.dim(self._value(size)) for size in sizes]
+        self._append(node, record.name, [self._tensor(tensor) for tensor in tensors], None, (call, dims))
+        if self._inside is not None:
+            self._inside.update(self._values[node])
 
     def _note_aliases(self, node, overload, operands, names):
         values = self._values[node]
@@ -286,16 +307,20 @@ class _Transcriber:
             if argument.alias_info is None or not argument.alias_info.is_write or argument.name not in names:
                 continue
             is_first = argument.name == overload._schema.arguments[0].name and "List" not in str(argument.real_type)
-            if overload.namespace != "aten" or not is_first:  # functionalise knows only `self` of ATen's in-place ops
+            if overload.namespace == "aten" and not is_first:  # functionalise knows only `self` of ATen's in-place ops
                 raise UnsupportedError(f"an op writes its argument {argument.name}")
-            root = self._root(operands[names.index(argument.name)])
-            if root in self._params:
-                raise UnsupportedError("forward writes into a parameter")
-            if root in self._source_values and root not in self._without_gradient:
-                raise UnsupportedError("forward writes into an argument or buffer that takes a gradient")
-            # PyTorch would go on with the gradient of the tensor as it was before the write.
-            if self._inside is not None and root not in self._inside and root not in self._without_gradient:
-                raise UnsupportedError("forward writes under torch.no_grad() into a tensor that may have a gradient")
+            for operand, name in zip(operands, names, strict=True):
+                if name == argument.name and operand is not None:
+                    self._check_write(self._root(operand))
+
+    def _check_write(self, root):
+        if root in self._params:
+            raise UnsupportedError("forward writes into a parameter")
+        if root in self._source_values and root not in self._without_gradient:
+            raise UnsupportedError("forward writes into an argument or buffer that takes a gradient")
+        # PyTorch would go on with the gradient of the tensor as it was before the write.
+        if self._inside is not None and root not in self._inside and root not in self._without_gradient:
+            raise UnsupportedError("forward writes under torch.no_grad() into a tensor that may have a gradient")
 
     # ---- arguments
 
@@ -386,6 +411,14 @@ def _arguments(node):
 def _is_number(node):
     """A size where a tensor may stand: x + x.shape[0]."""
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _writes_of_users_op(overload, names):
+    """Places of the operands that an op writes into; ATen's own writes are functionalise's."""
+    if overload.namespace == "aten":
+        return []
+    written = {argument.name for argument in overload._schema.arguments if argument.is_write}
+    return [index for index, name in enumerate(names) if name in written]
 
 
 def _labels(argument):

@@ -1,10 +1,15 @@
 """Calls out of the engine: ATen ops without a lowering and custom autograd Functions, on PyTorch with its autograd."""
 
+import contextlib
+from collections import defaultdict
+
 import torch
 import torch.utils._pytree as pytree
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from lowtide.capture import DTYPES
+from lowtide.errors import UnsupportedError
 
 _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
@@ -12,68 +17,195 @@ _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 class CallHandler:
     """What a session calls. Tensors are views of the engine's memory; results are copied to the given outputs.
 
-    A context is (edges of the outputs, leaves): PyTorch's graph of one call, between views of the engine's memory. The
-    plan keeps these bytes until the backward of the call.
+    A context is [edges of the outputs, leaves, what is watched]: PyTorch's graph of one call, between views of the
+    engine's memory. The plan keeps these bytes until the backward of the call.
     """
 
     def __init__(self, functions):
         self._functions = functions
         self._overloads = {}
+        self._inputs = defaultdict(_Habits)  # by function call: of what forward takes and makes
+        self._gradients = defaultdict(_Habits)  # of what backward takes
 
     def forward(self, target, attrs, inputs, outputs, wants_context, needs_grad):
-        call = self._aten(target, attrs) if "operands" in attrs else self._function(attrs)
+        is_function = "operands" not in attrs
+        habits = self._inputs[attrs["call"]] if is_function else _WELL_BEHAVED
+        given, watched = habits.lend(inputs)
         leaves = [None] * len(inputs)
         if wants_context:
-            for index, tensor in enumerate(inputs):
+            for index, tensor in enumerate(given):
                 if tensor is not None and tensor.is_floating_point() and (index >= 32 or needs_grad >> index & 1):
                     leaves[index] = tensor.requires_grad_()
-        with torch.set_grad_enabled(wants_context), torch.autocast("cpu", enabled=False):
-            results = call(inputs)
-        with torch.no_grad():
-            for output, result in zip(outputs, results, strict=True):
-                if output is not None:
-                    output.copy_(result)
+        saved = _SavedTensors()
+        with torch.set_grad_enabled(wants_context), saved.recorded() if wants_context else contextlib.nullcontext():
+            results = self._run_function(attrs, given) if is_function else self._run_aten(target, attrs, given)
+        del given
+        if is_function:
+            _check_types(target, results, outputs)
+        _copy(results, outputs)
         if not wants_context:
+            results.clear()
+            habits.settle(watched)
             return None
-        return [get_gradient_edge(result) if result.requires_grad else None for result in results], leaves
+        for index, output in enumerate(outputs):
+            if output is not None and habits.may_share_result(index):
+                saved.move(results[index], output)
+            habits.watch_result(watched, index, results[index])
+        edges = [get_gradient_edge(result) if result.requires_grad else None for result in results]
+        return [edges, leaves, (attrs["call"], watched) if is_function else None]
 
     def backward(self, context, gradients, outputs):
-        edges, leaves = context
-        flowing = [
-            (edge, gradient)
-            for edge, gradient in zip(edges, gradients, strict=True)
-            if edge is not None and gradient is not None
-        ]
-        wanted = [(leaf, output) for leaf, output in zip(leaves, outputs, strict=True) if output is not None]
-        known = [leaf for leaf, _ in wanted if leaf is not None]
-        found = iter(())
-        if flowing and known:
-            sources, incoming = zip(*flowing, strict=True)
-            found = iter(torch.autograd.grad(sources, known, incoming, allow_unused=True))
-        for leaf, output in wanted:
-            gradient = next(found, None) if leaf is not None else None
-            if gradient is None:
-                output.zero_()
-            else:
-                output.copy_(gradient)
+        edges, leaves, function = context
+        if function is None:
+            return _pull(edges, leaves, gradients, outputs)
+        call, watched = function
+        lent, watched_gradients = self._gradients[call].lend(gradients)
+        _pull(edges, leaves, lent, outputs)
+        context.clear()
+        del edges, leaves, lent
+        self._gradients[call].settle(watched_gradients)
+        self._inputs[call].settle(watched)
+        return None
 
-    def _aten(self, target, attrs):
+    def _run_aten(self, target, attrs, tensors):
         overload = self._overloads.get(target)
         if overload is None:
             namespace, name = target.split("::")
             name, overload_name = name.split(".")
             overload = getattr(getattr(getattr(torch.ops, namespace), name), overload_name)
             self._overloads[target] = overload
+        written = attrs.get("writes", ())
+        tensors = [tensor.clone() if index in written else tensor for index, tensor in enumerate(tensors)]
+        args, kwargs = _arguments(overload._schema.arguments, attrs, tensors)
+        autocast = _TORCH_DTYPES.get(attrs.get("autocast"))
+        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+            return _tensors(overload(*args, **kwargs)) + [tensors[index] for index in written]
 
-        def call(tensors):
-            args, kwargs = _arguments(overload._schema.arguments, attrs, tensors)
-            return _tensors(overload(*args, **kwargs))
-
-        return call
-
-    def _function(self, attrs):
+    def _run_function(self, attrs, tensors):
         record = self._functions[attrs["call"]]
-        return lambda tensors: _tensors(record.function.apply(*record.with_tensors(tensors)))
+        # What it changes in place is not to change the engine's memory, and must not be a leaf.
+        tensors = [tensor.clone() if index in record.dirty else tensor for index, tensor in enumerate(tensors)]
+        with record.in_autocast():
+            result = record.function.apply(*record.filled(tensors, attrs.get("sizes", ())))
+        items = [result] if record.single else result
+        return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+class _Habits:
+    """Which tensors a function still holds after its call (in a list of its own, say), to be seen at its first call:
+    then every tensor is lent as a clone. Later calls clone those that it held, for the engine reuses its memory."""
+
+    def __init__(self):
+        self._held = None  # indices; results are counted from -1 downwards
+        self.clones = 0  # of all calls so far
+
+    def lend(self, tensors):
+        """(what to hand over, what to watch)."""
+        if self._held is not None and not self._held:
+            return list(tensors), None
+        lent, watched = [], [] if self._held is None else None
+        for index, tensor in enumerate(tensors):
+            if tensor is not None and (self._held is None or index in self._held):
+                tensor = tensor.clone()
+                self.clones += 1
+                if watched is not None:
+                    watched.append((index, StorageWeakRef(tensor.untyped_storage())))
+            lent.append(tensor)
+        return lent, watched
+
+    def may_share_result(self, index):
+        return self._held is not None and -1 - index not in self._held
+
+    def watch_result(self, watched, index, result):
+        if watched is not None:
+            watched.append((-1 - index, StorageWeakRef(result.untyped_storage())))
+
+    def settle(self, watched):
+        """Once the call and its context are gone, nobody should hold what is watched."""
+        if watched is not None:
+            self._held = (self._held or set()) | {index for index, storage in watched if not storage.expired()}
+
+
+class _WellBehaved(_Habits):
+    """PyTorch's own ops."""
+
+    def lend(self, tensors):
+        return list(tensors), None
+
+    def may_share_result(self, index):
+        return True
+
+
+_WELL_BEHAVED = _WellBehaved()
+
+
+class _SavedTensors:
+    """What autograd saves in a call. A saved result is the one in the engine's memory: else its bytes live twice."""
+
+    def __init__(self):
+        self._cells = []
+
+    def recorded(self):
+        def pack(tensor):
+            cell = [tensor]
+            self._cells.append(cell)
+            return cell
+
+        return saved_tensors_hooks(pack, _unpack)
+
+    def move(self, result, output):
+        for cell in self._cells:
+            saved = cell[0]
+            if (
+                saved.data_ptr() == result.data_ptr()
+                and saved.dtype == output.dtype
+                and saved.shape == output.shape
+                and saved.stride() == output.stride()
+            ):
+                cell[0] = output
+
+
+def _unpack(cell):
+    return cell[0]
+
+
+def _copy(results, outputs):
+    with torch.no_grad():
+        for result, output in zip(results, outputs, strict=True):
+            if output is not None:
+                output.copy_(result)
+
+
+def _pull(edges, leaves, gradients, outputs):
+    """The backward of one call: gradients of its results to gradients of its leaves, zeros where there is none."""
+    flowing = [
+        (edge, gradient)
+        for edge, gradient in zip(edges, gradients, strict=True)
+        if edge is not None and gradient is not None
+    ]
+    wanted = [(leaf, output) for leaf, output in zip(leaves, outputs, strict=True) if output is not None]
+    known = [leaf for leaf, _ in wanted if leaf is not None]
+    found = iter(())
+    if flowing and known:
+        sources, incoming = zip(*flowing, strict=True)
+        found = iter(torch.autograd.grad(sources, known, incoming, allow_unused=True))
+    for leaf, output in wanted:
+        gradient = next(found, None) if leaf is not None else None
+        if gradient is None:
+            output.zero_()
+        else:
+            output.copy_(gradient)
+
+
+def _check_types(target, results, outputs):
+    if len(results) != len(outputs):
+        raise UnsupportedError(f"{target} returned {len(results)} tensors where its trace had {len(outputs)}")
+    for result, output in zip(results, outputs, strict=True):
+        if output is not None and (result.shape != output.shape or result.dtype != output.dtype):
+            raise UnsupportedError(
+                f"{target} returned a {result.dtype} of {tuple(result.shape)} where its trace had a {output.dtype} of "
+                f"{tuple(output.shape)}"
+            )
 
 
 def _tensors(result):

@@ -35,6 +35,8 @@ VARIABLES = {
     ),
     "ORTMODULE_MEMORY_OPT_PROBE_CONFIG": Variable("1:0", "level:boundary of the search for plans"),
     "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
+    "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
+    "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
     "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
     "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),

@@ -10,7 +10,7 @@ from lowtide.log import LogLevel
 
 from .environment import custom_functions_run
 from .fallback import FallbackPolicy, policy_in_force
-from .options import MEMORY_LEVELS
+from .options import MEMORY_LEVELS, cast_propagation
 
 CLOSING = "*" * 72
 _NAME_WIDTH = 21  # where plan_row_lines of src/memory/insight.h expects the other columns to start
@@ -51,7 +51,7 @@ def feature_rows(agent, sizes, stat=None):
     report = agent.session.report
     return [
         Row("ATen Executor", True, "Dispatch ATen operators without a lowering to PyTorch's kernels"),
-        Row("Cast Propagation", False, "Not in this build: casts run where the model has them"),
+        cast_propagation_row(),
         Row("Custom Function", custom_functions_run(), "Support custom torch.autograd.Function export and execution"),
         memory_optimizer_row(agent.memory, stat),
         Row(
@@ -70,6 +70,15 @@ def feature_rows(agent, sizes, stat=None):
         Row("Lowered", report["native_nodes"] > 0, lowered_text(report)),
         Row("Memory", True, memory_text(agent.session.memory(agent.symbol_values(sizes)))),
     ]
+
+
+def cast_propagation_row():
+    options = cast_propagation()
+    level, allowed = options["cast_level"], options["cast_allow"]
+    text = f"Level {level} enabled" if level else "Level 0: casts run where the model has them"
+    if allowed:
+        text = f"Level {level}, and over {', '.join(allowed)}"
+    return Row("Cast Propagation", level > 0 or bool(allowed), text)
 
 
 def memory_optimizer_row(memory, stat):

@@ -80,7 +80,17 @@ def session_options():
         "guard": environment.is_on("LOWTIDE_GUARD"),
         "disabled_passes": environment.names_in("LOWTIDE_DISABLE_PASSES"),
         "disabled_kernels": environment.names_in("LOWTIDE_DISABLE_KERNELS"),
+        **cast_propagation(),
     }
+
+
+def cast_propagation():
+    """LOWTIDE_PROPAGATE_CAST_OPS_LEVEL (the ancestor's propagate_cast_ops_level) is 0, 1 or 2;
+    LOWTIDE_PROPAGATE_CAST_OPS_ALLOW are comma-separated names of ops that casts may move over at any level."""
+    level = environment.read("LOWTIDE_PROPAGATE_CAST_OPS_LEVEL") or "1"
+    if level not in ("0", "1", "2"):
+        raise InvalidArgument(f"LOWTIDE_PROPAGATE_CAST_OPS_LEVEL is '{level}', expected 0, 1 or 2")
+    return {"cast_level": int(level), "cast_allow": environment.names_in("LOWTIDE_PROPAGATE_CAST_OPS_ALLOW")}
 
 
 @dataclass(frozen=True)
