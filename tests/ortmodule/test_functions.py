@@ -510,7 +510,8 @@ def test_evaluation_and_training_modes():
         wrapped.train(mode)
         with torch.no_grad():
             y = wrapped(x())
-        assert torch.equal(y, check_against) and not y.requires_grad
+        torch.testing.assert_close(y, check_against)
+        assert not y.requires_grad
     wrapped.eval()
     modes.clear()
     same_training(module)  # in eval mode, with gradients
@@ -551,19 +552,30 @@ def test_a_dirty_value_of_the_graph():
     same_training(Of(forward))
 
 
-def test_a_dirty_input_of_the_module():
-    module = Of(lambda m, a, b: AddInPlace.apply(a, m.l(b)) * 2)
+def steps_that_write(module, needs_gradient):
+    """Of both: what the input became, whether it takes a gradient now, and a gradient."""
     wrapped = ORTModule(module)
     for _ in range(3):
-        ours, theirs = x(), x()
-        wrapped.zero_grad()
-        wrapped(ours, x()).sum().backward()
-        found = wrapped.l.weight.grad.clone()
-        module.zero_grad()
-        module(theirs, x()).sum().backward()
-        assert wrapped.fallback_reason is None
-        torch.testing.assert_close(ours.detach(), theirs.detach())
-        torch.testing.assert_close(found, module.l.weight.grad)
+        found = []
+        for trained in (wrapped, module):
+            a, b = x(), x().requires_grad_(needs_gradient)
+            module.zero_grad()
+            trained(a, b).sum().backward()
+            found.append((a.detach(), module.l.weight.grad.clone()))
+            assert a.requires_grad == needs_gradient
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    return wrapped
+
+
+def test_a_dirty_input_of_the_module():
+    wrapped = steps_that_write(Of(lambda m, a, b: AddInPlace.apply(a, b) * m.l(b)), False)
+    assert wrapped.fallback_reason is None
+
+
+def test_a_dirty_input_that_gets_a_history_is_pytorchs():
+    with pytest.warns(UserWarning, match="writes into an argument or buffer that takes a gradient"):
+        steps_that_write(Of(lambda m, a, b: AddInPlace.apply(a, m.l(b)) * 2), True)
 
 
 def test_a_dirty_buffer():
@@ -572,6 +584,7 @@ def test_a_dirty_buffer():
         def forward(ctx, count, a):
             count.add_(1)
             ctx.mark_dirty(count)
+            ctx.mark_non_differentiable(count)
             return count, a * count
 
         @staticmethod

@@ -76,7 +76,7 @@ def test_with_a_registered_gradient():
             y = torch.tanh(m.l(y))
         return gate(y, 0.5, m.l.bias)
 
-    wrapped = same_training(Of(forward))
+    wrapped = same_training(Of(forward), tolerance={"rtol": 1e-3, "atol": 1e-4})
     assert "lowtide_tests::gate" in wrapped.explain()
 
 
@@ -116,5 +116,8 @@ def test_ops_that_write_into_a_value():
 
 
 def test_under_autocast():
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        same_training(Of(lambda m, a: gate(m.l(a), 2.0).float()), tolerance={"rtol": 3e-2, "atol": 3e-2})
+    def forward(m, a):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return gate(m.l(a), 2.0).float()
+
+    same_training(Of(forward), tolerance={"rtol": 3e-2, "atol": 3e-2})

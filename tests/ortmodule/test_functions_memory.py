@@ -14,7 +14,7 @@ def clones_of_a_step(monkeypatch):
     count, clone = [], torch.Tensor.clone
 
     def counted(tensor, *args, **kwargs):
-        count.append(tensor)
+        count.append(tensor.shape)
         return clone(tensor, *args, **kwargs)
 
     monkeypatch.setattr(torch.Tensor, "clone", counted)
@@ -35,7 +35,8 @@ def test_inputs_and_gradients_are_cloned_at_the_first_call_only(clones_of_a_step
     class Reads(Function):
         @staticmethod
         def forward(ctx, a, weight, y):
-            seen.append((a.data_ptr(), weight.data_ptr()))
+            if type(a) is torch.Tensor:  # no fake one
+                seen.append((a.data_ptr(), weight.data_ptr()))
             ctx.save_for_backward(a, y)
             return a @ weight + y
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.errors import UnsupportedError
 
@@ -33,7 +34,7 @@ class FunctionCall:
     needs_input_grad: tuple
     autocast: tuple  # (enabled, dtype) around it
     dirty: tuple = ()  # operands that forward changes in place
-    # Per output: ("tensor", place among the node's outputs, differentiable), ("dirty", the same place, operand) or
+    # Per output: ("tensor", place among the node's outputs, differentiable), ("dirty", the same two, operand) or
     # ("value", the object itself)
     outputs: list = field(default_factory=list)
     single: bool = True
@@ -45,29 +46,23 @@ class FunctionCall:
     def filled(self, tensors, sizes=()):
         """The arguments of `apply`."""
         given = {"tensor": tensors, "size": sizes}
-
-        def fill(item):
-            if isinstance(item, Given):
-                return given[item.kind][item.index]
-            return pytree.tree_unflatten([fill(leaf) for leaf in item.leaves], item.spec) if _is_tree(item) else item
-
-        return [fill(argument) for argument in self.arguments]
+        return [_filled(argument, given) for argument in self.arguments]
 
     def trace(self, tensors, sizes):
         """Runs forward on fake tensors: the outputs' types, and what it marks."""
         context = _Context(self.function, self.needs_input_grad)
         arguments = self.filled(tensors, sizes)
-        versions = [tensor._version for tensor in tensors]
-        with torch.no_grad(), self.in_autocast():
+        writes = _Writes()
+        with torch.no_grad(), self.in_autocast(), writes:
             if _has_setup_context(self.function):
                 result = self.function.forward(*arguments)
                 self.function.setup_context(context, tuple(arguments), result)
             else:
                 result = self.function.forward(context, *arguments)
         self.dirty = tuple(index for index, tensor in enumerate(tensors) if _holds(context.dirty_tensors, tensor))
-        for index, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
-            if tensor._version != version and index not in self.dirty:
-                raise UnsupportedError(f"{self.name} changes an input in place without ctx.mark_dirty")
+        marked = {_storage(tensors[index]) for index in self.dirty}
+        if any(_storage(tensor) in writes.storages - marked for tensor in tensors):
+            raise UnsupportedError(f"{self.name} changes an input in place without ctx.mark_dirty")
         return self._note_outputs(context, tensors, result)
 
     def _note_outputs(self, context, tensors, result):
@@ -79,11 +74,12 @@ class FunctionCall:
                     raise UnsupportedError(f"{self.name} returns a container of tensors or a symbolic size")
                 self.outputs.append(("value", item))
                 continue
+            differentiable = not _holds(context.non_differentiable, item)
             operand = next((index for index in self.dirty if tensors[index] is item), None)
             if operand is not None:
-                self.outputs.append(("dirty", len(found), operand))
+                self.outputs.append(("dirty", len(found), differentiable, operand))
             else:
-                self.outputs.append(("tensor", len(found), not _holds(context.non_differentiable, item)))
+                self.outputs.append(("tensor", len(found), differentiable))
             # An operator may return neither its input nor a view of it.
             found.append(torch.empty_like(item))
         if len({operand for kind, *_, operand in self.outputs if kind == "dirty"}) < len(self.dirty):
@@ -96,10 +92,10 @@ class FunctionCall:
         for kind, *rest in self.outputs:
             if kind == "value":
                 results.append(rest[0])
-            elif kind == "dirty":
-                results.append(tensors[rest[1]].copy_(found[rest[0]]))
-            else:
-                results.append(found[rest[0]] if rest[1] else found[rest[0]].detach())
+                continue
+            place, differentiable = rest[:2]
+            value = found[place] if differentiable else found[place].detach()
+            results.append(tensors[rest[2]].copy_(value) if kind == "dirty" else value)
         return results[0] if self.single else tuple(results)
 
     def in_autocast(self):
@@ -113,8 +109,34 @@ class _Tree:
     spec: pytree.TreeSpec
 
 
-def _is_tree(item):
-    return isinstance(item, _Tree)
+# No function inside of `filled`: one that calls itself is a cycle, which would keep the tensors until a collection.
+def _filled(item, given):
+    if isinstance(item, Given):
+        return given[item.kind][item.index]
+    if isinstance(item, _Tree):
+        return pytree.tree_unflatten([_filled(leaf, given) for leaf in item.leaves], item.spec)
+    return item
+
+
+class _Writes(TorchDispatchMode):
+    """The storages that ops write into."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        arguments = zip(func._schema.arguments, args, strict=False)
+        named = ((argument, (kwargs or {}).get(argument.name)) for argument in func._schema.arguments[len(args) :])
+        for argument, value in (*arguments, *named):
+            if argument.is_write:
+                leaves = pytree.tree_leaves(value)
+                self.storages |= {_storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        return func(*args, **(kwargs or {}))
+
+
+def _storage(tensor):
+    return tensor.untyped_storage()._cdata
 
 
 def _holds(tensors, tensor):
