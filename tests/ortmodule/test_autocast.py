@@ -10,8 +10,8 @@ import copy
 import pytest
 import torch
 import zoo
-from training.compare import batches_of, distances
 from modules import Of, x
+from training.compare import batches_of, distances
 
 from lowtide.ortmodule import ORTModule
 
