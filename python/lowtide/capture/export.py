@@ -266,7 +266,10 @@ def unsupported_from(error):
         cause = cause.__cause__ or cause.__context__
     line = user_line(traceback.extract_tb(error.__traceback__))
     first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
-    reason = f"torch.export: {type(error).__name__}: {first}"
+    if type(error).__name__ == "GuardOnDataDependentSymNode":  # whose module is slow to import
+        reason = "forward branches on data or takes a size from data, which a graph does not know"
+    else:
+        reason = f"torch.export: {type(error).__name__}: {first}"
     return UnsupportedError(f"{reason} ({line})" if line else reason)
 
 
