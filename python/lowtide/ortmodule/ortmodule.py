@@ -36,7 +36,26 @@ _OWN += ("_original_forward",)
 _CONTAINER_METHODS = ("__len__", "__iter__", "__contains__", "__getitem__", "__setitem__", "__delitem__")
 
 
-class ORTModule(torch.nn.Module):
+class _AlsoOfModule(type):
+    """Of each wrapper's own class: what it lacks it has from the module's class, for code that asks `type(self)`."""
+
+    _module_class = None
+
+    def __getattr__(cls, name):
+        if cls._module_class is None:
+            raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'")
+        return getattr(cls._module_class, name)
+
+
+@functools.cache
+def _class_for(cls, module_class):
+    methods = {name: _on_original(name) for name in _CONTAINER_METHODS if hasattr(module_class, name)}
+    if "__len__" in methods:
+        methods["__bool__"] = lambda self: bool(self._original)
+    return type(cls)(cls.__name__, (cls,), {"__module__": cls.__module__, "_module_class": module_class, **methods})
+
+
+class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     """Runs `module` in lowtide's engine: `loss = ORTModule(model)(**batch).loss; loss.backward()`.
 
     Parameters, buffers, state_dict, attributes and methods are the module's own, and `isinstance` finds the module's
@@ -45,12 +64,7 @@ class ORTModule(torch.nn.Module):
     """
 
     def __new__(cls, module=None, *args, **kwargs):
-        methods = {name: _on_original(name) for name in _CONTAINER_METHODS if hasattr(type(module), name)}
-        if "__len__" in methods:
-            methods["__bool__"] = lambda self: bool(self._original)
-        return super().__new__(
-            type(cls.__name__, (cls,), {"__module__": cls.__module__, **methods}) if methods else cls
-        )
+        return super().__new__(_class_for(cls, type(module)))
 
     def __init__(self, module, debug_options=None):
         if not isinstance(module, torch.nn.Module):
@@ -72,9 +86,7 @@ class ORTModule(torch.nn.Module):
             own[name] = _as_wrapper(getattr(module, name), self)
         _warn_of_hidden_names(module)
         if isinstance(module, torch.nn.DataParallel):
-            self._refuse(
-                UnsupportedModel("the module is a torch.nn.DataParallel: replicas would share an engine")
-            )
+            self._refuse(UnsupportedModel("the module is a torch.nn.DataParallel: replicas would share an engine"))
         terminal_log.set_up(self._options.python_level)
         with log.at(self._options.log_level):
             environment.announce()
@@ -197,7 +209,7 @@ class ORTModule(torch.nn.Module):
         return sorted({*super().__dir__(), *dir(self._original)})
 
     def __setattr__(self, name, value):
-        if name in self.__dict__ or name in _OWN or isinstance(getattr(type(self), name, None), property):
+        if name in self.__dict__ or name in _OWN or isinstance(getattr(ORTModule, name, None), property):
             object.__setattr__(self, name, value)
         else:
             setattr(self._original, name, value)
