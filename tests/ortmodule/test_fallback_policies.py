@@ -81,19 +81,6 @@ def test_parameters_on_two_devices_are_a_matter_of_devices(monkeypatch):
     assert wrapped.l.weight.grad is not None
 
 
-def test_a_transformer_encoder_in_eval_mode_gives_pytorchs_results():
-    """PyTorch's fast path makes nested tensors where rows are padded."""
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
-    module = torch.nn.TransformerEncoder(layer, 2).eval()
-    a, padded = x(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
-    padded[0, 3:] = True
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        expected = module(a, src_key_padding_mask=padded)
-        found = ORTModule(module)(a, src_key_padding_mask=padded)
-    torch.testing.assert_close(found[~padded], expected[~padded])
-
-
 def test_an_output_of_a_class_that_nobody_knows_is_data():
     wrapped = ORTModule(Of(unsupported_output))
     with pytest.warns(FallbackWarning, match="an output holds a .*Thing"):

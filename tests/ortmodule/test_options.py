@@ -38,11 +38,18 @@ def test_wrong_levels_say_what_is_expected(monkeypatch):
 def test_a_variable_that_has_no_effect_is_named_with_the_reason():
     said = list(
         notices(
-            {"ORTMODULE_USE_TRITON": "1", "ORTMODULE_FALLBACK_POLCY": "x", "ORTMODULE_LOG_LEVEL": "INFO", "PATH": ""}
+            {
+                "ORTMODULE_USE_TRITON": "1",
+                "ORTMODULE_SKIPCHECK_POLICY": "SKIP_CHECK_DISABLED",
+                "ORTMODULE_FALLBACK_POLCY": "x",
+                "ORTMODULE_LOG_LEVEL": "INFO",
+                "PATH": "",
+            }
         )
     )
     assert said == [
         "ORTMODULE_FALLBACK_POLCY is set and is no variable of lowtide's; did you mean ORTMODULE_FALLBACK_POLICY?",
+        "ORTMODULE_SKIPCHECK_POLICY is set and has no effect in lowtide: checks are always on, and cheap",
         "ORTMODULE_USE_TRITON is set and has no effect in lowtide: there are no Triton kernels in this build",
     ]
 
