@@ -127,11 +127,15 @@ class Writer:
     # ---- nodes
 
     def views(self):
-        """In standard ops, results that nobody reads are not there: many of ONNX's ops lack them."""
+        """In standard ops, nodes and results that nobody reads are not there: many of ONNX's ops lack such results."""
         nodes = self.graph.nodes()
-        read = {value for node in nodes for value in node["inputs"]}
-        read.update(entry["value"] for entry in self.graph.outputs())
-        for node in nodes:
+        read = {entry["value"] for entry in self.graph.outputs()}
+        alive = []
+        for node in reversed(nodes):
+            if self.own_ops or read.intersection(node["outputs"]):
+                alive.append(node)
+                read.update(value for value in node["inputs"] if value is not None)
+        for node in reversed(alive):
             if node["has_body"]:
                 raise UnsupportedError(f"{node['op']}: a node with a body cannot be written as ONNX")
             self._origin = node["origin"]
