@@ -49,7 +49,8 @@ def classifier(opset=17):
         node("Reshape", ["p", "target"], ["rows"]),
         node("Split", ["rows"], ["left", "right"], axis=1),
         node("Mul", ["left", "right"], ["gated"]),
-        node("Gemm", ["gated", "fc.weight", "fc.bias"], ["logits"], name="/head/fc/Gemm", transB=1),
+        node("Identity", ["fc.bias"], ["shared.bias"]),  # as PyTorch's exporter writes tied weights
+        node("Gemm", ["gated", "fc.weight", "shared.bias"], ["logits"], name="/head/fc/Gemm", transB=1),
         node("LogSoftmax", ["logits"], ["logp"], axis=-1),
         node("NegativeLogLikelihoodLoss", ["logp", "labels"], ["loss"], reduction="mean"),
     ]

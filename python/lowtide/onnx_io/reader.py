@@ -78,7 +78,7 @@ class Reader:
         self._schemas = op_attributes()
         self._values, self._contents = {}, {}
         self._arrays, self._initializers = {}, set()
-        self._tensors = {}
+        self._tensors, self._weights = {}, set()
         self._origin = ""
         self.streams = 0  # of random nodes so far
         self.log_probabilities = set()  # values that a LogSoftmax gives
@@ -166,6 +166,7 @@ class Reader:
         requires_grad = told["requires_grad"] if told else kind == "param"
         value = self.graph.add_input(name, dtype, list(array.shape), kind, requires_grad)
         self._tensors[self.graph.value_name(value)] = array
+        self._weights.add(value)
         return value
 
     def fill(self, number, shape, dtype):
@@ -250,7 +251,8 @@ class Reader:
 
     def _rename(self, n, results, before):
         for name, value in zip(n.outputs, results, strict=False):
-            if name and value is not None and value >= before and self.graph.value_name(value) != name:
+            made = value is not None and value >= before and value not in self._weights
+            if name and made and self.graph.value_name(value) != name:
                 self.graph.rename_value(value, name)
 
     def _folded(self, n):
