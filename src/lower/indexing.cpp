@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "lower/targets.h"
+#include "ops/inference.h"
 #include "ops/rule.h"
 
 namespace lowtide {
@@ -238,6 +239,8 @@ bool lower_index_put(Call& c) {
   // Leading dims of size 1 beyond the target's rank are dropped, as PyTorch does.
   Shape trimmed = b.shape(values);
   while (trimmed.size() > target.size() && trimmed.front().is(1)) trimmed.erase(trimmed.begin());
+  // A free size against the indices' constant one: PyTorch's own kernel compares them in each call.
+  if (!broadcasts_to(trimmed, target, c.ranges())) return false;
   const ValueId updates = place_index_dims(b, b.expand(b.reshape(values, trimmed), target), indices, true);
   const ValueId written = b.op(Op::kScatterND, {b.transpose(x, indices.perm), index_tuples(b, indices), updates},
                                {{"reduction", std::string(adds ? "add" : "none")}});

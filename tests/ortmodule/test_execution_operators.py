@@ -176,6 +176,14 @@ def test_cross_entropy_of_large_logits(dtype):
     check(module, logits.requires_grad_(), tolerance=tolerance)
 
 
+def test_values_whose_size_is_free_where_the_indices_have_a_constant_one():
+    # It was called a bug of ours, and PyTorch ran the model.
+    rows, columns = torch.tensor([0, 2, 1]), torch.tensor([3, 0, 0])
+    wrapped = check(Of(lambda m, a: m.l(a).index_put((rows, columns), a[:, 1])), numbers_of(3, 4).requires_grad_())
+    with pytest.raises((RuntimeError, IndexError), match="shape"):
+        wrapped(numbers_of(5, 4))
+
+
 def test_draws_from_a_distribution_repeat_under_a_seed():
     wrapped = ORTModule(Of(lambda m, a: torch.multinomial(torch.softmax(m.l(a), 1), 20, replacement=True)))
     drawn = []
