@@ -220,7 +220,12 @@ def test_wrappers_that_share_a_backbone():
     assert_equal_gradients(heads[1], expected[1])
 
 
-@pytest.mark.parametrize("wrapped_ones", list(itertools.product([False, True], repeat=3))[1:], ids=str)
+SUBSETS = list(itertools.product([False, True], repeat=3))[1:]
+
+
+@pytest.mark.parametrize(
+    "wrapped_ones", [pytest.param(s, marks=pytest.mark.long) if sum(s) == 1 else s for s in SUBSETS], ids=str
+)
 def test_chains_of_wrappers_and_plain_modules(wrapped_ones):
     def build(wrap):
         torch.manual_seed(0)

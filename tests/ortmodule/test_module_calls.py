@@ -15,6 +15,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from lowtide.ortmodule import ORTModule
 
 
+long = pytest.mark.long  # an export each, and test_structures.py has others like them
+
+
 def n(seed, *shape):
     return torch.randn(*(shape or (3, 4)), generator=torch.Generator().manual_seed(seed))
 
@@ -57,7 +60,7 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("first", range(0, len(MIXED), 6))
+@pytest.mark.parametrize("first", [0, pytest.param(6, marks=long), pytest.param(12, marks=long)])
 def test_calls_by_position_and_by_name(first):
     module = Of(mixed)
     wrapped, eager = ORTModule(module), copy.deepcopy(module)
@@ -115,7 +118,10 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("name", INPUTS)
+LONG = {"list", "list with unused values", "dict", "dict with unused values", "nested lists", "OrderedDict", "strings"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=long) if name in LONG else name for name in INPUTS])
 def test_inputs(name):
     function, value = INPUTS[name]
     check(Of(function), value)
