@@ -14,7 +14,6 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from lowtide.ortmodule import ORTModule
 
-
 long = pytest.mark.long  # an export each, and test_structures.py has others like them
 
 
