@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from modules import Of, check, x
@@ -525,6 +526,45 @@ def test_inside_of_no_grad():
         return m.l(a) * scale
 
     same_training(Of(forward))
+
+
+# ---- what cannot run on fake tensors
+
+
+class Windows(Function):
+    """Through NumPy, as through a kernel of one's own: pairs of neighbours, and their number."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        rows = np.concatenate([a.detach().numpy()[1:] + a.detach().numpy()[:-1], b.detach().numpy()])
+        ctx.rows = len(a)
+        return torch.from_numpy(rows * 2), torch.from_numpy((rows > 0).sum(1))
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        pairs = gradient[: ctx.rows - 1] * 3
+        return torch.cat([pairs[:1] * 0, pairs]), gradient[ctx.rows - 1 :]
+
+
+def test_functions_that_leave_pytorch():
+    module = Of(lambda m, a, b: Windows.apply(m.l(a), b))
+    wrapped = same_training(module, lambda index: fresh_inputs((3 + index, 4), (4 + index, 4))(index), steps=4)
+    # Sizes of results were understood: one graph for all.
+    assert len({id(agent) for agent in wrapped._training_manager._transition._by_sizes.values()}) == 1
+
+
+def test_sizes_that_follow_no_line_are_left_to_pytorch():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, a):
+            return torch.from_numpy(np.zeros((a.shape[0] ** 2, 2), dtype=np.float32) + a.detach().numpy().sum())
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.sum().expand(3, 4)
+
+    with pytest.warns(UserWarning, match="runs in PyTorch"):
+        check(Of(lambda m, a: Square.apply(m.l(a))), x(), in_engine=False)
 
 
 # ---- writes

@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.errors import UnsupportedError
 
+from .real_trace import trace_for_real
+
 _OWN = ("torch._", "torch.utils.checkpoint", "torch.distributed", "torch.nn.")
 _tracing = threading.local()  # .table: the FunctionTable of the export that this thread runs
 
@@ -50,6 +52,14 @@ class FunctionCall:
 
     def trace(self, tensors, sizes):
         """Runs forward on fake tensors: the outputs' types, and what it marks."""
+        try:
+            return self._run(tensors, sizes)
+        except UnsupportedError:
+            raise
+        except Exception as error:
+            return trace_for_real(self._run, tensors, sizes, error)
+
+    def _run(self, tensors, sizes):
         context = _Context(self.function, self.needs_input_grad)
         arguments = self.filled(tensors, sizes)
         writes = _Writes()
