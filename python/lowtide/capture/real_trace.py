@@ -12,7 +12,7 @@ def trace_for_real(run, tensors, sizes, error):
     """Fake results of run(tensors, sizes), which raised `error` on fake tensors.
 
     Runs it on real ones of the example's sizes, then with each free size one larger: how the results' dims follow tells
-    what they are, if they follow linearly, which a last run checks. A size that may not change alone becomes a constant.
+    what they are, if they follow linearly, which a last run checks. A size that may not change alone is made constant.
     Values are random numbers, or zeros of integers.
     """
     plain = {}  # symbol → a size that is just it
