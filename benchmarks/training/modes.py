@@ -17,6 +17,24 @@ def _lowtide(model):
     return ORTModule(model, DebugOptions())
 
 
+def _with_statistics(model):
+    """Of what every module returns, and of its gradients, in every step."""
+    import atexit
+    import shutil
+    import tempfile
+
+    from lowtide.utils.hooks import GlobalSubscriberManager, StatisticsSubscriber
+
+    folder = tempfile.mkdtemp(prefix="lowtide-statistics-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    GlobalSubscriberManager.subscribe(model, [StatisticsSubscriber(f"{folder}/run")])
+    return model
+
+
+def _lowtide_with_statistics(model):
+    return _with_statistics(_lowtide(model))
+
+
 def _compile(model):
     import torch
 
@@ -47,7 +65,9 @@ MODES = {
     "lowtide": Mode(_lowtide),
     "level1": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}),
     "level2": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "2"}),
+    "statistics": Mode(_lowtide_with_statistics),
     "eager": Mode(_plain),
+    "eager_statistics": Mode(_with_statistics),
     "eager_kept_heap": Mode(_plain, KEPT_HEAP),
     "compile": Mode(_compile),
     "checkpoint": Mode(_checkpoint),

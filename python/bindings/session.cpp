@@ -8,6 +8,7 @@
 #include "calls.h"
 #include "dlpack.h"
 #include "interrupt.h"
+#include "kernels/statistics.h"
 #include "runtime/block_pool.h"
 #include "torch_symbols/torch_symbols.h"
 
@@ -64,6 +65,25 @@ nb::object output_to_python(OwnedTensor& output) {
   return to_python(ref, std::move(output.owner));
 }
 
+// (dtype, shape, (min, max, mean, std), (nan, inf, negative, positive, zero), first elements)
+nb::tuple statistics_to_python(const Statistics& found) {
+  nb::list samples;
+  for (int32_t i = 0; i < found.samples; ++i) samples.append(found.sample[i]);
+  return nb::make_tuple(std::string(name(found.dtype)), span_tuple(found.sizes, found.rank),
+                        nb::make_tuple(found.min, found.max, found.mean, found.std),
+                        nb::make_tuple(found.nan, found.inf, found.negative, found.positive, found.zero), samples);
+}
+
+nb::tuple statistics_of(nb::handle tensor) {
+  const TensorRef ref = view_of(tensor);
+  Statistics found;
+  {
+    nb::gil_scoped_release unlocked;
+    found = statistics(ref);
+  }
+  return statistics_to_python(found);
+}
+
 nb::list outputs_to_python(std::vector<OwnedTensor>& outputs) {
   nb::list items;
   for (OwnedTensor& output : outputs) items.append(output_to_python(output));
@@ -87,6 +107,13 @@ nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, n
   nb::list items = outputs_to_python(results);
   pending.state.reset();
   return items;
+}
+
+nb::list take_inspected(PythonSession& self) {
+  nb::list result;
+  for (const Inspected& each : self.session.take_inspected())
+    result.append(nb::make_tuple(each.record, statistics_to_python(each.statistics)));
+  return result;
 }
 
 nb::dict report(const PythonSession& self) {
@@ -182,6 +209,9 @@ void bind_session(nb::module_& module) {
         return nb::make_tuple(installed.threads, installed.blas, installed.convolution);
       },
       "threads"_a, "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found.");
+  module.def("statistics", statistics_of, "tensor"_a,
+             "Of a tensor on the CPU, read in place: (dtype, shape, (min, max, mean, std), (nan, inf, negative, "
+             "positive, zero), first elements).");
   module.def("lowered_targets", lowered_targets, "The ATen targets that have a lowering, sorted.");
   nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.");
   nb::class_<PythonSession>(module, "Session", "One planned graph; see src/session/session.h.")
@@ -222,6 +252,8 @@ void bind_session(nb::module_& module) {
            "Returns (outputs, pending); an output is a tensor, or (input, sizes, strides, offset) for a view of an "
            "input.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a)
+      .def("take_inspected", take_inspected,
+           "(record, statistics) of what the latest half of a step inspected, once; see statistics().")
       .def_prop_ro("input_names", [](const PythonSession& self) { return self.session.input_names(); })
       .def_prop_ro("saved_inputs", [](const PythonSession& self) { return self.session.saved_inputs(); })
       .def_prop_ro("saved_outputs", [](const PythonSession& self) { return self.session.saved_outputs(); })

@@ -34,6 +34,7 @@ class GradientBuilder {
     std::vector<ValueId> source_values;
     for (size_t source : sources) source_values.push_back(outputs[source]);
     const std::vector<bool> reached = reached_by_gradient(graph_, needs_, source_values);
+    find_inspected(forward_order, source_values);
     add_yield(outputs, sources);
     for (auto at = forward_order.rbegin(); at != forward_order.rend(); ++at) visit(*at);
     set_outputs(reached);
@@ -68,14 +69,68 @@ class GradientBuilder {
       add(outputs[sources[i]], graph_.node(yield).outputs[i], producer_origin(outputs[sources[i]]));
   }
 
+  // Which values are inspected, which outputs lead to their gradients, and which nodes are there for inspection only:
+  // those that lead to nothing but inspections and the first operand of SameGradient.
+  void find_inspected(const std::vector<NodeId>& order, const std::vector<ValueId>& sources) {
+    inspections_.resize(graph_.value_count());
+    is_shadow_.assign(graph_.node_capacity(), false);
+    bool any = false;
+    for (NodeId id : order) {
+      const Node& node = graph_.node(id);
+      if (node.op != Op::kInspect) continue;
+      inspections_[node.inputs[0].at()].push_back(id);
+      any = true;
+    }
+    if (!any) return;
+    for (ValueId source : sources) reached_from_.push_back(reached_by_gradient(graph_, needs_, {source}));
+    for (auto at = order.rbegin(); at != order.rend(); ++at) {
+      const Node& node = graph_.node(*at);
+      const auto is_unread = [&](ValueId output) {
+        if (!output) return true;
+        const std::vector<NodeId>& users = graph_.value(output).users;
+        return !graph_.is_output(output) && std::all_of(users.begin(), users.end(), [&](NodeId user) {
+          const Node& reader = graph_.node(user);
+          return is_shadow_[user.at()] || reader.op == Op::kInspect ||
+                 (reader.op == Op::kSameGradient && reader.inputs[1] != output);
+        });
+      };
+      is_shadow_[at->at()] = !node.outputs.empty() && std::all_of(node.outputs.begin(), node.outputs.end(), is_unread);
+    }
+  }
+
+  // The gradient of a value is known: who looked at the value looks at it too.
+  void inspect_gradient(ValueId value, ValueId grad) {
+    if (!grad) return;
+    for (NodeId id : inspections_[value.at()]) {
+      const Node& node = graph_.node(id);
+      std::string name = node.attrs.s("name");
+      constexpr std::string_view kForward = "_forward";
+      if (name.ends_with(kForward)) name.resize(name.size() - kForward.size());
+      Attrs attrs{{"name", name + "_backward"}, {"record", node.attrs.dim("record")}};
+      std::vector<Dim> sources;
+      for (size_t i = 0; i < reached_from_.size(); ++i)
+        if (reached_from_[i][value.at()]) sources.push_back(static_cast<int64_t>(i));
+      if (!sources.empty()) attrs.set("sources", std::move(sources));
+      graph_.add_node(Op::kInspect, {grad}, {}, std::move(attrs), gradient_origin(node.origin));
+    }
+  }
+
   void visit(NodeId id) {
     const Node& node = graph_.node(id);
+    if (node.op == Op::kSameGradient) {
+      const ValueId grad = total(node.inputs[1]);
+      if (grad && needs_[node.inputs[0].at()]) add(node.inputs[0], grad, gradient_origin(node.origin));
+      return;
+    }
     std::vector<ValueId> output_grads;
-    for (ValueId output : node.outputs) output_grads.push_back(output ? total(output) : ValueId{});
+    for (ValueId output : node.outputs) {
+      output_grads.push_back(output ? total(output) : ValueId{});
+      if (output) inspect_gradient(output, output_grads.back());
+    }
     if (std::none_of(output_grads.begin(), output_grads.end(), [](ValueId grad) { return grad.valid(); })) return;
     const Origin origin = gradient_origin(node.origin);
     builder_.set_origin(origin);
-    if (node.op == Op::kSlice && node.attrs.dim("step").is(1)) {
+    if (node.op == Op::kSlice && node.attrs.dim("step").is(1) && !is_shadow_[id.at()]) {
       Accumulated& into = gradients_[node.inputs[0].at()];
       into.pieces.push_back({output_grads[0], node.attrs.i("axis"), node.attrs.dim("start"), node.attrs.dim("end")});
       into.origin = origin;
@@ -85,8 +140,14 @@ class GradientBuilder {
     LT_CHECK(rule != nullptr, "a gradient flows into ", with_origin(std::string(name(node.op)), node.origin),
              ", which has no rule");
 
+    // What is there for inspection has no gradient to give to the rest of the graph.
+    const auto takes = [&](ValueId input) {
+      const NodeId producer = graph_.value(input).producer;
+      return !is_shadow_[id.at()] || (producer && is_shadow_[producer.at()]);
+    };
     std::vector<bool> wanted;
-    for (ValueId input : node.inputs) wanted.push_back(input && needs_[input.at()]);
+    for (ValueId input : node.inputs) wanted.push_back(input && needs_[input.at()] && takes(input));
+    if (std::none_of(wanted.begin(), wanted.end(), [](bool wants) { return wants; })) return;
     const size_t values_before = graph_.value_count();
     GradContext context(builder_, graph_, id, std::move(output_grads), std::move(wanted),
                         std::vector<ValueId>(node.inputs.size()));
@@ -138,6 +199,7 @@ class GradientBuilder {
     for (const GraphInput& input : graph_.inputs()) {
       if (!reached[input.value.at()]) continue;
       ValueId grad = total(input.value);
+      inspect_gradient(input.value, grad);
       // Where nothing flowed in, the input's first user stopped it.
       const Node& first_user = graph_.node(graph_.value(input.value).users.at(0));
       builder_.set_origin(grad ? gradients_[input.value.at()].origin : gradient_origin(first_user.origin));
@@ -172,8 +234,11 @@ class GradientBuilder {
 
   Graph graph_;
   Builder builder_;
-  std::vector<bool> needs_;             // by forward value
-  std::vector<Accumulated> gradients_;  // by forward value
+  std::vector<bool> needs_;                       // by forward value
+  std::vector<Accumulated> gradients_;            // by forward value
+  std::vector<std::vector<NodeId>> inspections_;  // by forward value: its Inspect nodes
+  std::vector<bool> is_shadow_;                   // by forward node: there for inspection only
+  std::vector<std::vector<bool>> reached_from_;   // by output of YieldOp, by forward value
 };
 
 }  // namespace

@@ -39,14 +39,24 @@ class Walk {
   }
 
  private:
-  // After functionalise no node has an effect but its outputs: one that nobody reads (an assertion, a dead draw) goes.
-  // What a user's Function does beside computing, nobody knows.
+  // lowtide::inspect(Tensor x, str name, int record) -> ()
+  static bool is_inspection(const Node& node) { return node.target == "lowtide::inspect.default"; }
+
+  void lower_inspection(const Node& node, const std::vector<ValueId>& operands) {
+    const Attrs attrs{{"name", node.attrs.s("name") + "_forward"}, {"record", node.attrs.dim("record")}};
+    graph_.add_node(Op::kInspect, operands, {}, attrs, node.origin);
+  }
+
+  // After functionalise no node has an effect but its outputs, inspections apart: one that nobody reads (an assertion,
+  // a dead draw) goes. What a user's Function does beside computing, nobody knows.
   std::vector<bool> find_live() const {
     std::vector<bool> live(captured_.node_capacity());
     auto mark = [&](ValueId value) {
       if (value && captured_.value(value).producer) live[captured_.value(value).producer.at()] = true;
     };
     for (const GraphOutput& output : captured_.outputs()) mark(output.value);
+    for (NodeId id : captured_.order())
+      if (is_inspection(captured_.node(id))) live[id.at()] = true;
     for (auto at = captured_.order().rbegin(); at != captured_.order().rend(); ++at)
       if (captured_.node(*at).op == Op::kPythonOp || live[at->at()]) {
         live[at->at()] = true;
@@ -83,6 +93,7 @@ class Walk {
     std::vector<ValueId> operands;
     for (ValueId input : node.inputs) operands.push_back(map(input));
     if (node.op == Op::kPythonOp) return lower_function(id, operands);
+    if (is_inspection(node)) return lower_inspection(node, operands);
     if (node.op != Op::kAten) return copy_node(id, operands);
     check_sizes(node);
 

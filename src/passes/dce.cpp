@@ -5,7 +5,8 @@
 namespace lowtide {
 
 static bool has_effect(const Node& node) {
-  return node.op == Op::kYieldOp || node.op == Op::kPythonOp || (node.op == Op::kAten && node.outputs.empty());
+  return node.op == Op::kYieldOp || node.op == Op::kPythonOp || node.op == Op::kInspect ||
+         node.op == Op::kSameGradient || (node.op == Op::kAten && node.outputs.empty());
 }
 
 bool dce(Graph& graph) {

@@ -122,6 +122,8 @@ class Folder {
     if (node.outputs.size() != 1 || node.body || is_call(node.op)) return drop_expand(id);
     const ValueId output = node.outputs[0];
     if (!is_read(graph_, output)) return false;
+    // An inspected view has a gradient of its own: what it shows may have other readers.
+    if (is_view(node.op) && is_inspected(graph_, output)) return false;
     const size_t capacity = graph_.node_capacity();
     for (const auto rule :
          {fold_neutral_operand, fold_double_negation, fold_idle_op, fold_concat, fold_casts, fold_views}) {

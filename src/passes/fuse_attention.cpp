@@ -8,7 +8,7 @@ namespace lowtide {
 namespace {
 
 struct Match {
-  explicit Match(const Graph& graph) : pattern(graph) {}
+  explicit Match(const Graph& graph) : pattern(graph, true) {}
   Pattern pattern;
   NodeId root;    // the product with the values
   NodeId scores;  // the product of queries and keys
@@ -27,7 +27,7 @@ bool is_flat(const Shape& shape, const Shape& full) {
 
 // Goes through a Reshape between the two shapes of scores.
 ValueId through_reshape(const Graph& graph, Match& match, ValueId value) {
-  const NodeId reshape = producer(graph, value, Op::kReshape);
+  const NodeId reshape = producer(graph, value, Op::kReshape, true);
   if (!reshape) return value;
   const ValueId x = operand(graph, reshape, 0);
   const Shape &from = shape_of(graph, x), &to = shape_of(graph, value);
@@ -58,19 +58,19 @@ bool match_probabilities(const Graph& graph, Match& match, ValueId value) {
   ValueId scores = operand(graph, softmax, 0);
   while (true) {
     scores = through_reshape(graph, match, scores);
-    if (const NodeId product = producer(graph, scores, {Op::kMatMul, Op::kFusedMatMul})) {
+    if (const NodeId product = producer(graph, scores, {Op::kMatMul, Op::kFusedMatMul}, true)) {
       match.pattern.add(product);
       match.scores = product;
       return true;
     }
-    const NodeId sum = producer(graph, scores, Op::kAdd);
+    const NodeId sum = producer(graph, scores, Op::kAdd, true);
     if (!sum) return false;
     match.pattern.add(sum);
     // The side that has the scores' shape and leads to a product; a bias of that shape comes from elsewhere.
     const ValueId sides[2] = {operand(graph, sum, 0), operand(graph, sum, 1)};
     const auto leads_on = [&](ValueId side) {
       return shape_of(graph, side) == shape_of(graph, scores) &&
-             producer(graph, side, {Op::kAdd, Op::kReshape, Op::kMatMul, Op::kFusedMatMul});
+             producer(graph, side, {Op::kAdd, Op::kReshape, Op::kMatMul, Op::kFusedMatMul}, true);
     };
     const size_t at = leads_on(sides[0]) ? 0 : 1;
     if (!leads_on(sides[at]) || (at == 0 && leads_on(sides[1]))) return false;
@@ -168,6 +168,7 @@ bool fuse_attention_at(Graph& graph, NodeId root) {
   b.set_origin(around);
   const ValueId result = graph.node(root).outputs[0];
   graph.replace_uses(result, b.reshape(y, shape_of(graph, result)));
+  match.pattern.keep_inspected(graph, root, y);
   return true;
 }
 

@@ -27,7 +27,9 @@ class Reader {
     if (value == x_) return Polynomial{{{1, 0}, 1.0}};
     if (function_ && value == function_) return Polynomial{{{0, 1}, 1.0}};
     if (const std::optional<double> constant = uniform_float(graph_, value)) return Polynomial{{{0, 0}, *constant}};
-    const NodeId id = producer(graph_, value, {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kPow, Op::kNeg});
+    const bool may_be_inspected = depth == 0;  // the activation's result, if it is a module's
+    const NodeId id =
+        producer(graph_, value, {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kPow, Op::kNeg}, may_be_inspected);
     if (!id || depth == kMaxDepth) return std::nullopt;
     const Node& node = graph_.node(id);
     pattern_.add(id);

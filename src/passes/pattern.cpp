@@ -12,7 +12,7 @@ void Pattern::add(NodeId node) {
 }
 
 NodeId Pattern::take(ValueId value, std::initializer_list<Op> ops) {
-  const NodeId id = producer(*graph_, value, ops);
+  const NodeId id = producer(*graph_, value, ops, inspected_);
   if (id) add(id);
   return id;
 }
@@ -32,7 +32,10 @@ ValueId Pattern::take_with_constant(ValueId value, Op op, double number) {
 }
 
 bool Pattern::is_closed(NodeId root) const {
-  const auto is_inside = [&](NodeId node) { return std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end(); };
+  const auto is_inside = [&](NodeId node) {
+    return std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end() ||
+           (inspected_ && graph_->node(node).op == Op::kInspect);
+  };
   for (NodeId id : nodes_) {
     if (id == root) continue;
     for (ValueId output : graph_->node(id).outputs) {
@@ -42,6 +45,25 @@ bool Pattern::is_closed(NodeId root) const {
     }
   }
   return true;
+}
+
+void Pattern::keep_inspected(Graph& graph, NodeId root, ValueId fused) const {
+  const bool any = std::any_of(nodes_.begin(), nodes_.end(), [&](NodeId id) {
+    const std::vector<ValueId>& outputs = graph.node(id).outputs;
+    return id != root && std::any_of(outputs.begin(), outputs.end(),
+                                     [&](ValueId output) { return output && is_inspected(graph, output); });
+  });
+  if (!any) return;
+  const auto at = std::find(graph.order().begin(), graph.order().end(), root);
+  const NodeId next = at + 1 == graph.order().end() ? NodeId{} : *(at + 1);
+  const Origin origin = graph.node(root).origin;
+  const TensorType type = graph.type(fused);
+  ValueId old = graph.node(root).outputs[0];
+  if (graph.type(old) != type) {
+    const NodeId view = graph.add_node(Op::kReshape, {old}, {type}, {{"shape", type.shape}}, origin, next);
+    old = graph.node(view).outputs[0];
+  }
+  graph.add_node(Op::kSameGradient, {old, fused}, {}, {}, origin, next);
 }
 
 Origin Pattern::origin(NodeId root) const {

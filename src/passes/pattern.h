@@ -11,7 +11,8 @@ namespace lowtide {
 // The nodes of one match. Everything but the root's value may be seen only inside, else the match would not save it.
 class Pattern {
  public:
-  explicit Pattern(const Graph& graph) : graph_(&graph) {}
+  // `inspected`: the match may hold inspected values; keep_inspected is called once it is replaced.
+  explicit Pattern(const Graph& graph, bool inspected = false) : graph_(&graph), inspected_(inspected) {}
 
   // The producer of `value` if it is one of `ops`; it becomes part of the match.
   NodeId take(ValueId value, std::initializer_list<Op> ops);
@@ -24,11 +25,16 @@ class Pattern {
 
   // Whether only nodes of the match read what nodes other than `root` compute. Constants may be shared.
   bool is_closed(NodeId root) const;
+  // After `fused`, or a view of it that has all of its elements in their order, has taken the place of the root's
+  // value: where something inside is inspected, the match stays beside it, and what is inspected has the gradient that
+  // it had.
+  void keep_inspected(Graph& graph, NodeId root, ValueId fused) const;
   // The origin of the op that replaces the match: the root's place, the matched ops as note.
   Origin origin(NodeId root) const;
 
  private:
   const Graph* graph_;
+  bool inspected_;
   std::vector<NodeId> nodes_;
 };
 

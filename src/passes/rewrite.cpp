@@ -28,11 +28,16 @@ bool may_replace(const Graph& graph, ValueId from, ValueId to) {
                       [&](NodeId user) { return is_view(graph.node(user).op); });
 }
 
-NodeId producer(const Graph& graph, ValueId value, std::initializer_list<Op> ops) {
+bool is_inspected(const Graph& graph, ValueId value) {
+  const std::vector<NodeId>& users = graph.value(value).users;
+  return std::any_of(users.begin(), users.end(), [&](NodeId user) { return graph.node(user).op == Op::kInspect; });
+}
+
+NodeId producer(const Graph& graph, ValueId value, std::initializer_list<Op> ops, bool of_inspected) {
   if (!value) return {};
   const NodeId id = graph.value(value).producer;
   if (!id || std::find(ops.begin(), ops.end(), graph.node(id).op) == ops.end()) return {};
-  return id;
+  return of_inspected || !is_inspected(graph, value) ? id : NodeId{};
 }
 
 static std::optional<Uniform> of_constant(const Node& node) {

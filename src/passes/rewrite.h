@@ -21,9 +21,14 @@ ValueId base_of_views(const Graph& graph, ValueId value);
 // another output, which the user could tell by writing into it.
 bool may_replace(const Graph& graph, ValueId from, ValueId to);
 
-// The producer of `value` if it is one of `ops`, or none.
-NodeId producer(const Graph& graph, ValueId value, std::initializer_list<Op> ops);
-inline NodeId producer(const Graph& graph, ValueId value, Op op) { return producer(graph, value, {op}); }
+// An Inspect node reads it.
+bool is_inspected(const Graph& graph, ValueId value);
+// The producer of `value` if it is one of `ops`, or none. None of an inspected value either: its readers must stay its
+// readers, since its gradient is what flows in from them. (`of_inspected`: of such a value too; see Pattern.)
+NodeId producer(const Graph& graph, ValueId value, std::initializer_list<Op> ops, bool of_inspected = false);
+inline NodeId producer(const Graph& graph, ValueId value, Op op, bool of_inspected = false) {
+  return producer(graph, value, {op}, of_inspected);
+}
 inline ValueId operand(const Graph& graph, NodeId node, size_t index) { return graph.node(node).inputs[index]; }
 
 // A tensor whose elements are all the same number.

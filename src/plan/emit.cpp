@@ -41,8 +41,11 @@ void Emitter::find_alias_classes() {
   classes_.resize(graph_.value_count());
   for (size_t i = 0; i < roots_.size(); ++i) roots_[i] = ValueId{static_cast<int32_t>(i)};
   const std::vector<NodeId>& order = graph_.order();
+  std::set<ValueId> inspected;
   for (size_t i = 0; i < order.size(); ++i) {
     const Node& node = graph_.node(order[i]);
+    // One step serves all who look at a value, see emit_inspect.
+    if (node.op == Op::kInspect && !inspected.insert(node.inputs[0]).second) continue;
     for (ValueId input : node.inputs)
       if (input) classes_[root(input).at()].last_use = static_cast<int32_t>(i);
     if (is_view(node.op)) roots_[node.outputs[0].at()] = root(node.inputs[0]);
@@ -104,6 +107,7 @@ void Emitter::emit(NodeId id, int32_t position) {
   if (node.op == Op::kYieldOp) return emit_yield(id);
   if (is_view(node.op)) return emit_view(id, position);
   if (is_call(node.op) || node.op == Op::kCallGrad) return emit_call(id);
+  if (node.op == Op::kInspect) return emit_inspect(id);
   if (node.op == Op::kConstant || node.op == Op::kConstantOfShape) {
     const bool symbolic = node.attrs.has("int_value") && !node.attrs.dim("int_value").is_constant();
     if (!symbolic) return emit_constant(id);
@@ -201,6 +205,35 @@ void Emitter::emit_call(NodeId id) {
   }
   KernelChoice choice{step.node, "python", {}};
   choices_.push_back(std::move(choice));
+  program_.steps.push_back(std::move(step));
+}
+
+// One step serves all who look at a value: modules hand on what their children return.
+void Emitter::emit_inspect(NodeId id) {
+  const Node& node = graph_.node(id);
+  const ValueId value = node.inputs[0];
+  auto [at, is_first] = inspect_steps_.try_emplace(value.index, static_cast<int32_t>(program_.steps.size()));
+  AttrList<int64_t> attrs =
+      is_first ? program_attrs(node.attrs) : program_.steps[static_cast<size_t>(at->second)].attrs;
+  auto append = [&](std::string_view name, const Dim& number) {
+    std::vector<int64_t> numbers;
+    if (attrs.has(name)) numbers = attrs.ints(name);
+    numbers.push_back(expression(number));
+    attrs.set(name, std::move(numbers));
+  };
+  append("records", node.attrs.dim("record"));
+  append("places", inspections_++);
+  attrs.erase("record");
+  if (!is_first) {
+    program_.steps[static_cast<size_t>(at->second)].attrs = std::move(attrs);
+    return;
+  }
+  ProgramStep step;
+  step.kind = StepKind::kInspect;
+  step.inputs = {operand_of(value)};
+  step.attrs = std::move(attrs);
+  step.node = describe(graph_, id);
+  choices_.push_back({step.node, "inspect", {}});
   program_.steps.push_back(std::move(step));
 }
 

@@ -30,6 +30,7 @@ class Emitter {
   void emit_constant(NodeId id);
   void emit_yield(NodeId id);
   void emit_call(NodeId id);
+  void emit_inspect(NodeId id);
   void emit_kernel(NodeId id, int32_t position);
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);
@@ -73,6 +74,8 @@ class Emitter {
   std::map<int32_t, int32_t> context_slots_;             // value of dtype ctx → slot
   std::map<int32_t, std::vector<size_t>> gradients_of_;  // value → graph outputs that are gradients
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
+  std::map<int32_t, int32_t> inspect_steps_;  // value → the step that inspects it
+  int64_t inspections_ = 0;                   // Inspect nodes so far
 };
 
 }  // namespace lowtide

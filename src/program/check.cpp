@@ -95,6 +95,10 @@ class Checker {
     }
   }
 
+  static bool is_list(const AttrList<int64_t>::Value* value) {
+    return value != nullptr && std::holds_alternative<std::vector<int64_t>>(*value);
+  }
+
   void check_step(const ProgramStep& step, int32_t index) const {
     auto check_operand = [&](int32_t operand) {
       if (operand < 0) return;
@@ -124,6 +128,15 @@ class Checker {
                             });
       LT_USER_CHECK(ErrorKind::kInvalidProgram, in_place, "step ", index, " (", step.node,
                     ") depends on an incoming gradient, but is no sum in place");
+    }
+    if (step.kind == StepKind::kInspect) {
+      const bool reads_one = step.inputs.size() == 1 && step.inputs[0] >= 0 && step.outputs.empty();
+      const bool has_records = is_list(step.attrs.find("records")) && is_list(step.attrs.find("places")) &&
+                               step.attrs.ints("records").size() == step.attrs.ints("places").size();
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, reads_one && has_records, "step ", index, " (", step.node,
+                    ") is to inspect one operand for a list of records, each with its place");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, !step.attrs.has("sources") || is_list(step.attrs.find("sources")),
+                    "step ", index, " (", step.node, "): its sources are no list");
     }
     if (step.kind == StepKind::kHostCall && step.index >= 0)
       check_index(step.index, static_cast<size_t>(p_.contexts), "context");

@@ -184,7 +184,7 @@ class Reader {
 
   void read_step() {
     ProgramStep step;
-    step.kind = kind<StepKind>(4);
+    step.kind = kind<StepKind>(5);
     step.kernel = string();
     step.inputs = smalls();
     step.outputs = smalls();

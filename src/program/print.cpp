@@ -12,7 +12,7 @@ std::string_view name(BufferKind kind) {
 }
 
 std::string_view name(StepKind kind) {
-  constexpr std::string_view kNames[] = {"kernel", "emit", "bind", "host_call"};
+  constexpr std::string_view kNames[] = {"kernel", "emit", "bind", "host_call", "inspect"};
   return kNames[static_cast<size_t>(kind)];
 }
 

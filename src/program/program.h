@@ -50,6 +50,7 @@ enum class StepKind : uint8_t {
   kEmit,      // gradient `index` is final
   kBind,      // a base pointer changes (region `index`); reserved for offloading
   kHostCall,  // Aten, PythonOp or CallGrad through the call handler
+  kInspect,   // statistics of the operand, for each of the `records`; `places` order those of all steps
 };
 
 struct ProgramStep {

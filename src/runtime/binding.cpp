@@ -27,6 +27,13 @@ static TensorRef resolve(const Binding& binding, DType dtype, const std::vector<
   return ref;
 }
 
+size_t count_records(const Program& program) {
+  size_t records = 0;
+  for (const ProgramStep& step : program.steps)
+    if (step.kind == StepKind::kInspect) records += step.attrs.ints("records").size();
+  return records;
+}
+
 TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id) {
   const ProgramOperand& operand = program.operands[static_cast<size_t>(id)];
   return resolve(binding, operand.dtype, operand.sizes, operand.strides);
@@ -200,6 +207,7 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
     if (buffer.kind == BufferKind::kGradient) binding->report.gradient_bytes += (bytes + 63) / 64 * 64;
     if (buffer.kind == BufferKind::kOutput) binding->report.output_bytes += (bytes + 63) / 64 * 64;
   }
+  binding->report.output_bytes += static_cast<int64_t>(count_records(program) * sizeof(Inspected));
   check_bounds(program, *binding);
   bind_steps(program, *binding);
   binding->packing = make_packing(program, *binding, true, guard, known_order, quick);

@@ -49,6 +49,9 @@ struct Binding {
   MemoryReport report;
 };
 
+// How many records the Inspect steps of both halves make.
+size_t count_records(const Program& program);
+
 // Sizes of the operand `id` as a tensor without bytes.
 TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id);
 

@@ -20,6 +20,7 @@ std::atomic<bool>& stop_flag() {
 
 Executor::Executor(Program program, ExecutorOptions options) : program_(std::move(program)), options_(options) {
   check(program_);
+  records_ = count_records(program_);
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
   for (const ProgramStep& step : program_.steps)
     for (int32_t id : step.inputs) {
@@ -28,6 +29,7 @@ Executor::Executor(Program program, ExecutorOptions options) : program_(std::mov
           program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(id)].buffer)];
       if (buffer.kind != BufferKind::kCaller || buffer.source >= 0) continue;
       const int64_t incoming = -1 - buffer.source;
+      if (step.kind == StepKind::kInspect) continue;  // looks at what is there
       if (step.kind != StepKind::kKernel || step.index != incoming) needs_zeros_[static_cast<size_t>(incoming)] = true;
     }
 }
@@ -189,14 +191,42 @@ KernelStatus Executor::run_step(RunState& state, int32_t index) {
       if (step.index >= 0) state.contexts_[static_cast<size_t>(step.index)] = std::move(context);
       return status;
     }
+    case StepKind::kInspect: inspect(state, bound, inputs[0]); return nullptr;
     case StepKind::kEmit:
     case StepKind::kBind: return nullptr;
   }
   return "a step of no known kind";
 }
 
+void Executor::inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor) {
+  // An incoming gradient that the caller did not send has no bytes.
+  const int32_t buffer = state.binding_->ref_buffers[static_cast<size_t>(step.first)];
+  if (const ProgramBuffer& read = program_.buffers[static_cast<size_t>(buffer)];
+      read.kind == BufferKind::kCaller && read.source < 0 && state.left_out_[static_cast<size_t>(-1 - read.source)])
+    return;
+  if (const BoundAttrs::Value* value = step.attrs.find("sources")) {
+    const auto& sources = std::get<std::vector<int64_t>>(*value);
+    const bool is_reached = std::any_of(sources.begin(), sources.end(), [&](int64_t source) {
+      return source < 0 || static_cast<size_t>(source) >= state.absent_.size() ||
+             !state.absent_[static_cast<size_t>(source)];
+    });
+    if (!is_reached) return;
+  }
+  const Statistics found = statistics(tensor);
+  const std::vector<int64_t>&records = step.attrs.ints("records"), &places = step.attrs.ints("places");
+  for (size_t i = 0; i < records.size(); ++i) inspected_.push_back({records[i], places[i], found});
+}
+
+std::vector<Inspected> Executor::take_inspected() {
+  std::vector<Inspected> found = std::exchange(inspected_, {});
+  std::sort(found.begin(), found.end(), [](const Inspected& a, const Inspected& b) { return a.place < b.place; });
+  return found;
+}
+
 void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
   patch(state, first, last);
+  inspected_.clear();
+  inspected_.reserve(records_);
   for (int32_t i = first; i < last; ++i) {
     if (stop_flag().exchange(false))
       LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", i, ", ",
@@ -288,12 +318,14 @@ std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const Ten
   std::vector<std::shared_ptr<Block>> temporary;
   std::vector<char*> incoming(gradients.size());
   state.left_out_.assign(gradients.size(), false);
+  state.absent_.assign(gradients.size(), false);
   for (size_t i = 0; i < gradients.size(); ++i) {
     const ProgramInput& input = program_.gradient_inputs[i];
     if (gradients[i].present) {
       incoming[i] = admit(input, gradients[i], binding, "gradient of", temporary);
       continue;
     }
+    state.absent_[i] = true;
     if (!needs_zeros_[i]) {
       state.left_out_[i] = true;
       continue;

@@ -7,8 +7,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/statistics.h"
 #include "program/program.h"
 #include "runtime/calls.h"
 #include "runtime/tensor.h"
@@ -26,7 +28,15 @@ struct MemoryReport {
   double bind_seconds = 0;
 };
 
+// What an Inspect node saw.
+struct Inspected {
+  int64_t record = 0;
+  int64_t place = 0;  // among the Inspect nodes of the graph
+  Statistics statistics;
+};
+
 struct Binding;
+struct BoundStep;
 struct Packing;
 struct Block;
 class Trace;
@@ -49,6 +59,7 @@ class RunState {
   std::vector<char*> bases_;     // by buffer
   std::vector<int32_t> owners_;  // guard mode: who owns each 64 bytes of the arena
   uint64_t random_key_ = 0;
+  std::vector<bool> absent_;    // by incoming gradient
   std::vector<bool> left_out_;  // by incoming gradient: absent, and so are the steps that only add it
   bool done_ = false;
 };
@@ -82,6 +93,9 @@ class Executor {
   std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients,
                                     std::span<const TensorRef> saved_inputs);
 
+  // What the latest half of a step inspected, in the order of the graph's nodes; once.
+  std::vector<Inspected> take_inspected();
+
   const Binding& binding(std::span<const int64_t> symbol_values);
   MemoryReport memory(std::span<const int64_t> symbol_values);
 
@@ -95,6 +109,7 @@ class Executor {
   void run_steps(RunState& state, int32_t first, int32_t last);
   void patch(RunState& state, int32_t first, int32_t last);
   KernelStatus run_step(RunState& state, int32_t index);
+  void inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor);
   void write_updates(RunState& state);
   void guard_before(RunState& state, int32_t index);
   void guard_after(RunState& state, int32_t index);
@@ -110,6 +125,8 @@ class Executor {
   bool last_done_ = false;
   bool gradients_apart_ = false;
   std::unique_ptr<Trace> trace_;
+  size_t records_ = 0;  // of both halves
+  std::vector<Inspected> inspected_;
 };
 
 }  // namespace lowtide

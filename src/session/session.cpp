@@ -243,6 +243,8 @@ std::vector<OwnedTensor> Session::backward(RunState& state, std::span<const Tens
   return impl_->executor->backward(state, gradients, saved_inputs);
 }
 
+std::vector<Inspected> Session::take_inspected() { return impl_->executor->take_inspected(); }
+
 Executor& Session::executor() { return *impl_->executor; }
 const Program& Session::program() const { return impl_->executor->program(); }
 std::string Session::captured_text() const { return impl_->captured_text; }

@@ -91,6 +91,9 @@ class Session {
   std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients,
                                     std::span<const TensorRef> saved_inputs);
 
+  // What the Inspect nodes saw in the latest half of a step; once. See Executor::take_inspected.
+  std::vector<Inspected> take_inspected();
+
   // ---- looking
   const Program& program() const;
   std::string captured_text() const;       // as exported

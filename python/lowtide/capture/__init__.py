@@ -39,6 +39,10 @@ class Captured:
         return self.exported.functions
 
     @property
+    def inspections(self):
+        return self.exported.inspections
+
+    @property
     def checkpoints(self):
         """How many calls of torch.utils.checkpoint were inlined."""
         return self.exported.functions.checkpoints

@@ -19,6 +19,7 @@ from lowtide.log import exporter_is_heard, logger
 
 from .call import PLAIN, PLAIN_TENSORS, Call
 from .functions import FunctionTable, functions_as_nodes
+from .inspections import Inspections, inspections_as_nodes
 from .watch import (
     ModuleState,
     attribute_reads,
@@ -49,6 +50,7 @@ class Exported:
     names: list  # of the tensors
     sizes: list  # of the example
     functions: FunctionTable
+    inspections: Inspections
     output_spec: pytree.TreeSpec
     output_leaves: list  # None in the place of a tensor
     output_is_tensor: list
@@ -130,6 +132,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
         stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
         functions = stack.enter_context(functions_as_nodes())
+        inspections = stack.enter_context(inspections_as_nodes())
         reads = stack.enter_context(attribute_reads())
         try:
             program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
@@ -145,6 +148,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         call.names(module.forward),
         sizes,
         functions,
+        inspections,
         flat.found.spec,
         flat.found.leaves,
         flat.found.is_tensor,
@@ -273,7 +277,7 @@ def unsupported_from(error):
     return UnsupportedError(f"{reason} ({line})" if line else reason)
 
 
-_OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/ortmodule/")
+_OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/ortmodule/", "/lowtide/utils/")
 
 
 def user_line(frames):

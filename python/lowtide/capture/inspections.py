@@ -20,12 +20,12 @@ def _trace_inspect(x, record):
 
 @dataclass
 class Inspection:
-    """One inspected value: `sink.record_statistics(step, inspection, direction, statistics)` takes what is found."""
+    """One inspected value. `sink.record(step, inspection, direction, statistics)` takes what is found of it,
+    `sink.end_records(step)` follows the last record of a half."""
 
     sink: object
     name: str
     depth: int
-    value: int = -1  # its number in the captured graph: later values have larger ones
 
 
 class Inspections(list):
@@ -39,24 +39,29 @@ class Inspections(list):
         torch.ops.lowtide.inspect(tensor, len(self) - 1)
 
     def forward_done(self, found):
-        """Hands on what the forward half of a call inspected. Returns the step, for the backward half."""
+        """Hands on what the forward half of a call inspected: pairs (record, statistics). Returns the step, for the
+        backward half."""
         if self.clock is None:
             return 0
         step = self.clock.current_step
-        for record, statistics in sorted(found, key=lambda pair: pair[0]):
-            self._hand_on(step, record, "forward", statistics)
+        self._hand_on(step, "forward", sorted(found, key=lambda pair: pair[0]))
         for _ in range(self.steps):
             self.clock.end_step()
         return step
 
     def backward_done(self, step, found):
-        """The same for the backward half, in the order in which PyTorch's autograd would come by the gradients."""
-        for record, statistics in sorted(found, key=lambda pair: (-self[pair[0]].value, pair[0])):
-            self._hand_on(step, record, "backward", statistics)
+        """The same for the backward half. Its gradients come in the order of PyTorch's autograd: that in which forward
+        made the values, from the last to the first."""
+        self._hand_on(step, "backward", found)
 
-    def _hand_on(self, step, record, direction, statistics):
-        inspection = self[record]
-        inspection.sink.record_statistics(step, inspection, direction, statistics)
+    def _hand_on(self, step, direction, found):
+        sinks = {}
+        for record, statistics in found:
+            inspection = self[record]
+            inspection.sink.record(step, inspection, direction, statistics)
+            sinks[id(inspection.sink)] = inspection.sink
+        for sink in sinks.values():
+            sink.end_records(step)
 
 
 def current_inspections():

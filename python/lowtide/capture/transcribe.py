@@ -170,6 +170,8 @@ class _Transcriber:
             self._assertion(node.args[0])
         elif node.target is torch.ops.lowtide.python_op.default:
             self._python_op(node)
+        elif node.target is torch.ops.lowtide.inspect.default:
+            self._inspect(node)
         elif isinstance(node.target, torch._ops.OpOverload):
             self._aten(node)
         else:
@@ -289,6 +291,12 @@ class _Transcriber:
         self._append(node, record.name, [self._tensor(tensor) for tensor in tensors], None, (call, dims))
         if self._inside is not None:
             self._inside.update(self._values[node])
+
+    def _inspect(self, node):
+        tensor, record = node.args
+        inspection = self._exported.inspections[record]
+        attrs = {"name": ("string", inspection.name), "record": ("int", record)}
+        self._graph.add_aten("lowtide::inspect.default", [self._tensor(tensor)], ["x"], [], attrs, *origin(node))
 
     def _note_aliases(self, node, overload, operands, names):
         values = self._values[node]

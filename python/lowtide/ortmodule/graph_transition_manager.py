@@ -6,6 +6,7 @@ import torch
 
 from lowtide.capture import Call, capture, recapture
 from lowtide.errors import UnsupportedError
+from lowtide.utils.hooks import GlobalSubscriberManager
 
 from .fallback import Failure, bugs_become_refusals
 from .module_watch import ModuleWatch
@@ -87,4 +88,5 @@ def _ambient():
         torch.get_autocast_dtype("cpu"),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
+        GlobalSubscriberManager.capture_key(),
     )

@@ -33,6 +33,8 @@ class TrainingAgent:
         self._lock = threading.RLock()  # a session takes one call at a time
         self._fetch = [_fetcher(module, source) for source in captured.sources]
         self._updated = self.session.updated_inputs
+        self._inspections = captured.inspections
+        self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
         if training:
@@ -80,14 +82,18 @@ class TrainingAgent:
                 if state is not None:
                     torch.set_rng_state(state)
                 raise
+            step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
         for index in self._updated:
             if not tensors[index].is_inference():
                 increment_version(tensors[index])
-        return [_on_input(output, tensors) for output in outputs], pending
+        return [_on_input(output, tensors) for output in outputs], (pending, step)
 
     def backward(self, pending, gradients, saved_inputs):
+        pending, step = pending
         with self._lock:
             found = self.session.backward(pending, gradients, saved_inputs)
+            if self._inspects:
+                self._inspections.backward_done(step, self.session.take_inspected())
         if not any(gradient is None for gradient in gradients):
             return found
         # What only absent gradients lead to has none, as in PyTorch; the engine counted them as zeros.

@@ -60,9 +60,9 @@ class SubscriberManager:
         self._subscriptions += 1
 
     def get_subscriber(self, subscriber_type):
-        """The subscriber of exactly this class. RuntimeError without."""
+        """The first subscriber of this class. RuntimeError without."""
         for subscriber in self._subscribers:
-            if type(subscriber) is subscriber_type:
+            if isinstance(subscriber, subscriber_type):
                 return subscriber
         raise RuntimeError(f"no {subscriber_type.__name__} is subscribed")
 

@@ -1,7 +1,6 @@
 """Statistics of what modules return, and of its gradients, a file for each."""
 
 import errno
-import logging
 import os
 import shutil
 import warnings
@@ -10,14 +9,13 @@ from pathlib import Path
 import torch
 
 from lowtide.capture.inspections import Inspection, current_inspections
-from lowtide.errors import InvalidArgument
+from lowtide.errors import InvalidArgument, UnsupportedError
 
 from .manager import GlobalSubscriberManager, in_backward
 from .measure import measure, summary_from
 from .subscriber import SubscriberBase
-from .summary_file import BACKWARD, FORWARD, file_name, write_summary
+from .summary_file import BACKWARD, FORWARD, append_order, file_name, write_summary
 
-logger = logging.getLogger("lowtide")
 _PROBE_BYTES = 1 << 16  # what must fit on the disk before training starts
 
 
@@ -104,33 +102,50 @@ class StatisticsSubscriber(SubscriberBase):
         return tensor
 
     def _measure(self, step, inspection, direction, tensor):
-        if not self._written.stopped:
-            with torch.no_grad():
-                self.record(step, inspection, direction, measure(tensor, self._run_on_cpu, self._bucket_size))
-
-    def record_statistics(self, step, inspection, direction, statistics):
-        """Writes what the engine found of one tensor, see lowtide._lowtide.statistics."""
-        self.record(step, inspection, direction, summary_from(statistics))
-
-    def record(self, step, inspection, direction, summary):
-        """Writes what was found of one tensor. Never raises because of the disk."""
-        written = self._written
-        if written.stopped:
+        if self._written.stopped:
             return
-        summary.name, summary.direction, summary.depth = inspection.name, direction, inspection.depth
-        is_new = written.add(step, file_name(inspection.name, direction))
-        if not is_new and direction == FORWARD and inspection.name not in written.warned:
-            written.warned.add(inspection.name)
-            warnings.warn(
-                f"the name {inspection.name} is used more than once in a step; its file holds the last tensor",
-                stacklevel=2,
-            )
         try:
-            write_summary(self._output_dir, step, summary, append_to_order=is_new)
+            with torch.no_grad():
+                summary = measure(tensor, self._run_on_cpu, self._bucket_size)
+        except UnsupportedError as error:
+            self._warn_once(inspection.name, f"{inspection.name}: {error}")
+            return
+        self._record(step, inspection, direction, summary)
+        self.end_records(step)
+
+    # ---- what the engine calls, see lowtide.capture.inspections
+
+    def record(self, step, inspection, direction, statistics):
+        """Writes what the engine found of one tensor, as lowtide._lowtide.statistics gives it. Never raises because of
+        the disk."""
+        if not self._written.stopped:
+            self._record(step, inspection, direction, summary_from(statistics))
+
+    def end_records(self, step):
+        """After all records of one half of a call."""
+        names = self._written.take_unlisted()
+        if names and not self._written.stopped:
+            self._try(step, append_order, names)
+
+    def _record(self, step, inspection, direction, summary):
+        summary.name, summary.direction, summary.depth = inspection.name, direction, inspection.depth
+        is_new = self._written.add(step, file_name(inspection.name, direction))
+        if not is_new and direction == FORWARD:
+            name = inspection.name
+            self._warn_once(name, f"the name {name} is used more than once in a step; its file holds the last tensor")
+        self._try(step, write_summary, summary)
+
+    def _warn_once(self, name, message):
+        if name not in self._written.warned:
+            self._written.warned.add(name)
+            warnings.warn(message, stacklevel=3)
+
+    def _try(self, step, write, what):
+        try:
+            write(self._output_dir, step, what)
         except OSError as error:
-            written.stopped = True
+            self._written.stopped = True
             warnings.warn(f"statistics end in step {step}: {error}; training goes on", stacklevel=2)
-            logger.warning("statistics end in step %d: %s", step, error)
 
 
 class _Written:
@@ -138,6 +153,7 @@ class _Written:
 
     def __init__(self):
         self._files = {}  # step → names; of the latest steps
+        self._unlisted = []  # written, and not in order.txt yet
         self.warned = set()
         self.stopped = False
 
@@ -148,4 +164,10 @@ class _Written:
             del self._files[old]
         is_new = name not in names
         names.add(name)
+        if is_new:
+            self._unlisted.append(name)
         return is_new
+
+    def take_unlisted(self):
+        names, self._unlisted = self._unlisted, []
+        return names

@@ -35,7 +35,7 @@ from lowtide.errors import InvalidArgument
 SAMPLES = 128
 ORDER_FILE = "order.txt"
 FORWARD, BACKWARD = "forward", "backward"
-_WIDTH = 128
+_PER_LINE = 8  # samples
 _END = "=" * 16
 _NUMBER = r"([^\s,]+)"
 _PATTERN = re.compile(
@@ -102,32 +102,26 @@ def format_summary(summary):
 
 
 def _sample_lines(samples):
-    lines = [f"samples(top {SAMPLES}): ["]
-    for index, sample in enumerate(samples):
-        text = (str(sample) if isinstance(sample, int) else f"{sample:.6g}") + (
-            ", " if index + 1 < len(samples) else ""
-        )
-        if len(lines[-1]) + len(text) > _WIDTH:
-            lines[-1] = lines[-1].rstrip()
-            lines.append("  ")
-        lines[-1] += text
-    lines[-1] += "]"
-    return lines
+    texts = [str(sample) if isinstance(sample, int) else f"{sample:.6g}" for sample in samples]
+    rows = [", ".join(texts[first : first + _PER_LINE]) for first in range(0, len(texts), _PER_LINE)]
+    return [f"samples(top {SAMPLES}): [" + ",\n  ".join(rows) + "]"]
 
 
-def write_summary(run, step, summary, append_to_order):
-    """Writes a tensor's file; `append_to_order`: lists it too. OSError where that cannot be."""
-    folder = step_folder(run, step)
-    path = folder / summary.file_name
+def write_summary(run, step, summary):
+    """Writes a tensor's file. OSError where that cannot be."""
+    path = step_folder(run, step) / summary.file_name
     text = format_summary(summary)
     try:
         path.write_text(text)
     except FileNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    if append_to_order:
-        with open(folder / ORDER_FILE, "a") as order:
-            order.write(summary.file_name + "\n")
+
+
+def append_order(run, step, names):
+    """Lists files of a step in its order.txt. OSError where that cannot be."""
+    with open(step_folder(run, step) / ORDER_FILE, "a") as order:
+        order.write("".join(f"{name}\n" for name in names))
 
 
 # ---- reading
