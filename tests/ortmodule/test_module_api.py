@@ -397,6 +397,19 @@ def test_constants_beside_parameters():
     assert wrapped.fallback_reason is None
 
 
+def test_an_attribute_that_changes_before_an_export_is_used_again():
+    # The attribute was looked for by identity, not found, and the export's own tensor was taken for good.
+    module = Of(lambda m, a, b: m.l(a).sum() * m.table + b.sum())
+    module.table = torch.full((4,), 2.0)
+    wrapped = ORTModule(module)
+    torch.testing.assert_close(wrapped(x(), x(3, 4)), module(x(), x(3, 4)))
+    module.table = torch.full((4,), 7.0)
+    # Sizes that were equal by accident, then another input that needs a gradient: one export, transcribed three times.
+    for args in ((x(), x(5, 4)), (x(grad=True), x(5, 4))):
+        torch.testing.assert_close(wrapped(*args), module(*args))
+    assert wrapped.fallback_reason is None
+
+
 def test_identities_leave_no_step():
     module = Of(lambda m, a: m.i(m.l(m.i(a))) + 0 * m.d(a), i=torch.nn.Identity(), d=torch.nn.Dropout(0.0))
     wrapped = check(module, x())

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.fx.experimental._config as symbolic_config
@@ -55,6 +55,7 @@ class Exported:
     output_leaves: list  # None in the place of a tensor
     output_is_tensor: list
     reads: set  # (id of a module, name) of the plain attributes that forward read, or looked for in vain
+    attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
 class _Found:

@@ -121,7 +121,9 @@ class _Transcriber:
             self._values[node] = value
             return
         if kind == "constant":
-            source = Source(kind, paths=(path,) if _attribute(self._module, path) is tensor else (), tensor=tensor)
+            # As it was at the export: an attribute may be another tensor when the export is transcribed again.
+            was_attribute = self._exported.attributes.setdefault(path, _attribute(self._module, path) is tensor)
+            source = Source(kind, paths=(path,) if was_attribute else (), tensor=tensor)
         else:
             source = Source(kind, paths=(path,))
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
