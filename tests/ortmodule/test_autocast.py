@@ -66,7 +66,8 @@ def test_autocast_around_a_model(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("gpt2", torch.bfloat16), ("resnet", torch.bfloat16), ("bert", torch.float16)]
+    ("name", "dtype"),
+    [("gpt2", torch.bfloat16), pytest.param("resnet", torch.bfloat16, marks=pytest.mark.long), ("bert", torch.float16)],
 )
 def test_models_in_half_precision(name, dtype):
     model, make_batch = zoo.build(name, dtype=dtype)
