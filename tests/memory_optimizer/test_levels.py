@@ -14,7 +14,8 @@ LAYERS = {
     "t5": [f"{stack}.block.{i}" for stack in ("encoder", "decoder") for i in range(3)],
 }
 
-LAYERS["albert"] = [f"albert.encoder.albert_layer_groups.0{call}" for call in ("", "@1", "@2")]  # one layer, three calls
+# One layer, called three times.
+LAYERS["albert"] = [f"albert.encoder.albert_layer_groups.0{call}" for call in ("", "@1", "@2")]
 
 
 @pytest.fixture(scope="module", params=LAYERS)
