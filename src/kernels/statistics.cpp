@@ -29,8 +29,8 @@ void join(PartStatistics& into, const PartStatistics& part) {
   const double a = static_cast<double>(into.numel), b = static_cast<double>(part.numel);
   const double distance = part.mean - into.mean;
   into.squares += part.squares + distance * distance * (a * b / (a + b));
-  // Not where the means are equal infinities: their distance is NaN.
-  into.mean = into.mean == part.mean ? into.mean : into.mean + distance * (b / (a + b));
+  // Infinities and NaN add up as the elements would; their distance is of no use.
+  into.mean = std::isfinite(distance) ? into.mean + distance * (b / (a + b)) : into.mean + part.mean;
   // A NaN stays.
   into.min = part.min < into.min || part.min != part.min ? part.min : into.min;
   into.max = part.max > into.max || part.max != part.max ? part.max : into.max;

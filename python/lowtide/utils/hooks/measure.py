@@ -54,7 +54,7 @@ def _join(summary, part):
     squares += distance * distance * a * b / (a + b)
     summary.min = _first(summary.min, part.min, summary.min < part.min)
     summary.max = _first(summary.max, part.max, summary.max > part.max)
-    summary.mean = summary.mean if summary.mean == part.mean else summary.mean + distance * b / (a + b)
+    summary.mean = summary.mean + (distance * b / (a + b) if math.isfinite(distance) else part.mean)
     summary.size = a + b
     summary.std = math.sqrt(squares / (a + b - 1)) if a + b > 1 else math.nan
     for count in ("nan", "inf", "negative", "positive", "zero"):
