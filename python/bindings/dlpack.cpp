@@ -1,6 +1,7 @@
 #include "dlpack.h"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -34,7 +35,7 @@ const dlpack::ExchangeApi& api() {
   return *table;
 }
 
-DType dtype_of(dlpack::DataType type) {
+std::optional<DType> find_dtype(dlpack::DataType type) {
   if (type.lanes == 1) {
     switch (type.code << 8 | type.bits) {
       case kBool << 8 | 8: return DType::kBool;
@@ -49,8 +50,22 @@ DType dtype_of(dlpack::DataType type) {
       case kFloat << 8 | 64: return DType::kF64;
     }
   }
-  throw Error(ErrorKind::kUnsupported, concat("a tensor of DLPack type code ", int{type.code}, ", ", int{type.bits},
-                                              " bits has no dtype in lowtide"));
+  return std::nullopt;
+}
+
+TensorRef ref_of(const dlpack::Tensor& view, DType dtype) {
+  TensorRef ref;
+  ref.data = static_cast<char*>(view.data) + view.byte_offset;
+  ref.dtype = dtype;
+  ref.rank = view.rank;
+  ref.present = true;
+  int64_t dense = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    ref.sizes[i] = view.sizes[i];
+    ref.strides[i] = view.strides != nullptr ? view.strides[i] : dense;
+    dense *= view.sizes[i];
+  }
+  return ref;
 }
 
 dlpack::DataType type_of(DType dtype) {
@@ -78,18 +93,34 @@ TensorRef view_of(nb::handle tensor) {
                 "expected a CPU tensor, got one on DLPack device type ", view.device.type);
   LT_USER_CHECK(ErrorKind::kUnsupported, view.rank <= kMaxRank, "a tensor of rank ", view.rank,
                 "; the engine takes at most ", kMaxRank);
-  TensorRef ref;
-  ref.data = static_cast<char*>(view.data) + view.byte_offset;
-  ref.dtype = dtype_of(view.dtype);
-  ref.rank = view.rank;
-  ref.present = true;
+  const std::optional<DType> dtype = find_dtype(view.dtype);
+  LT_USER_CHECK(ErrorKind::kUnsupported, dtype, "a tensor of DLPack type code ", int{view.dtype.code}, ", ",
+                int{view.dtype.bits}, " bits has no dtype in lowtide");
+  return ref_of(view, *dtype);
+}
+
+bool try_view(nb::handle tensor, TensorRef& ref) {
+  dlpack::Tensor view;
+  if (tensor.is_none()) return false;
+  if (api().from_python(tensor.ptr(), &view) != 0) return PyErr_Clear(), false;
+  const std::optional<DType> dtype = find_dtype(view.dtype);
+  if (!dtype || view.device.type != kCpu || view.rank > kMaxRank) return false;
+  ref = ref_of(view, *dtype);
+  return true;
+}
+
+bool refresh_view(nb::handle tensor, TensorRef& known) {
+  dlpack::Tensor view;
+  if (api().from_python(tensor.ptr(), &view) != 0) return PyErr_Clear(), false;
+  if (view.rank != known.rank || view.device.type != kCpu || find_dtype(view.dtype) != known.dtype) return false;
   int64_t dense = 1;
   for (int i = view.rank - 1; i >= 0; --i) {
-    ref.sizes[i] = view.sizes[i];
-    ref.strides[i] = view.strides != nullptr ? view.strides[i] : dense;
+    const int64_t stride = view.strides != nullptr ? view.strides[i] : dense;
+    if (view.sizes[i] != known.sizes[i] || (known.sizes[i] > 1 && stride != known.strides[i])) return false;
     dense *= view.sizes[i];
   }
-  return ref;
+  known.data = static_cast<char*>(view.data) + view.byte_offset;
+  return true;
 }
 
 nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) {

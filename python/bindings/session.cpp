@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "call_tensors.h"
 #include "calls.h"
 #include "dlpack.h"
 #include "interrupt.h"
@@ -91,7 +92,10 @@ nb::list outputs_to_python(std::vector<OwnedTensor>& outputs) {
 }
 
 nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, bool keep) {
-  const std::vector<TensorRef> refs = views_of(inputs);
+  std::vector<TensorRef> viewed;
+  const BoundInputs* const bound = nb::isinstance<BoundInputs>(inputs) ? nb::inst_ptr<BoundInputs>(inputs) : nullptr;
+  if (bound == nullptr) viewed = views_of(inputs);
+  const std::vector<TensorRef>& refs = bound == nullptr ? viewed : bound->views;
   Pending pending;
   std::vector<OwnedTensor> outputs;
   self.run([&] { outputs = self.session.forward(refs, random_key, keep ? &pending.state : nullptr); });
@@ -249,7 +253,8 @@ void bind_session(nb::module_& module) {
              self.session.set_call_handler(self.calls->handler());
            })
       .def("forward", forward, "inputs"_a, "random_key"_a, "keep"_a,
-           "Returns (outputs, pending); an output is a tensor, or (input, sizes, strides, offset) for a view of an "
+           "`inputs`: BoundInputs or a sequence of tensors. Returns (outputs, pending); an output is a tensor, or "
+           "(input, sizes, strides, offset) for a view of an "
            "input.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a)
       .def("take_inspected", take_inspected,
@@ -286,6 +291,7 @@ void bind_session(nb::module_& module) {
       .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
            "The memory optimizer's rows and tables; an empty config means the session's own.")
       .def("layers", layers, "Paths of the repeated layers that were found, in forward order.")
+      .def_prop_ro("last_steps_ns", [](PythonSession& self) { return self.session.executor().last_steps_ns(); })
       .def("start_trace", [](PythonSession& self) { self.session.executor().start_trace(); })
       .def("stop_trace", [](PythonSession& self) { return self.session.executor().stop_trace(); })
       .def("program_text", [](const PythonSession& self) { return print(self.session.program()); })

@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "base/check.h"
@@ -227,6 +228,7 @@ void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
   patch(state, first, last);
   inspected_.clear();
   inspected_.reserve(records_);
+  const auto loop_begin = std::chrono::steady_clock::now();
   for (int32_t i = first; i < last; ++i) {
     if (stop_flag().exchange(false))
       LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", i, ", ",
@@ -240,6 +242,8 @@ void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
     LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
     if (options_.guard) guard_after(state, i);
   }
+  last_steps_ns_ =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - loop_begin).count();
 }
 
 void Executor::write_updates(RunState& state) {

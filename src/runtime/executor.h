@@ -86,6 +86,8 @@ class Executor {
   // Records the next steps into a Chrome trace (chrome://tracing) until stopped; stop_trace returns the JSON.
   void start_trace();
   std::string stop_trace();
+  // Of the last half of a step: time in kernels and host calls, nothing around them.
+  int64_t last_steps_ns() const { return last_steps_ns_; }
 
   // See Session::forward and Session::backward.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
@@ -124,6 +126,7 @@ class Executor {
   std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
   bool last_done_ = false;
   bool gradients_apart_ = false;
+  int64_t last_steps_ns_ = 0;
   std::unique_ptr<Trace> trace_;
   size_t records_ = 0;  // of both halves
   std::vector<Inspected> inspected_;

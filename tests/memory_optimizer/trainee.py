@@ -7,7 +7,9 @@ from contextlib import contextmanager
 import torch
 import zoo
 
-from lowtide.capture import Call, capture
+from lowtide.capture import Call, capture, schema_of
+from lowtide.ortmodule.module_watch import ModuleWatch
+from lowtide.ortmodule.post_export_processed_model_info import PostExportProcessedModelInfo
 from lowtide.ortmodule.training_agent import TrainingAgent
 
 DROPOUT = 0.2
@@ -59,10 +61,13 @@ class Trainee:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
         torch.manual_seed(5)
         found = {}
+        call = Call((), self.make_batch())
+        watch, schema = ModuleWatch(self.model, self.captured.exported.reads), schema_of(call, self.model.forward)
+        info = PostExportProcessedModelInfo(self.model, self.captured, agent, watch, schema, True, call)
         for step in range(steps):
-            call = Call((), self.make_batch(seed=step))
             optimizer.zero_grad()
-            loss = agent.run(agent.bind(call), call).loss
+            seen, inputs = info.bind((), self.make_batch(seed=step))
+            loss = agent.run(inputs, seen.sizes()).loss
             loss.backward()
             found[f"loss of step {step}"] = loss.detach().clone()
             for name, parameter in self.model.named_parameters():

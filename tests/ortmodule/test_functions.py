@@ -149,8 +149,7 @@ def test_sizes_as_arguments_follow_the_input():
 
     module = Of(lambda m, a: Mean.apply(m.l(a), a.shape[0]))
     wrapped = same_training(module, lambda index: fresh_inputs((3 + index, 4))(index))
-    assert len(wrapped._training_manager._transition._by_sizes) == 3
-    assert len({id(agent) for agent in wrapped._training_manager._transition._by_sizes.values()}) == 1
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
 
 
 def test_tensors_in_a_list_get_no_gradient():
@@ -550,7 +549,7 @@ def test_functions_that_leave_pytorch():
     module = Of(lambda m, a, b: Windows.apply(m.l(a), b))
     wrapped = same_training(module, lambda index: fresh_inputs((3 + index, 4), (4 + index, 4))(index), steps=4)
     # Sizes of results were understood: one graph for all.
-    assert len({id(agent) for agent in wrapped._training_manager._transition._by_sizes.values()}) == 1
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
 
 
 def test_sizes_that_follow_no_line_are_left_to_pytorch():

@@ -8,16 +8,33 @@ captured.accepts(Call(args, kwargs).sizes())
 from dataclasses import dataclass, replace
 
 import torch
-import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
 
-from .call import Call
+from . import trees
+from .call import DTYPES, PLAIN, Call, describe, is_array, schema_of
 from .export import Exported, Facts, exclusive, export, repeats_samples, user_line
 from .sizes import NeedsConstants
-from .transcribe import DTYPES, Source, Transcript, transcribe
+from .transcribe import Source, Transcript, transcribe
+from .watch import Reads
 
-__all__ = ["DTYPES", "Call", "Captured", "Facts", "Source", "capture", "exclusive", "recapture", "user_line"]
+__all__ = [
+    "DTYPES",
+    "PLAIN",
+    "Call",
+    "Captured",
+    "Facts",
+    "Reads",
+    "Source",
+    "capture",
+    "describe",
+    "exclusive",
+    "recapture",
+    "schema_of",
+    "transcribe_again",
+    "trees",
+    "user_line",
+]
 
 
 @dataclass
@@ -61,10 +78,12 @@ class Captured:
         for leaf, is_tensor in zip(self.exported.output_leaves, self.exported.output_is_tensor, strict=True):
             if is_tensor:
                 leaf = next(rest)
+            elif is_array(leaf):
+                leaf = leaf.copy()
             elif isinstance(leaf, torch.SymInt):
                 leaf = int(self.transcript.sizes.evaluate(self.transcript.sizes.python(leaf), sizes))
             leaves.append(leaf)
-        return pytree.tree_unflatten(leaves, self.exported.output_spec)
+        return trees.unflatten(leaves, self.exported.output_structure)
 
 
 def capture(module, args=(), kwargs=None, facts=None):
@@ -104,7 +123,7 @@ def recapture(captured, module, args=(), kwargs=None):
     facts = replace(facts, untied=facts.untied | ties, moving=facts.moving | moved)
     if ties and len(ties) == len(broken):
         # The model never asked for these sizes to be equal: the same export, transcribed again.
-        again = Captured(captured.exported, transcribe(captured.exported, facts, module), facts)
+        again = transcribe_again(replace(captured, facts=facts), module, call)
         if again.accepts(sizes):
             return again
     if facts == captured.facts and facts.exact and not _other_sizes(captured, sizes):
@@ -112,6 +131,13 @@ def recapture(captured, module, args=(), kwargs=None):
         raise UnsupportedError(f"no capture fits sizes {sizes}: {reasons}")
     # The model's own code asked about sizes: with this call's, the answers are this call's.
     return capture(module, args, kwargs, replace(facts, exact=True))
+
+
+def transcribe_again(captured, module, call):
+    """The same export with the gradients that this call's tensors and the module's parameters ask for now."""
+    flags = [tensor.requires_grad for tensor in call.tensors]
+    transcript = transcribe(captured.exported, captured.facts, module, flags)
+    return Captured(captured.exported, transcript, captured.facts)
 
 
 def _other_sizes(captured, sizes):

@@ -3,42 +3,56 @@
 import enum
 import inspect
 import re
+import sys
 
 import torch
-import torch.utils._pytree as pytree
 
+from lowtide._lowtide import CallSchema
 from lowtide.errors import UnsupportedData, UnsupportedDevice
+
+from . import trees
 
 # Values that a graph may hold as constants: compared by type and value on each call.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+DTYPES = {
+    torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
 
 
 class Call:
     """`leaves` of (args, kwargs) in pytree order; `tensors` are those that are tensors."""
 
-    def __init__(self, args, kwargs):
-        self.args, self.kwargs = tuple(args), dict(kwargs)
-        self.leaves, self.spec = pytree.tree_flatten((self.args, self.kwargs))
+    def __init__(self, args, kwargs, forward=None):
+        """With the module's `forward`, keyword arguments come in the order of its parameters."""
+        self.args, self.kwargs = tuple(args), _in_order(kwargs, forward)
+        self.leaves, self.structure = trees.flatten((self.args, self.kwargs))
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     def schema(self):
-        """What must be equal for a captured graph to fit, besides sizes. Hashable but for the tree's own spec."""
-        return tuple(
-            (type(leaf), leaf.dtype, leaf.dim(), leaf.requires_grad, leaf.device.type, leaf.layout)
-            if isinstance(leaf, torch.Tensor)
-            else (type(leaf), leaf if isinstance(leaf, PLAIN) else id(leaf))
-            for leaf in self.leaves
-        )
+        """What must be equal for a captured graph to fit, besides sizes and the structure. Hashable."""
+        return tuple(_leaf_schema(leaf) for leaf in self.leaves)
 
     def sizes(self):
         return tuple(tuple(tensor.shape) for tensor in self.tensors)
 
     def with_tensors(self, tensors):
-        """(args, kwargs) with other tensors in the places of ours."""
+        """(args, kwargs) with other tensors in the places of ours; arrays are copied, their owner may change them."""
         rest = iter(tensors)
-        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
-        return pytree.tree_unflatten(leaves, self.spec)
+        leaves = [
+            next(rest) if isinstance(leaf, torch.Tensor) else leaf.copy() if is_array(leaf) else leaf
+            for leaf in self.leaves
+        ]
+        return trees.unflatten(leaves, self.structure)
 
     def check(self):
         """Raises UnsupportedError for an argument that no captured graph could take."""
@@ -50,22 +64,22 @@ class Call:
                     raise UnsupportedData(f"expected dense tensors, found one of layout {leaf.layout}")
                 if type(leaf) not in PLAIN_TENSORS:
                     raise UnsupportedData(f"an argument is a tensor subclass, {type(leaf).__name__}")
-            elif not isinstance(leaf, PLAIN):
-                raise UnsupportedData(
-                    f"an argument holds a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither a tensor "
-                    "nor a plain value (register its type with torch.utils._pytree)"
-                )
+                if leaf.dtype not in DTYPES:
+                    raise UnsupportedData(f"an argument is a tensor of dtype {leaf.dtype}")
+            elif not is_plain(leaf):
+                raise UnsupportedData(f"an argument holds {trees.how_to_register(type(leaf))}")
 
     def names(self, forward):
         """A name for each tensor: the parameter of `forward` that brings it, then keys and positions."""
+        return [name for name, leaf in self.named_leaves(forward) if isinstance(leaf, torch.Tensor)]
+
+    def named_leaves(self, forward):
+        """[(name, leaf)], names unique."""
         parameters = list(inspect.signature(forward).parameters.values())
-        taken, names = set(), []
-        for path, leaf in pytree.tree_flatten_with_path((self.args, self.kwargs))[0]:
-            if not isinstance(leaf, torch.Tensor):
-                continue
-            keyword = path[0].idx == 1
-            keys = [str(getattr(key, "idx", getattr(key, "key", getattr(key, "name", key)))) for key in path[1:]]
-            if not keyword:
+        taken, named = set(), []
+        for path, leaf in trees.flatten_with_keys((self.args, self.kwargs)):
+            keys = [str(key) for key in path[1:]]
+            if path[0] == 0:
                 keys = _positional_name(parameters, int(keys[0])) + keys[1:]
             name = re.sub(r"\W", "_", "_".join(keys)) or "input"
             if name[0].isdigit():
@@ -73,8 +87,68 @@ class Call:
             while name in taken:
                 name += "_"
             taken.add(name)
-            names.append(name)
-        return names
+            named.append((name, leaf))
+        return named
+
+
+def is_array(leaf):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(leaf, numpy.ndarray)
+
+
+def is_plain(leaf):
+    """Whether a graph may hold it as a constant: plain values, NumPy's numbers and arrays."""
+    numpy = sys.modules.get("numpy")
+    return (
+        isinstance(leaf, PLAIN)
+        or (numpy is not None and isinstance(leaf, numpy.generic))
+        or (is_array(leaf) and not leaf.dtype.hasobject)
+    )
+
+
+def describe(leaf):
+    """For reasons in words: "i64[2, 16]", "None", "'mean'"."""
+    if isinstance(leaf, torch.Tensor):
+        text = f"{DTYPES.get(leaf.dtype, leaf.dtype)}[{', '.join(str(size) for size in leaf.shape)}]"
+        return text if type(leaf) in PLAIN_TENSORS else f"{type(leaf).__name__} {text}"
+    if is_array(leaf):
+        return f"an array {leaf.dtype}{list(leaf.shape)} with other numbers than any before"
+    text = repr(leaf) if is_plain(leaf) or type(leaf) in (list, tuple, dict, set) else f"a {type(leaf).__qualname__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _leaf_schema(leaf):
+    if isinstance(leaf, torch.Tensor):
+        return type(leaf), leaf.dtype, leaf.dim(), leaf.device.type, leaf.layout
+    return type(leaf), _array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)
+
+
+def _array_key(array):
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def look(value):
+    """What lowtide._lowtide.CallSchema asks of any object but a tensor, tuple, list or dict."""
+    if (node := trees.one_level(value)) is not None:
+        return "node", *node
+    return ("key", _array_key(value)) if is_array(value) else ("plain", value)
+
+
+def schema_of(call, forward):
+    """A CallSchema that matches calls like this one, with keyword arguments in any order."""
+    named = [
+        name
+        for name, parameter in inspect.signature(forward).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    return CallSchema(call.args, call.kwargs, named, look, torch.Tensor)
+
+
+def _in_order(kwargs, forward):
+    if forward is None or len(kwargs) < 2:
+        return dict(kwargs)
+    known = [name for name in inspect.signature(forward).parameters if name in kwargs]
+    return {name: kwargs[name] for name in (*known, *(name for name in kwargs if name not in known))}
 
 
 def _positional_name(parameters, index):

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.fx.experimental._config as symbolic_config
-import torch.utils._pytree as pytree
 from torch.export import Dim
 
 from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError, UnsupportedModel
 from lowtide.log import exporter_is_heard, logger
 
-from .call import PLAIN, PLAIN_TENSORS, Call
+from . import trees
+from .call import PLAIN_TENSORS, Call, is_plain
 from .functions import FunctionTable, functions_as_nodes
 from .inspections import Inspections, inspections_as_nodes
 from .watch import (
     ModuleState,
+    Reads,
     attribute_reads,
     call_watched,
     random_states_kept,
@@ -51,17 +52,17 @@ class Exported:
     sizes: list  # of the example
     functions: FunctionTable
     inspections: Inspections
-    output_spec: pytree.TreeSpec
+    output_structure: trees.Structure
     output_leaves: list  # None in the place of a tensor
     output_is_tensor: list
-    reads: set  # (id of a module, name) of the plain attributes that forward read, or looked for in vain
+    reads: Reads
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
 class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
-    leaves = is_tensor = spec = None
+    leaves = is_tensor = structure = None
 
 
 class _Flat(torch.nn.Module):
@@ -84,13 +85,13 @@ class _Flat(torch.nn.Module):
         # Here and not later: the exporter puts attributes back itself.
         if changed := self.state.changed():
             raise UnsupportedError(f"forward changes the Python attribute '{changed}', which a graph would freeze")
-        leaves, spec = pytree.tree_flatten(output)
+        leaves, structure = trees.flatten(output)
         for leaf in leaves:
-            if not isinstance(leaf, (torch.Tensor, torch.SymInt, *PLAIN)):
-                raise UnsupportedData(f"an output holds a {type(leaf).__module__}.{type(leaf).__qualname__}")
+            if not isinstance(leaf, torch.Tensor | torch.SymInt) and not is_plain(leaf):
+                raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.found.spec = spec
+        self.found.structure = structure
         return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
@@ -134,7 +135,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
         functions = stack.enter_context(functions_as_nodes())
         inspections = stack.enter_context(inspections_as_nodes())
-        reads = stack.enter_context(attribute_reads())
+        reads = stack.enter_context(attribute_reads(module))
         try:
             program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
         except bdb.BdbQuit:
@@ -150,7 +151,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         sizes,
         functions,
         inspections,
-        flat.found.spec,
+        flat.found.structure,
         flat.found.leaves,
         flat.found.is_tensor,
         reads,

@@ -99,6 +99,16 @@ class Sizes:
         """The dims of inputs that an expression depends on."""
         return {self._owner[symbol] for symbol in expression.free_symbols}
 
+    def dynamic_axes(self):
+        """{input: {dim: name}} of the sizes that are no constants; ties have one name."""
+        axes = {}
+        names = {dim: name for name, dim in self.dims.items()}
+        for name, (index, position) in self.dims.items():
+            if not isinstance(self._shapes[index][position], int):
+                input_name = name.rpartition("_dim")[0]
+                axes.setdefault(input_name, {})[position] = names[self.ties.get((index, position), (index, position))]
+        return axes
+
     def evaluate(self, text, sizes):
         return eval(text, dict(_FUNCTIONS), self._values(sizes))
 

@@ -3,7 +3,7 @@
 import operator
 import re
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -11,21 +11,9 @@ from torch.export.graph_signature import InputKind
 from lowtide._lowtide import Graph
 from lowtide.errors import UnsupportedError
 
+from .call import DTYPES
 from .export import user_line
 from .sizes import NeedsConstants, Sizes
-
-DTYPES = {
-    torch.bool: "bool",
-    torch.uint8: "u8",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-}
 
 
 @dataclass(frozen=True)
@@ -36,6 +24,9 @@ class Source:
     index: int = -1  # input: among the call's tensors
     paths: tuple = ()  # param, buffer: "block.0.weight", more than one if tied; constant: of the attribute, if any
     tensor: torch.Tensor | None = None  # constant
+    name: str = ""  # of the graph's input
+    requires_grad: bool = False
+    used: bool = True  # by some node or output
 
 
 @dataclass
@@ -47,13 +38,15 @@ class Transcript:
     random: bool  # some node draws random numbers
 
 
-def transcribe(exported, facts, module) -> Transcript:
-    return _Transcriber(exported, facts, module).run()
+def transcribe(exported, facts, module, inputs_require_grad=None) -> Transcript:
+    """`inputs_require_grad`: a flag for each input tensor; without, those of the export."""
+    return _Transcriber(exported, facts, module, inputs_require_grad).run()
 
 
 class _Transcriber:
-    def __init__(self, exported, facts, module):
+    def __init__(self, exported, facts, module, inputs_require_grad):
         self._exported, self._facts, self._module = exported, facts, module
+        self._inputs_require_grad = inputs_require_grad
         self._graph = Graph(re.sub(r"\W", "_", type(module).__name__).lower())
         self._values = {}  # FX node → value number, list of these (several outputs), or size
         self._sources, self._source_of_tensor = [], {}
@@ -87,16 +80,20 @@ class _Transcriber:
     def _add_input(self, node, index):
         fake = node.meta["val"]
         name = self._exported.names[index]
+        flags = self._inputs_require_grad
+        requires_grad = fake.requires_grad if flags is None else flags[index]
         value = self._graph.add_input(
             name,
             dtype_name(fake.dtype),
             self._sizes.shape(fake.shape),
             "input",
-            fake.requires_grad,
+            requires_grad,
             self._strides(fake),
         )
-        self._remember(node, value, Source("input", index=index))
-        if not fake.requires_grad:
+        self._remember(
+            node, value, Source("input", index=index, name=name, requires_grad=requires_grad, used=bool(node.users))
+        )
+        if not requires_grad:
             self._without_gradient.add(value)
 
     def _strides(self, fake):
@@ -117,7 +114,7 @@ class _Transcriber:
         if id(tensor) in self._source_of_tensor:  # tied: one input for all names
             index, value = self._source_of_tensor[id(tensor)]
             source = self._sources[index]
-            self._sources[index] = Source(source.kind, paths=(*source.paths, path), tensor=source.tensor)
+            self._sources[index] = replace(source, paths=(*source.paths, path), used=source.used or bool(node.users))
             self._values[node] = value
             return
         if kind == "constant":
@@ -128,6 +125,7 @@ class _Transcriber:
             source = Source(kind, paths=(path,))
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
+        source = replace(source, name=path or node.name, requires_grad=requires_grad, used=bool(node.users))
         value = self._graph.add_input(
             path or node.name, dtype_name(tensor.dtype), list(tensor.shape), kind, requires_grad, strides
         )

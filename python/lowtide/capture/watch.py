@@ -5,7 +5,9 @@ import contextlib
 import random
 import sys
 import threading
+import types
 import weakref
+from dataclasses import dataclass, field
 
 import torch
 
@@ -192,26 +194,100 @@ def random_states_kept():
             sys.modules["numpy"].random.set_state(states[1])
 
 
+@dataclass
+class Reads:
+    """What forward read of the Python objects around it, while it was traced."""
+
+    # (id of the owner, name) → owner: a module, or an object that a module holds, a config for example. Of names in
+    # the owner's __dict__, and of names looked for in vain.
+    attributes: dict = field(default_factory=dict)
+    computed: dict = field(default_factory=dict)  # the same of names that the owner's class answers
+    requires_grad: bool = False  # code outside of PyTorch's own machinery asked some tensor
+
+
+# Of nn.Module itself: the tables, watched as such, and what no forward asks for.
+_OF_EVERY_MODULE = frozenset((*vars(torch.nn.Module()), *vars(torch.nn.Module))) - {"training", "forward"}
+_CODE = (types.ModuleType, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_NO_OBJECTS = (*PLAIN, *_CONTAINERS, *_CODE, torch.nn.Module, torch.Tensor)
+
+
 @contextlib.contextmanager
-def attribute_reads():
-    """Yields the set of (id of a module, name) of public plain attributes that are read, or looked for in vain."""
-    reads, tracing = set(), threading.get_ident()
+def attribute_reads(watched):
+    """Yields Reads of a module's parts, filled while it is active."""
+    reads, tracing, patched = Reads(), threading.get_ident(), {}
+    parts = {id(child) for child in watched.modules()}
+
+    def note(owner, name, value):
+        attributes = object.__getattribute__(owner, "__dict__")
+        if name in attributes or (callable(value) and isinstance(owner, torch.nn.Module)):
+            reads.attributes[id(owner), name] = owner  # a method, too, may be set on the module
+        elif isinstance(value, PLAIN) and not hasattr(_of_class(owner, name), "__get__"):
+            reads.computed[id(owner), name] = owner  # what a property reads is noted by itself
+        follow(value)
 
     def record(module, name):
-        if name[:1] == "_" or threading.get_ident() != tracing:
+        if name in _OF_EVERY_MODULE or name[:2] == "__" or id(module) not in parts or threading.get_ident() != tracing:
             return object.__getattribute__(module, name)
         try:
             value = object.__getattribute__(module, name)
         except AttributeError:
             if not any(name in vars(module).get(table, ()) for table in _MODULE_TABLES):
-                reads.add((id(module), name))
+                reads.attributes[id(module), name] = module
             raise
-        if isinstance(value, PLAIN):
-            reads.add((id(module), name))
+        note(module, name, value)
         return value
 
+    def follow(value):
+        """Reads of the attributes of an object that a module holds are noted too."""
+        cls = type(value)
+        is_object = hasattr(value, "__dict__") and cls.__module__.partition(".")[0] not in ("torch", "builtins")
+        if (
+            cls in patched
+            or not is_object
+            or isinstance(value, (*PLAIN, *_CONTAINERS, *_CODE, torch.nn.Module, torch.Tensor))
+        ):
+            return
+        original = cls.__getattribute__
+
+        def record_of_object(owner, name):
+            found = original(owner, name)
+            if name[:2] != "__" and threading.get_ident() == tracing and type(owner) is cls:
+                note(owner, name, found)
+            return found
+
+        own = vars(cls).get("__getattribute__")
+        try:
+            cls.__getattribute__ = record_of_object
+        except TypeError:
+            return  # a class of C code
+        patched[cls] = own
+
+    def requires_grad(tensor):
+        if threading.get_ident() == tracing and _is_users(sys._getframe(1)):
+            reads.requires_grad = True
+        return original_property.__get__(tensor)
+
+    original_property = torch.Tensor.requires_grad
+    torch.Tensor.requires_grad = property(requires_grad, original_property.__set__)
     torch.nn.Module.__getattribute__ = record
     try:
         yield reads
     finally:
         del torch.nn.Module.__getattribute__
+        del torch.Tensor.requires_grad
+        for cls, own in patched.items():
+            if own is None:
+                del cls.__getattribute__
+            else:
+                cls.__getattribute__ = own
+
+
+def _of_class(owner, name):
+    return next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+
+
+def _is_users(frame):
+    """Code of users and of PyTorch's layers: torch.nn.MultiheadAttention takes another way for frozen tensors."""
+    name = frame.f_globals.get("__name__", "")
+    in_layers = name.startswith(("torch.nn.modules.", "torch.nn.functional"))
+    return in_layers or name.partition(".")[0] not in ("torch", "lowtide")

@@ -4,7 +4,7 @@ import time
 import warnings
 
 from lowtide import log
-from lowtide.capture import Call, exclusive
+from lowtide.capture import exclusive
 from lowtide.errors import Error, UnsupportedError
 
 from . import environment
@@ -22,7 +22,7 @@ class ExecutionManager:
     def __init__(self, module, options):
         self._module, self._options = module, options
         self._fallback = Fallback(options.log_level)
-        self._transition = GraphTransitionManager(module, self._make_agent)
+        self._transitions = {}  # module.training → GraphTransitionManager
         self._noticed = False  # that hooks on saved tensors see little
         self._announced = False  # once, with the first graph
         self._refused = None  # the Failure that keeps every call out of the engine
@@ -54,26 +54,43 @@ class ExecutionManager:
             self._fallback.warn(self._module, failure)
             return result
 
+    @property
+    def _graph_transition_manager(self):
+        """Of the module's mode. Modes do not share graphs: eval() changes most of them."""
+        training = self._module.training
+        if training not in self._transitions:
+            mode = f"in {'training' if training else 'evaluation'} mode{'' if self.training else ', without gradients'}"
+            self._transitions[training] = GraphTransitionManager(
+                self._module, self._make_agent, mode, with_gradients=self.training
+            )
+        return self._transitions[training]
+
+    def transition_counts(self):
+        """{mode: {transition: how often}}; see docs/transitions.md."""
+        return {manager.mode: manager.transition_counts for manager in self._transitions.values()}
+
     def _in_engine(self, args, kwargs):
         if self._refused is not None:
             raise self._refused.error()
+        transition = self._graph_transition_manager
         with exclusive, bugs_become_refusals():
-            call = Call(args, kwargs)
-            check_surroundings(self._module, call.tensors)
+            check_surroundings(self._module, args, kwargs)
             if self._fallback.retry:
-                self._transition.forget_refusals()
-            agent = self._transition.agent_for(call)
-            tensors = agent.bind(call)
+                transition.forget_refusals()
+            info, seen, tensors = transition.prepare(args, kwargs)
+            if info.inputs.overlaps(tensors):
+                raise UnsupportedError("forward writes into a tensor that it also takes under another name")
+        agent = info.agent
         if agent.failure is not None and not self._fallback.retry:
             raise agent.failure.error()
         if not self._announced:
             self._announced = True
-            announce(agent, call.sizes(), self._options)
+            announce(agent, seen.sizes(), self._options)
         if self.training and not self._noticed and saved_tensors_are_hooked():
             self._noticed = True
             warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=5)
         try:
-            return agent.run(tensors, call), agent
+            return agent.run(tensors, seen.sizes()), agent
         except Error as error:
             # Nothing has been written yet; what PyTorch takes over stays PyTorch's.
             agent.failure = Failure.of(error) if self._fallback.takes(error) else None

@@ -1,92 +1,296 @@
-"""From calls to captured graphs: which captured graph fits a call, and when the module is captured again."""
+"""From calls to graphs: one state machine per mode. Whether a call needs an export, or a graph that was exported needs
+other processing, and both of them; docs/transitions.md tells when."""
 
+import inspect
 import time
 
 import torch
 
-from lowtide.capture import Call, capture, recapture
+from lowtide.capture import Call, capture, describe, recapture, schema_of, transcribe_again
 from lowtide.errors import UnsupportedError
 from lowtide.utils.hooks import GlobalSubscriberManager
 
 from .fallback import Failure, bugs_become_refusals
-from .module_watch import ModuleWatch
+from .module_watch import Change, ModuleWatch, watch_modes
+from .post_export_processed_model_info import PostExportProcessedModelInfo
+from .transitions import TransitionLog
 
-_MOST_CAPTURES = 16  # of one schema and state of the module: a model whose every new size is another graph is PyTorch's
-_MOST_AGENTS = 32  # of one schema, the latest
+_MOST_EXPORTS = 8  # of a mode, and …
+_CALLS_AN_EXPORT = 1000  # … one more for each so many calls: an attribute may change each epoch, not each step
+_MOST_SCHEMAS = 64  # remembered, those of calls that PyTorch runs too
+_MOST_PATTERNS = 4  # of wanted gradients: processed graphs of one export
+_NEVER_BACK = ("submodule", "parameter", "buffer")  # changes that are not taken back
 _MOST_SIZES = 4096  # remembered answers of guards
 
 
 class GraphTransitionManager:
-    """Keeps agents (a captured graph, its session and its watch on the module) for each schema of calls."""
+    """The graphs of one mode: in training or not, with gradients or without."""
 
-    def __init__(self, module, make_agent):
-        self._module, self._make_agent = module, make_agent
-        self._specs = []
-        self._agents = {}  # schema → agents, latest first
-        self._refused = {}  # schema → (failure, watch)
-        self._by_sizes = {}  # (schema, sizes) → agent
+    def __init__(self, module, build_agent, mode, with_gradients):
+        """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words."""
+        self._module, self._build_agent = module, build_agent
+        self.mode, self._with_gradients = mode, with_gradients
+        self._schemas = []  # latest first
+        self._calls, self._exports = 0, 0
+        self.log = TransitionLog(type(module).__name__, mode)
 
-    def agent_for(self, call: Call):
-        """The agent for a call; UnsupportedError where the engine cannot run it."""
-        sizes = call.sizes()
-        key = (self._spec_index(call.spec), call.schema(), _ambient())
-        agent = self._by_sizes.get((key, sizes))
-        if agent is None or not agent.watch.unchanged():
-            agent = self._find(key, call, sizes)
-            if len(self._by_sizes) >= _MOST_SIZES:
-                self._by_sizes.clear()
-            self._by_sizes[key, sizes] = agent
-        return agent
+    @property
+    def transition_counts(self):
+        """How often each transition of transitions.TRANSITIONS was taken."""
+        return dict(self.log.counts)
 
     def forget_refusals(self):
         """The next call of a refused schema tries again."""
-        self._refused.clear()
+        for schema in self._schemas:
+            schema.refusals.clear()
 
-    def _find(self, key, call, sizes):
-        if key in self._refused:
-            failure, watch = self._refused[key]
-            if watch.unchanged():
-                raise failure.error()
-        agents = self._agents.setdefault(key, [])
-        valid = [agent for agent in agents if agent.watch.unchanged()]
-        for agent in valid:
-            if agent.captured.accepts(sizes):
-                return agent
+    def use_cache_or_reconstruct_post_processed_model(self, inputs, kwargs):
+        """(whether a graph was exported or processed for it, PostExportProcessedModelInfo) for a call with these
+        arguments; UnsupportedError where the engine cannot run it."""
+        before = self.log.counts.total()
+        info, _, _ = self.prepare(inputs, kwargs)
+        return self.log.counts.total() > before, info
+
+    def prepare(self, args, kwargs):
+        """(PostExportProcessedModelInfo, CallTensors, BoundInputs) for a call."""
+        self._calls += 1
+        schema, seen = self._find_schema(args, kwargs)
+        graph = self._re_export_check(schema, seen)
+        if graph is None:
+            graph = self._export(schema, Call(args, kwargs, self._module.forward), seen)
+        info, bound = self._re_post_process_check(graph, seen)
+        if info is None:
+            info, bound = self._post_process(graph, Call(args, kwargs, self._module.forward), seen, schema)
+        return info, seen, bound
+
+    # ---- the schema of a call
+
+    def _find_schema(self, args, kwargs):
+        surroundings = _surroundings()
+        for place, schema in enumerate(self._schemas):
+            if schema.surroundings == surroundings and (seen := schema.arguments.match(args, kwargs)) is not None:
+                if place:
+                    self._schemas.insert(0, self._schemas.pop(place))
+                return schema, seen
+        call = Call(args, kwargs, self._module.forward)
+        call.check()
+        schema = _Schema(call, self._module, surroundings)
+        same = (other for other in self._schemas if other.surroundings == surroundings and other.means_the_same(schema))
+        if (twin := next(same, None)) is not None:
+            schema.graphs, schema.refusals = twin.graphs, twin.refusals
+        if len(self._schemas) >= _MOST_SCHEMAS:
+            without_graph = [old for old in self._schemas if not old.graphs]
+            self._schemas.remove(without_graph[-1])
+        self._schemas.insert(0, schema)
+        return schema, schema.arguments.match(args, kwargs)
+
+    # ---- export
+
+    def _re_export_check(self, schema, seen):
+        """The schema's graph that fits, or None."""
+        sizes = seen.sizes()
+        for graph in schema.graphs:
+            if graph.accepts(sizes) and graph.watch.unchanged() and not self._asked_for_other_gradients(graph, seen):
+                return graph
+        return None
+
+    def _asked_for_other_gradients(self, graph, seen):
+        """Forward's own code asked for requires_grad, and would get another answer now."""
+        return graph.who_asks is not None and self._re_post_process_check(graph, seen)[0] is None
+
+    def _why_export(self, schema, seen):
+        """The Change that leads to an export."""
+        if not schema.graphs:
+            known = next((other for other in self._schemas if other.graphs), None)
+            return known.difference(schema) if known else Change("first call", f"the first call {self.mode}")
+        graph = next((graph for graph in schema.graphs if graph.watch.unchanged()), None)
+        if graph is None:
+            return schema.graphs[0].watch.change()
+        if graph.accepts(seen.sizes()):
+            text = _other_gradients(graph.processed[0], seen)
+            return Change("requires_grad asked", f"{text}, and {graph.who_asks}")
+        return Change("sizes", f"sizes: {_broken(graph.captured, seen.sizes())}")
+
+    def _export(self, schema, call, seen):
+        """Captures the module for calls like this one, and processes the graph."""
+        pattern = tuple(tensor.requires_grad for tensor in call.tensors)
+        failure, watch = schema.refusals.get(pattern, (None, None))
+        if failure is not None and watch.unchanged():
+            raise failure.error()
+        change = self._why_export(schema, seen)
+        allowed = _MOST_EXPORTS + self._calls // _CALLS_AN_EXPORT
+        if self._exports >= allowed:
+            self.log.take("limit", f"{allowed} exports {self.mode}; not for {change.text}")
+            raise UnsupportedError(
+                f"graphs for {_MOST_EXPORTS} kinds of calls were exported {self.mode}; other calls run in PyTorch "
+                "(ORTMODULE_LOG_LEVEL=INFO tells what each export was for)"
+            )
+        self.log.take(change.trigger, change.text)
+        self._exports += 1
+        begin = time.perf_counter()
         try:
-            if len(valid) >= _MOST_CAPTURES:
-                raise UnsupportedError(f"the model's graph depends on its sizes: {len(valid)} captures so far")
-            begin = time.perf_counter()
             with bugs_become_refusals():
-                if valid:
-                    captured = recapture(valid[0].captured, self._module, call.args, call.kwargs)
+                known = next((graph.captured for graph in schema.graphs if graph.watch.unchanged()), None)
+                if known is not None and change.trigger == "sizes":
+                    captured = recapture(known, self._module, call.args, call.kwargs)
                 else:
                     captured = capture(self._module, call.args, call.kwargs)
-                export_seconds = time.perf_counter() - begin
-                agent = self._make_agent(captured)
-            agent.export_seconds = export_seconds
+                graph = _Graph(captured, ModuleWatch(self._module, captured.exported.reads))
+            graph.export_seconds = time.perf_counter() - begin
+            self._post_process(graph, call, seen, schema)
         except UnsupportedError as error:
-            modes = [(id(child), "training") for child in self._module.modules()]
-            self._refused[key] = Failure.of(error), ModuleWatch(self._module, modes)
+            self.log.take("refused", str(error))
+            schema.refusals[pattern] = Failure.of(error), watch_modes(self._module)
             raise
-        agents.insert(0, agent)
-        del agents[_MOST_AGENTS:]
-        return agent
+        if change.trigger in _NEVER_BACK:
+            self._drop_stale_graphs()
+        schema.graphs.insert(0, graph)
+        del schema.graphs[_MOST_EXPORTS:]
+        return graph
 
-    def _spec_index(self, spec):
-        """Pytree specs compare but do not hash."""
-        for index, known in enumerate(self._specs):
-            if known == spec:
-                return index
-        self._specs.append(spec)
-        return len(self._specs) - 1
+    def _drop_stale_graphs(self):
+        """They hold modules and tensors that the user has given up."""
+        for schema in self._schemas:
+            schema.graphs[:] = [graph for graph in schema.graphs if graph.watch.unchanged()]
+
+    # ---- post-processing
+
+    def _re_post_process_check(self, graph, seen):
+        """(info, its live inputs) of the graph for the gradients that this call wants, or (None, None)."""
+        for place, info in enumerate(graph.processed):
+            as_wanted, bound = info.inputs.bind(seen)
+            if as_wanted:
+                if place:
+                    graph.processed.insert(0, graph.processed.pop(place))
+                return info, bound
+        return None, None
+
+    def _post_process(self, graph, call, seen, schema):
+        """Builds and plans the graph for the gradients that this call wants: (info, its live inputs)."""
+        captured = graph.captured
+        with bugs_become_refusals():
+            if graph.processed:
+                self.log.take("requires_grad", _other_gradients(graph.processed[0], seen))
+                captured = transcribe_again(captured, self._module, call)
+            agent = self._build_agent(captured)
+            agent.export_seconds = graph.export_seconds
+            info = PostExportProcessedModelInfo(
+                self._module, captured, agent, graph.watch, schema.arguments, self._with_gradients, call
+            )
+            graph.watch.unchanged()  # reads what the module's tensors are
+            as_wanted, bound = info.inputs.bind(seen)
+            assert as_wanted, "a graph that was processed for other gradients than the call's"
+        graph.processed.insert(0, info)
+        del graph.processed[_MOST_PATTERNS:]
+        return info, bound
 
 
-def _ambient():
+def _other_gradients(info, seen):
+    """In words, which tensor's requires_grad is another one than when the graph was processed."""
+    _, bound = info.inputs.bind(seen)
+    for source, now in zip(info.captured.sources, bound.requires_grad(), strict=True):
+        if source.used and now != source.requires_grad:
+            what = f"argument `{source.name}`" if source.kind == "input" else f"{source.kind} '{source.name}'"
+            return f"{what} required {'no gradient, does now' if now else 'a gradient, does no longer'}"
+    return "other tensors require a gradient"
+
+
+class _Schema:
+    """Calls that one graph could serve: the same arguments but for sizes, in the same surroundings."""
+
+    def __init__(self, call, module, surroundings):
+        forward = module.forward
+        self.surroundings = surroundings
+        self.arguments = schema_of(call, forward)
+        self._meaning = _meaning(call, module)
+        self.graphs = []  # latest first
+        self.refusals = {}  # which arguments require a gradient → (Failure, watch)
+        self._texts = {name: describe(leaf) for name, leaf in call.named_leaves(forward)}
+        self._kinds = {name: text.partition("[")[0] for name, text in self._texts.items()}
+        self._ranks = {name: text.count(",") for name, text in self._texts.items()}
+
+    def means_the_same(self, other):
+        """Whether forward gets the same arguments: by position or by name, defaults given or not."""
+        return self._meaning is not None and self._meaning == other._meaning
+
+    def difference(self, other):
+        """The Change from this schema to another."""
+        for was, now, what in zip(self.surroundings, other.surroundings, _SURROUNDINGS, strict=True):
+            if was != now:
+                return Change("surroundings", f"{what} was {_word(was)}, is now {_word(now)}")
+        for name in (*self._texts, *(name for name in other._texts if name not in self._texts)):
+            was, now = self._texts.get(name), other._texts.get(name)
+            if was is None or now is None:
+                verb = f"came, it is {now}" if was is None else "is not given"
+                return Change("argument", f"argument `{name}` {verb}")
+            if self._kinds[name] != other._kinds[name] or self._ranks[name] != other._ranks[name]:
+                return Change("argument", f"argument `{name}` was {was}, is now {now}")
+        return Change("argument", "the arguments come in another structure")
+
+
+class _Graph:
+    """One export and what was made of it."""
+
+    def __init__(self, captured, watch):
+        self.captured, self.watch = captured, watch
+        self.processed = []  # PostExportProcessedModelInfo, latest first
+        self.export_seconds = None
+        self.who_asks = _who_asks(captured)  # in words
+        self._accepted = {}  # sizes → whether the graph is right for them
+
+    def accepts(self, sizes):
+        answer = self._accepted.get(sizes)
+        if answer is None:
+            if len(self._accepted) >= _MOST_SIZES:
+                self._accepted.clear()
+            answer = self._accepted[sizes] = self.captured.accepts(sizes)
+        return answer
+
+
+def _meaning(call, module):
+    """What forward gets, equal for calls written in different ways. None where hooks or decorators see the call first:
+    they can tell one way from the other."""
+    forward = module.forward
+    if hasattr(forward, "__wrapped__") or module._forward_pre_hooks or module._forward_hooks:
+        return None
+    try:
+        bound = inspect.signature(forward).bind(*call.args, **call.kwargs)
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    whole = Call((), bound.arguments)
+    return whole.structure, whole.schema()
+
+
+def _who_asks(captured):
+    """The code that may have asked for requires_grad while it was traced, or None."""
+    if captured.exported.reads.requires_grad:
+        return "forward asks for requires_grad"
+    if captured.functions:
+        return f"{captured.functions[0].name} may ask for ctx.needs_input_grad"
+    return None
+
+
+_SURROUNDINGS = (
+    "autocast around the call",
+    "the default dtype",
+    "torch.use_deterministic_algorithms",
+    "the subscription of activations",
+)
+
+
+def _surroundings():
     """What of PyTorch's state around the call changes a captured graph."""
-    return (
-        torch.is_autocast_enabled("cpu"),
-        torch.get_autocast_dtype("cpu"),
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        GlobalSubscriberManager.capture_key(),
-    )
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return autocast, torch.get_default_dtype(), deterministic, GlobalSubscriberManager.capture_key()
+
+
+def _word(setting):
+    return {None: "off", True: "on", False: "off"}.get(setting) or str(setting).removeprefix("torch.")
+
+
+def _broken(captured, sizes):
+    guards = [guard.text for guard in captured.transcript.sizes.broken(sizes)]
+    shapes = ", ".join(f"{name} {list(size)}" for name, size in zip(captured.exported.names, sizes, strict=True))
+    return f"{'; '.join(guards) or 'a guard'} does not hold for {shapes}"

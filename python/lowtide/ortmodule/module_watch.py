@@ -1,78 +1,180 @@
-"""What a captured graph assumes about its module's Python side: compared on each call."""
+"""What a captured graph assumes about its module's Python side. C++ compares it on each call; changes are put into
+words here."""
+
+from dataclasses import dataclass
 
 import torch
 from torch.nn.parameter import is_lazy
 
+from lowtide import _lowtide
+from lowtide.capture import PLAIN, Reads, describe
+
 _MISSING = object()
-_HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = {
+    "_forward_pre_hooks": "a forward pre-hook",
+    "_forward_hooks": "a forward hook",
+    "_backward_pre_hooks": "a backward pre-hook",
+    "_backward_hooks": "a backward hook",
+}
+_STATE = {"_parameters": "parameter", "_buffers": "buffer"}
+
+
+@dataclass(frozen=True)
+class Change:
+    trigger: str  # a row of transitions.TRANSITIONS
+    text: str
 
 
 class ModuleWatch:
-    """The module tree, the plain attributes that forward read (eps, p, training …), and what parameters and buffers
-    are; not their values. An attribute that forward never read may change at will."""
+    """The module tree, hooks, what parameters and buffers are (not their values), and the attributes that forward read.
+    An attribute that forward never read may change at will; so may a parameter or a buffer for another tensor of the
+    same kind."""
 
     def __init__(self, module, reads):
-        """`reads`: pairs (id of a module, name of an attribute), see capture.attribute_reads."""
-        self._attributes = []  # (vars of a module, name, value)
-        self._children = []  # (children of a module, name, child)
-        self._hooks = []  # (hooks of a module, their ids)
-        self._tables = []  # (children, parameters or buffers of a module, how many)
-        self._tensors = []  # (parameters of a module, name, tensor, requires_grad, dtype, shape)
-        self._buffers = []  # (buffers of a module, name, dtype, shape): any tensor of that type is as good
-        names = {}
-        for owner, name in reads:
-            names.setdefault(owner, []).append(name)
-        for child in module.modules():
-            attributes = vars(child)
-            for name in names.get(id(child), ()):
-                self._attributes.append((attributes, name, attributes.get(name, _MISSING)))
-            for name, grandchild in child._modules.items():
-                self._children.append((child._modules, name, grandchild))
-            for table in (child._modules, child._parameters, child._buffers):
-                self._tables.append((table, len(table)))
-            for table in (getattr(child, name) for name in _HOOK_TABLES):
-                self._hooks.append((table, tuple(table)))
-            for name, tensor in child._parameters.items():
-                if tensor is not None:
-                    kind = (tensor.requires_grad, tensor.dtype, _shape(tensor), _strides(tensor))
-                    self._tensors.append((child._parameters, name, tensor, *kind))
-            for name, tensor in child._buffers.items():
-                if tensor is not None:
-                    self._buffers.append((child._buffers, name, tensor.dtype, _shape(tensor)))
+        """`reads`: capture.Reads of the export."""
+        self.native = native = _lowtide.ModuleWatch(PLAIN, torch.Tensor)
+        self._paths = {id(child): path for path, child in module.named_modules()}
+        self._tables = []  # by number: (path or None, which, table, its entries)
+        self._attributes = list(_sorted(reads.attributes))  # by number: (owner, name, value or _MISSING)
+        self._computed = list(_sorted(reads.computed))
+        self._state_tables = []  # by number: (path, word, table, names)
+        self._tensors = []  # by number: (path, word, name, kind)
+        self._numbers = {}  # (id of a table, name) → number of the tensor
+        for path, child in module.named_modules():
+            self._add_table(path, "_modules", child._modules)
+            for which in _HOOKS:
+                self._add_table(path, which, getattr(child, which))
+        for which in _HOOKS:
+            self._add_table(None, which, getattr(torch.nn.modules.module, f"_global{which}"))
+        for number, (owner, name, _) in enumerate(self._attributes):
+            native.add_attribute(vars(owner), name)
+            self._attributes[number] = owner, name, _copy(vars(owner).get(name, _MISSING))
+        for number, (owner, name, _) in enumerate(self._computed):
+            native.add_computed(owner, name)
+            self._computed[number] = owner, name, _copy(getattr(owner, name, _MISSING))
+        for path, child in module.named_modules():
+            for which, word in _STATE.items():
+                self._add_tensors(path, word, getattr(child, which))
+        self._ties = self._tied()
+
+    def _add_table(self, path, which, table):
+        self.native.add_table(table)
+        self._tables.append((path, which, table, dict(table)))
+
+    def _add_tensors(self, path, word, table):
+        if not table:
+            self.native.add_table(table)
+            self._tables.append((path, word, table, {}))
+            return
+        self.native.add_tensors(table)
+        self._state_tables.append((path, word, table, list(table)))
+        for name, tensor in table.items():
+            self._numbers[id(table), name] = len(self._tensors)
+            self._tensors.append((path, word, name, _kind(tensor)))
+
+    def number_of(self, table, name):
+        """Of a parameter or buffer among the tensors of `native`."""
+        return self._numbers[id(table), name]
 
     def unchanged(self):
-        for attributes, name, value in self._attributes:
-            now = attributes.get(name, _MISSING)
-            if now is not value and (type(now) is not type(value) or now != value):
-                return False
-        for children, name, child in self._children:
-            if children.get(name) is not child:
-                return False
-        for table, size in self._tables:
-            if len(table) != size:
-                return False
-        for table, hooks in self._hooks:
-            if tuple(table) != hooks:
-                return False
-        for table, name, tensor, requires_grad, dtype, shape, strides in self._tensors:
-            if (
-                table.get(name) is not tensor
-                or tensor.requires_grad is not requires_grad
-                or tensor.dtype is not dtype
-                or _shape(tensor) != shape
-                or _strides(tensor) != strides
-            ):
-                return False
-        for table, name, dtype, shape in self._buffers:
-            tensor = table.get(name)
-            if tensor is None or tensor.dtype is not dtype or _shape(tensor) != shape:
-                return False
-        return True
+        return self.change() is None
+
+    def change(self):
+        """The first Change, or None."""
+        found = self.native.check()
+        if found is None:
+            return None
+        what, number = found
+        if what == "moved":
+            if self._tied() == self._ties:
+                self.native.settle()
+                return None
+            return Change("parameter", "other names than before share one parameter or buffer")
+        return getattr(self, f"_changed_{what}")(number)
+
+    # ---- in words
+
+    def _changed_table(self, number):
+        path, which, table, before = self._tables[number]
+        names = [name for name in (*before, *table) if table.get(name, _MISSING) is not before.get(name, _MISSING)]
+        name = names[0] if names else ""
+        came = len(table) >= len(before)
+        if which in _HOOKS:
+            whose = "every module" if path is None else _module(path)
+            return Change("hook", f"{_HOOKS[which]} of {whose} {'came' if came else 'went'}")
+        if which != "_modules":
+            return Change(which, f"{which} '{_join(path, name)}' came")
+        if not names:
+            return Change("submodule", f"submodules of {_module(path)} are in another order")
+        verb = "was replaced" if name in table and name in before else "came" if name in table else "went"
+        return Change("submodule", f"submodule '{_join(path, name)}' {verb}")
+
+    def _changed_attribute(self, number):
+        owner, name, before = self._attributes[number]
+        return self._attribute(owner, name, before, vars(owner).get(name, _MISSING))
+
+    def _changed_computed(self, number):
+        owner, name, before = self._computed[number]
+        return self._attribute(owner, name, before, getattr(owner, name, _MISSING))
+
+    def _attribute(self, owner, name, before, now):
+        path = self._paths.get(id(owner))
+        what = f"attribute `{name}` of {f'a {type(owner).__name__}' if path is None else _module(path)}"
+        if now is _MISSING:
+            return Change("attribute", f"{what} went")
+        if before is _MISSING:
+            return Change("attribute", f"{what} came, it is {describe(now)}")
+        before, now = describe(before), describe(now)
+        return Change("attribute", f"{what} was {before}, is now {now}" if before != now else f"{what} was replaced")
+
+    def _changed_names(self, number):
+        path, word, table, names = self._state_tables[number]
+        odd = [name for name in (*names, *table) if (name in names) != (name in table)]
+        if not odd:
+            return Change(word, f"{word}s of {_module(path)} are in another order")
+        return Change(word, f"{word} '{_join(path, odd[0])}' {'came' if odd[0] in table else 'went'}")
+
+    def _changed_kind(self, number):
+        path, word, name, before = self._tensors[number]
+        table = next(table for at, which, table, _ in self._state_tables if (at, which) == (path, word))
+        now = _kind(table[name])
+        what = f"was {before}, is now {now}" if before != now else "has other strides"
+        return Change(word, f"{word} '{_join(path, name)}' {what}")
+
+    def _tied(self):
+        names = {}
+        for path, word, table, _ in self._state_tables:
+            for name, tensor in table.items():
+                if tensor is not None:
+                    names.setdefault(id(tensor), []).append((path, word, name))
+        return sorted(tied for tied in names.values() if len(tied) > 1)
 
 
-def _strides(tensor):
-    return None if is_lazy(tensor) or tensor.layout is not torch.strided else tensor.stride()
+def watch_modes(module):
+    """Of a module that could not be exported: its tree, tensors and hooks, and whether each part is in training."""
+    return ModuleWatch(module, Reads({(id(child), "training"): child for child in module.modules()}))
 
 
-def _shape(tensor):
-    return None if is_lazy(tensor) else tensor.shape
+def _sorted(reads):
+    return ((owner, name, None) for (_, name), owner in reads.items())
+
+
+def _copy(value):
+    return type(value)(value) if type(value) in (list, set, dict) else value
+
+
+def _module(path):
+    return f"module '{path}'" if path else "the module"
+
+
+def _join(path, name):
+    return f"{path}.{name}" if path else name
+
+
+def _kind(tensor):
+    if tensor is None:
+        return "None"
+    if is_lazy(tensor):
+        return "uninitialized"
+    kind = describe(tensor.detach())
+    return kind if type(tensor) in (torch.Tensor, torch.nn.Parameter) else f"{type(tensor).__name__} {kind}"

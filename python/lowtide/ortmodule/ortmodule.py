@@ -107,6 +107,11 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         """None if the last call ran in the engine, else why PyTorch ran it."""
         return self._last_manager().fallback_reason
 
+    def transition_counts(self):
+        """{mode: {transition: how often}}: exports and other changes of graphs so far; docs/transitions.md tells what
+        each is, and the log at INFO each one's reason."""
+        return {**self._training_manager.transition_counts(), **self._inference_manager.transition_counts()}
+
     def memory_report(self):
         """Bytes of the last call's plan: planned_peak_bytes, arena_bytes, gradient_bytes, lower_bound_bytes,
         output_bytes, external_bytes; None before the first call."""

@@ -6,6 +6,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from lowtide.capture import trees
 from lowtide.errors import UnsupportedData, UnsupportedError
 
 SAVED_TENSORS_NOTICE = (
@@ -15,11 +16,13 @@ SAVED_TENSORS_NOTICE = (
 )
 
 
-def check_surroundings(module, tensors):
+def check_surroundings(module, args, kwargs):
     """UnsupportedError under torch.func's transforms, for forward-mode AD, and where a mode wants to see each op."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise UnsupportedError("torch.func transforms (grad, vmap, jvp …) differentiate PyTorch's own operations")
     if forward_ad._current_level >= 0:
+        leaves = trees.flatten((args, kwargs))[0]
+        tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         for tensor in itertools.chain(tensors, module.parameters(), module.buffers()):
             if forward_ad.unpack_dual(tensor).tangent is not None:
                 raise UnsupportedData("forward-mode AD: an input or parameter is a dual tensor")

@@ -10,7 +10,6 @@ from lowtide._lowtide import Session
 from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
-from .module_watch import ModuleWatch
 from .options import MemoryOptions, memory_options, session_options
 from .pure import pure_calls
 
@@ -29,9 +28,7 @@ class TrainingAgent:
         self.export_seconds = None  # of the capture
         self.failure = None  # of an earlier call, which PyTorch took over
         self.session.set_call_handler(CallHandler(captured.functions))
-        self.watch = ModuleWatch(module, captured.exported.reads)
         self._lock = threading.RLock()  # a session takes one call at a time
-        self._fetch = [_fetcher(module, source) for source in captured.sources]
         self._updated = self.session.updated_inputs
         self._inspections = captured.inspections
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
@@ -41,6 +38,8 @@ class TrainingAgent:
             self.saved_inputs = self.session.saved_inputs
             self.saved_outputs = self.session.saved_outputs
             self.grad_outputs = self.session.grad_outputs
+            tensors = {index for kind, index in captured.transcript.outputs if kind == "graph"}
+            self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
             self._gradient_sources = self.session.gradient_sources
 
@@ -52,18 +51,12 @@ class TrainingAgent:
 
     # ---- a call
 
-    def bind(self, call):
-        """The live tensors of the graph's inputs."""
-        tensors = [fetch(call) for fetch in self._fetch]
-        self._check_aliases(tensors)
-        return tensors
-
-    def run(self, tensors, call):
-        self.last_sizes = sizes = call.sizes()
+    def run(self, tensors, sizes):
+        """`tensors`: BoundInputs."""
+        self.last_sizes = sizes
         if self.training and self.gradient_targets:
-            targets = [tensors[index] for index in self.gradient_targets]
             step = _Step(self, tensors)
-            outputs = _ORTModuleFunction.apply(step, *targets)
+            outputs = _ORTModuleFunction.apply(step, *tensors.take(self.gradient_targets))
             # Not out of autograd's Function: views of inputs, which autograd shall see as views.
             outputs = [
                 output if output is not None else alias for output, alias in zip(outputs, step.aliases, strict=True)
@@ -83,9 +76,8 @@ class TrainingAgent:
                     torch.set_rng_state(state)
                 raise
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
-        for index in self._updated:
-            if not tensors[index].is_inference():
-                increment_version(tensors[index])
+        if self._updated:
+            increment_version(tensors.take(self._updated))
         return [_on_input(output, tensors) for output in outputs], (pending, step)
 
     def backward(self, pending, gradients, saved_inputs):
@@ -107,9 +99,8 @@ class TrainingAgent:
         """(outputs with None for views of inputs, these views or None, pending state)."""
         with self._lock:
             outputs, pending = self._forward(tensors, keep=True)
-        is_view = [isinstance(output, _View) for output in outputs]
-        aliases = [output if view else None for output, view in zip(outputs, is_view, strict=True)]
-        return [None if view else output for output, view in zip(outputs, is_view, strict=True)], aliases, pending
+        aliases = [output if isinstance(output, _View) else None for output in outputs]
+        return [None if isinstance(output, _View) else output for output in outputs], aliases, pending
 
     def _rebuild(self, outputs, tensors, sizes):
         results = []
@@ -117,15 +108,6 @@ class TrainingAgent:
             result = tensors[index] if kind == "source" else outputs[index]
             results.append(result.build(tensors) if isinstance(result, _View) else result)
         return self.captured.rebuild(results, sizes)
-
-    def _check_aliases(self, tensors):
-        """A written tensor that is also there under another name would be read before or after the write."""
-        if not self._updated:
-            return
-        storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        for index in self._updated:
-            if storages.count(storages[index]) > 1 and storages[index]:
-                raise UnsupportedError("forward writes into a tensor that it also takes under another name")
 
     # ---- reports
 
@@ -190,12 +172,11 @@ class _ORTModuleFunction(torch.autograd.Function):
         outputs, step.aliases, ctx.pending = agent.forward_step(step.tensors)
         ctx.agent, ctx.saved_inputs = agent, len(agent.saved_inputs)
         # PyTorch checks at the backward that nobody changed these in place.
-        saved = [step.tensors[index] for index in agent.saved_inputs]
+        saved = step.tensors.take(agent.saved_inputs)
         ctx.save_for_backward(*saved, *(outputs[index] for index in agent.saved_outputs))
-        takes_gradient = set(agent.grad_outputs)
-        ctx.mark_non_differentiable(
-            *(output for index, output in enumerate(outputs) if output is not None and index not in takes_gradient)
-        )
+        others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
+        if others:
+            ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
         return tuple(outputs)
 
@@ -215,24 +196,3 @@ class _ORTModuleFunction(torch.autograd.Function):
         pending, ctx.pending = ctx.pending, None
         incoming = [gradients[index] for index in ctx.agent.grad_outputs]
         return None, *ctx.agent.backward(pending, incoming, saved[: ctx.saved_inputs])
-
-
-def _fetcher(module, source):
-    """A function from a call to the live tensor of one graph input."""
-    if source.kind == "input":
-        index = source.index
-        return lambda call: call.tensors[index]
-    if not source.paths:
-        return lambda call: source.tensor
-    path, _, name = source.paths[0].rpartition(".")
-    owner = module.get_submodule(path) if source.kind != "constant" else _walk(module, path)
-    if source.kind == "constant":
-        return lambda call: getattr(owner, name)
-    table = owner._parameters if source.kind == "param" else owner._buffers
-    return lambda call: table[name]
-
-
-def _walk(owner, path):
-    for name in filter(None, path.split(".")):
-        owner = getattr(owner, name)
-    return owner

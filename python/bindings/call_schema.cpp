@@ -1,0 +1,171 @@
+#include "call_schema.h"
+
+#include "base/check.h"
+#include "bindings.h"
+#include "dlpack.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace lowtide::bindings {
+
+static bool equal(nb::handle a, nb::handle b) {
+  if (a.is(b)) return true;
+  const int result = PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ);
+  if (result < 0) PyErr_Clear();  // an object that cannot be compared is another one
+  return result == 1;
+}
+
+static bool is_exactly(nb::handle object, PyTypeObject* type) { return Py_TYPE(object.ptr()) == type; }
+
+bool requires_grad(nb::handle tensor) {
+  // The getter itself, without a look through the classes of the tensor; PyTorch's classes live as long as the process.
+  static PyObject* const descriptor =
+      nb::object(nb::module_::import_("torch").attr("_C").attr("TensorBase").attr("requires_grad")).release().ptr();
+  static const auto get = reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get));
+  PyObject* const flag = get(descriptor, tensor.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())));
+  if (flag == nullptr) throw nb::python_error();
+  Py_DECREF(flag);
+  return flag == Py_True;
+}
+
+CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::object look, nb::object tensor_type)
+    : look_(std::move(look)), tensor_type_(std::move(tensor_type)) {
+  args_ = look_at(args);
+  kwargs_ = look_at(kwargs);
+  for (const nb::object& key : kwargs_.keys)
+    if (PySequence_Contains(named.ptr(), key.ptr()) != 1) unnamed_.push_back(key);
+}
+
+CallSchema::Part CallSchema::look_at(nb::handle object) const {
+  Part part;
+  part.type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+  if (is_exactly(object, &PyTuple_Type) || is_exactly(object, &PyList_Type)) {
+    part.kind = is_exactly(object, &PyTuple_Type) ? Kind::kTuple : Kind::kList;
+    for (nb::handle child : object) part.children.push_back(look_at(child));
+  } else if (is_exactly(object, &PyDict_Type)) {
+    part.kind = Kind::kDict;
+    for (auto [key, child] : nb::borrow<nb::dict>(object)) {
+      part.keys.push_back(nb::borrow(key));
+      part.children.push_back(look_at(child));
+    }
+  } else if (PyObject_IsInstance(object.ptr(), tensor_type_.ptr()) == 1) {
+    const TensorRef view = view_of(object);
+    part.kind = Kind::kTensor;
+    part.dtype = view.dtype;
+    part.rank = view.rank;
+  } else {
+    const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
+    const std::string_view kind = nb::cast<const char*>(seen[0]);
+    part.kind = kind == "node" ? Kind::kNode : kind == "plain" ? Kind::kPlain : Kind::kKey;
+    part.value = seen[part.kind == Kind::kNode ? 2 : 1];
+    if (part.kind == Kind::kNode)
+      for (nb::handle child : nb::object(seen[1])) part.children.push_back(look_at(child));
+  }
+  return part;
+}
+
+bool CallSchema::match(nb::handle args, nb::handle kwargs, CallTensors& found) const {
+  return match_part(args_, args, found) && match_keywords(kwargs, found);
+}
+
+bool CallSchema::match_keywords(nb::handle kwargs, CallTensors& found) const {
+  if (static_cast<size_t>(PyDict_Size(kwargs.ptr())) != kwargs_.keys.size()) return false;
+  for (size_t i = 0; i < kwargs_.keys.size(); ++i) {
+    PyObject* const value = PyDict_GetItemWithError(kwargs.ptr(), kwargs_.keys[i].ptr());
+    if (value == nullptr || !match_part(kwargs_.children[i], value, found)) return false;
+  }
+  if (unnamed_.size() < 2) return true;
+  // A forward that takes **kwargs may ask for their order.
+  Py_ssize_t place = 0;
+  size_t next = 0;
+  PyObject* key = nullptr;
+  while (PyDict_Next(kwargs.ptr(), &place, &key, nullptr)) {
+    bool is_unnamed = false;
+    for (const nb::object& name : unnamed_) is_unnamed = is_unnamed || equal(name, key);
+    if (is_unnamed && !equal(unnamed_[next++], key)) return false;
+  }
+  return true;
+}
+
+bool CallSchema::match_part(const Part& part, nb::handle object, CallTensors& found) const {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != part.type.ptr()) return false;
+  switch (part.kind) {
+    case Kind::kTensor: {
+      TensorRef view;
+      if (!try_view(object, view) || view.dtype != part.dtype || view.rank != part.rank) return false;
+      found.add(object, view, requires_grad(object));
+      return true;
+    }
+    case Kind::kTuple:
+    case Kind::kList: {
+      const bool is_tuple = part.kind == Kind::kTuple;
+      const Py_ssize_t size = is_tuple ? PyTuple_Size(object.ptr()) : PyList_Size(object.ptr());
+      if (static_cast<size_t>(size) != part.children.size()) return false;
+      for (Py_ssize_t i = 0; i < size; ++i) {
+        PyObject* const child = is_tuple ? PyTuple_GetItem(object.ptr(), i) : PyList_GetItem(object.ptr(), i);
+        if (!match_part(part.children[static_cast<size_t>(i)], child, found)) return false;
+      }
+      return true;
+    }
+    case Kind::kDict: {
+      if (static_cast<size_t>(PyDict_Size(object.ptr())) != part.keys.size()) return false;
+      Py_ssize_t place = 0;
+      PyObject *key = nullptr, *child = nullptr;
+      for (size_t i = 0; PyDict_Next(object.ptr(), &place, &key, &child); ++i)
+        if (!equal(part.keys[i], key) || !match_part(part.children[i], child, found)) return false;
+      return true;
+    }
+    case Kind::kNode: {
+      const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
+      if (nb::len(seen) != 3 || !equal(seen[2], part.value)) return false;
+      size_t i = 0;
+      for (nb::handle child : nb::object(seen[1]))
+        if (i == part.children.size() || !match_part(part.children[i++], child, found)) return false;
+      return i == part.children.size();
+    }
+    case Kind::kPlain: return equal(part.value, object);
+    case Kind::kKey: {
+      const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
+      return equal(seen[1], part.value);
+    }
+  }
+  return false;
+}
+
+static nb::list list_of(const std::vector<nb::object>& objects) {
+  nb::list items;
+  for (const nb::object& object : objects) items.append(object);
+  return items;
+}
+
+static nb::tuple sizes(const SeenTensors& seen) {
+  PyObject* const all = PyTuple_New(static_cast<Py_ssize_t>(seen.views.size()));
+  if (all == nullptr) throw nb::python_error();
+  for (size_t i = 0; i < seen.views.size(); ++i) {
+    const TensorRef& view = seen.views[i];
+    PyObject* const one = PyTuple_New(view.rank);
+    if (one == nullptr) throw nb::python_error();
+    for (int d = 0; d < view.rank; ++d) PyTuple_SetItem(one, d, PyLong_FromLongLong(view.sizes[d]));
+    PyTuple_SetItem(all, static_cast<Py_ssize_t>(i), one);
+  }
+  return nb::steal<nb::tuple>(all);
+}
+
+void bind_calls(nb::module_& module) {
+  nb::class_<CallTensors>(module, "CallTensors", "The tensors among a call's arguments, in the order of the tree.")
+      .def_prop_ro("tensors", [](const CallTensors& self) { return list_of(self.tensors); })
+      .def("sizes", [](const CallTensors& self) { return sizes(self); });
+  nb::class_<CallSchema>(module, "CallSchema", "What calls must share for one graph; see call_schema.h.")
+      .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object>(), "args"_a, "kwargs"_a, "named"_a,
+           "look"_a, "tensor_type"_a)
+      .def(
+          "match",
+          [](const CallSchema& self, nb::tuple args, nb::dict kwargs) -> nb::object {
+            CallTensors found;
+            return self.match(args, kwargs, found) ? nb::cast(std::move(found)) : nb::none();
+          },
+          "args"_a, "kwargs"_a, "CallTensors, or None where the call is of another schema.");
+}
+
+}  // namespace lowtide::bindings

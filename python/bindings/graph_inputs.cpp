@@ -1,0 +1,146 @@
+// The live tensors of a graph's inputs, from a call's arguments and from the watch on its module.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "bindings.h"
+#include "call_tensors.h"
+#include "dlpack.h"
+#include "module_watch.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace lowtide::bindings {
+namespace {
+
+class GraphInputs {
+ public:
+  // `sources`: per input of the graph ("input", index among the call's tensors), ("state", index of the watch's
+  // tensors), ("attribute", (owner, name)) or ("tensor", tensor). `wants_gradient`: what the graph was processed for.
+  // Empty: under no_grad, where nothing does. `written`: inputs that forward writes into.
+  GraphInputs(nb::object watch, nb::list sources, std::vector<std::optional<bool>> wants_gradient,
+              std::vector<size_t> written)
+      : watch_object_(watch),
+        watch_(nb::cast<const ModuleWatch*>(watch)),
+        wants_gradient_(std::move(wants_gradient)),
+        written_(std::move(written)) {
+    for (nb::handle source : sources) {
+      const nb::tuple pair = nb::cast<nb::tuple>(source);
+      const std::string_view kind = nb::cast<const char*>(pair[0]);
+      Source added;
+      added.kind = kind == "input" ? Kind::kInput : kind == "state" ? Kind::kState : Kind::kAttribute;
+      if (added.kind == Kind::kAttribute) {
+        added.object = kind == "tensor" ? nb::object(pair[1]) : nb::object(pair[1][0]);
+        if (kind == "attribute") added.name = pair[1][1];
+      } else {
+        added.index = nb::cast<size_t>(pair[1]);
+      }
+      sources_.push_back(std::move(added));
+    }
+  }
+
+  // After the watch's check. False where other inputs require gradients than the graph was processed for.
+  bool bind(const CallTensors& call, BoundInputs& bound) const {
+    bound.tensors.reserve(sources_.size());
+    bound.views.reserve(sources_.size());
+    bound.requires_grad.reserve(sources_.size());
+    bool as_wanted = true;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const Source& source = sources_[i];
+      if (source.kind == Kind::kInput) {
+        bound.add(call.tensors[source.index], call.views[source.index], call.requires_grad[source.index]);
+      } else if (source.kind == Kind::kState) {
+        bound.add(watch_->tensor(source.index), watch_->view(source.index), watch_->requires_grad(source.index));
+      } else {
+        const nb::object tensor = source.name.is_valid() ? source.object.attr(source.name) : source.object;
+        bound.add(tensor, view_of(tensor), requires_grad(tensor));
+      }
+      as_wanted = as_wanted && (!wants_gradient_[i] || bound.requires_grad.back() == *wants_gradient_[i]);
+    }
+    return as_wanted;
+  }
+
+  // Whether forward writes into bytes that it also takes under another name: it would read them before or after.
+  bool overlaps(const BoundInputs& bound) const {
+    if (written_.empty()) return false;
+    struct Extent {
+      const char *begin, *end;
+      size_t index;
+    };
+    std::vector<Extent> extents;
+    for (size_t i = 0; i < bound.views.size(); ++i) {
+      const TensorRef& view = bound.views[i];
+      if (view.numel() == 0) continue;
+      int64_t below = 0, above = 0;
+      for (int d = 0; d < view.rank; ++d) {
+        const int64_t span = (view.sizes[d] - 1) * view.strides[d];
+        (span < 0 ? below : above) += span;
+      }
+      const int64_t width = size_bytes(view.dtype);
+      const char* const data = static_cast<const char*>(view.data);
+      extents.push_back({data + below * width, data + (above + 1) * width, i});
+    }
+    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+    const auto is_written = [&](const Extent& extent) {
+      return std::find(written_.begin(), written_.end(), extent.index) != written_.end();
+    };
+    for (size_t i = 0; i < extents.size(); ++i)
+      for (size_t j = i + 1; j < extents.size() && extents[j].begin < extents[i].end; ++j)
+        if (is_written(extents[i]) || is_written(extents[j])) return true;
+    return false;
+  }
+
+ private:
+  enum class Kind { kInput, kState, kAttribute };
+  struct Source {
+    Kind kind = Kind::kInput;
+    size_t index = 0;
+    nb::object object, name;
+  };
+  nb::object watch_object_;
+  const ModuleWatch* watch_;
+  std::vector<Source> sources_;
+  std::vector<std::optional<bool>> wants_gradient_;
+  std::vector<size_t> written_;
+};
+
+nb::tuple take(const BoundInputs& self, const std::vector<int>& indices) {
+  PyObject* const taken = PyTuple_New(static_cast<Py_ssize_t>(indices.size()));
+  if (taken == nullptr) throw nb::python_error();
+  for (size_t i = 0; i < indices.size(); ++i)
+    PyTuple_SetItem(taken, static_cast<Py_ssize_t>(i),
+                    nb::object(self.tensors[static_cast<size_t>(indices[i])]).release().ptr());
+  return nb::steal<nb::tuple>(taken);
+}
+
+}  // namespace
+
+void bind_graph_inputs(nb::module_& module) {
+  nb::class_<BoundInputs>(module, "BoundInputs", "The live tensors of a graph's inputs in one call.")
+      .def("__len__", [](const BoundInputs& self) { return self.tensors.size(); })
+      .def("__getitem__",
+           [](const BoundInputs& self, size_t index) {
+             if (index >= self.tensors.size()) throw nb::index_error();
+             return self.tensors[index];
+           })
+      .def("requires_grad", [](const BoundInputs& self) { return nb::tuple(nb::cast(self.requires_grad)); })
+      .def("take", take, "indices"_a, "A tuple of the tensors at these indices.");
+  nb::class_<GraphInputs>(module, "GraphInputs", "Where the tensors of a graph's inputs come from.")
+      .def(nb::init<nb::object, nb::list, std::vector<std::optional<bool>>, std::vector<size_t>>(), "watch"_a,
+           "sources"_a, "wants_gradient"_a, "written"_a)
+      .def(
+          "bind",
+          [](const GraphInputs& self, const CallTensors& call) {
+            BoundInputs bound;
+            const bool as_wanted = self.bind(call, bound);
+            return nb::make_tuple(as_wanted, nb::cast(std::move(bound)));
+          },
+          "call"_a, "(whether the same inputs require gradients as the graph was processed for, BoundInputs).")
+      .def("overlaps", &GraphInputs::overlaps, "bound"_a);
+}
+
+}  // namespace lowtide::bindings

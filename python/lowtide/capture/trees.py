@@ -1,0 +1,148 @@
+"""Trees of arguments and outputs: the one flatten and the one unflatten, on torch.utils._pytree.
+
+What PyTorch registers (list, tuple, namedtuple, dict, OrderedDict, …), what a user or a library registers (ModelOutput
+of transformers), any other Mapping, and dataclasses are nodes. Whatever else is a leaf.
+"""
+
+import copy
+import dataclasses
+from collections import UserDict
+from collections.abc import Mapping
+
+import torch.utils._pytree as pytree
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A node that PyTorch does not know: a Mapping or a dataclass. `empty`: one of its class without its items, or None
+    for a Mapping that can only be made from a dict."""
+
+    type: type
+    keys: tuple
+    empty: object = dataclasses.field(compare=False)
+
+    def rebuild(self, children):
+        if self.empty is None:
+            return self.type(dict(zip(self.keys, children, strict=True)))
+        made = copy.copy(self.empty)
+        if isinstance(made, Mapping):
+            for key, child in zip(self.keys, children, strict=True):
+                made[key] = child
+        else:
+            for key, child in zip(self.keys, children, strict=True):
+                object.__setattr__(made, key, child)
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """All of a tree but its leaves; equal for trees of the same classes, keys and sizes."""
+
+    spec: pytree.TreeSpec
+    opened: tuple = ()  # (index of PyTorch's leaf, Opened, Structure of its children)
+
+
+def flatten(tree):
+    """(leaves, Structure), depth first."""
+    leaves, spec = pytree.tree_flatten(tree)
+    nodes = [(index, node) for index, leaf in enumerate(leaves) if (node := open_node(leaf)) is not None]
+    if not nodes:
+        return leaves, Structure(spec)
+    flat, opened, nodes = [], [], dict(nodes)
+    for index, leaf in enumerate(leaves):
+        if index not in nodes:
+            flat.append(leaf)
+            continue
+        node, children = nodes[index]
+        inner, structure = flatten(children)
+        flat.extend(inner)
+        opened.append((index, node, structure))
+    return flat, Structure(spec, tuple(opened))
+
+
+def unflatten(leaves, structure):
+    if not structure.opened:
+        return pytree.tree_unflatten(leaves, structure.spec)
+    return _unflatten(iter(leaves), structure)
+
+
+def _unflatten(rest, structure):
+    opened = {index: (node, inner) for index, node, inner in structure.opened}
+    leaves = []
+    for index in range(structure.spec.num_leaves):
+        if index in opened:
+            node, inner = opened[index]
+            leaves.append(node.rebuild(_unflatten(rest, inner)))
+        else:
+            leaves.append(next(rest))
+    return pytree.tree_unflatten(leaves, structure.spec)
+
+
+def open_node(leaf):
+    """(Opened, list of children) of a Mapping or a dataclass, else None."""
+    if isinstance(leaf, Mapping):
+        keys = tuple(leaf.keys())
+        return Opened(type(leaf), keys, _without_items(leaf)), [leaf[key] for key in keys]
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+        keys = tuple(field.name for field in dataclasses.fields(leaf) if hasattr(leaf, field.name))
+        return Opened(type(leaf), keys, _without_fields(leaf, keys)), [getattr(leaf, key) for key in keys]
+    return None
+
+
+def one_level(value):
+    """(children, context) of a node, contexts of equal trees being equal; None for a leaf."""
+    children, spec = pytree.tree_flatten(value, is_leaf=lambda part: part is not value)
+    if not spec.is_leaf():
+        return children, spec
+    node = open_node(value)
+    return node and (node[1], node[0])
+
+
+def _without_items(mapping):
+    # A copy of any other class may share its items with the user's own.
+    if not isinstance(mapping, dict | UserDict):
+        return None
+    empty = copy.copy(mapping)
+    empty.clear()
+    return empty
+
+
+def _without_fields(instance, keys):
+    empty = copy.copy(instance)
+    for key in keys:
+        object.__setattr__(empty, key, None)
+    return empty
+
+
+def flatten_with_keys(tree, prefix=()):
+    """[(keys and positions from the root, leaf)], in the order of `flatten`."""
+    if (children := _named_children(tree)) is None:
+        return [(prefix, tree)]
+    return [pair for key, child in children for pair in flatten_with_keys(child, (*prefix, key))]
+
+
+def at(tree, path):
+    """The leaf at the end of a path of `flatten_with_keys`."""
+    for key in path:
+        tree = dict(_named_children(tree))[key]
+    return tree
+
+
+def _named_children(tree):
+    """[(key or position, child)] of a node, None for a leaf."""
+    if (node := one_level(tree)) is None:
+        return None
+    children, context = node
+    if isinstance(context, Opened):
+        keys = context.keys
+    else:
+        keys = list(tree.keys()) if isinstance(tree, Mapping) and len(tree) == len(children) else range(len(children))
+    return list(zip(keys, children, strict=True))
+
+
+def how_to_register(cls):
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return (
+        f"a {name}, which is neither a tensor nor a plain value nor a known container; register its class: "
+        f"torch.utils._pytree.register_pytree_node({cls.__name__}, flatten, unflatten), or make it a dataclass"
+    )

@@ -1,0 +1,108 @@
+"""One graph, ready to run: what the managers need of it, and users of the graph transition manager."""
+
+from collections import OrderedDict
+
+from lowtide._lowtide import GraphInputs
+from lowtide.capture import trees
+from lowtide.errors import InvalidArgument
+
+
+class PostExportProcessedModelInfo:
+    """The graph's inputs in order, the live tensors for them in a call, and the way back to the user's outputs.
+
+    The names of fields are the ancestor's. A graph input is a parameter, a buffer, a constant, or a tensor among the
+    arguments ("user defined").
+    """
+
+    def __init__(self, module, captured, agent, watch, arguments, with_gradients, call):
+        self.captured, self.agent = captured, agent
+        self._arguments, self._watch, self._sizes = arguments, watch, call.sizes()
+        sources = captured.sources
+        self.onnx_graph_input_names = [source.name for source in sources]
+        self.onnx_graph_input_names_require_grad = [source.name for source in sources if source.requires_grad]
+        self.onnx_graph_input_names_user_defined = [source.name for source in sources if source.kind == "input"]
+        self.onnx_graph_input_names_require_grad_user_defined = [
+            source.name for source in sources if source.kind == "input" and source.requires_grad
+        ]
+        # {"x": {0: "x_dim0"}} of the arguments' free sizes; two that the model needs equal have one name.
+        self.onnx_graph_input_dynamic_axes_map = captured.transcript.sizes.dynamic_axes()
+        self.module_forward_output_schema = captured.exported.output_structure
+        paths = [keys for keys, leaf in trees.flatten_with_keys((call.args, call.kwargs)) if hasattr(leaf, "shape")]
+        self.data_accessor = [_accessor(paths[source.index]) if source.kind == "input" else None for source in sources]
+
+        owners = [_owner(module, source) for source in sources]
+        self._live = [_getter(source, owner) for source, owner in zip(sources, owners, strict=True)]
+        wants_gradient = [source.requires_grad if source.used and with_gradients else None for source in sources]
+        places = [_place(source, owner, watch) for source, owner in zip(sources, owners, strict=True)]
+        self.inputs = GraphInputs(watch.native, places, wants_gradient, agent.session.updated_inputs)
+
+    @property
+    def buffer_for_ort_runs(self):
+        """The live tensors of parameters, buffers and constants by the names of graph inputs."""
+        pairs = zip(self.captured.sources, self._live, strict=True)
+        return OrderedDict((source.name, live()) for source, live in pairs if live is not None)
+
+    def construct_inputs(self, args, kwargs, constant_as_tensor=True, device=None):
+        """The live tensors of the graph's inputs, in order. The last two are the ancestor's and change nothing: plain
+        values are part of the graph, and it runs on the CPU."""
+        return list(self.bind(args, kwargs)[1])
+
+    def bind(self, args, kwargs):
+        """(CallTensors, BoundInputs) of a call that this graph is right for."""
+        seen = self._arguments.match(tuple(args), dict(kwargs))
+        if seen is None or not self._watch.unchanged():
+            raise InvalidArgument("these arguments, or the module as it is now, need another graph")
+        self._sizes = seen.sizes()
+        return seen, self.inputs.bind(seen)[1]
+
+    def restore_outputs(self, user_outputs):
+        """The module's output, in the structure that its forward returns, from the tensors in it; sizes among the
+        outputs are those of the last `construct_inputs`."""
+        return self.captured.rebuild(list(user_outputs), self._sizes)
+
+
+def _accessor(path):
+    """A function (args, kwargs) → the argument's tensor at `path`."""
+    return lambda args, kwargs: trees.at((args, kwargs), path)
+
+
+def _owner(module, source):
+    """What holds the tensor of a parameter, a buffer, or a constant that is an attribute."""
+    if source.kind == "input" or not source.paths:
+        return None
+    path = source.paths[0].rpartition(".")[0]
+    if source.kind != "constant":
+        return module.get_submodule(path)
+    for name in filter(None, path.split(".")):
+        module = getattr(module, name)
+    return module
+
+
+def _table(source, owner):
+    return owner._parameters if source.kind == "param" else owner._buffers
+
+
+def _name(source):
+    return source.paths[0].rpartition(".")[2]
+
+
+def _place(source, owner, watch):
+    """Of a graph input, as lowtide._lowtide.GraphInputs takes it."""
+    if source.kind == "input":
+        return "input", source.index
+    if owner is None:
+        return "tensor", source.tensor
+    if source.kind == "constant":
+        return "attribute", (owner, _name(source))
+    return "state", watch.number_of(_table(source, owner), _name(source))
+
+
+def _getter(source, owner):
+    """A function to the live tensor; None for an argument."""
+    if source.kind == "input":
+        return None
+    if owner is None:
+        return lambda: source.tensor
+    if source.kind == "constant":
+        return lambda: getattr(owner, _name(source))
+    return lambda: _table(source, owner)[_name(source)]
