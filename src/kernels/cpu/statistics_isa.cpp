@@ -4,13 +4,15 @@
 namespace lowtide::cpu::LT_ISA {
 namespace {
 
-typedef double vd __attribute__((vector_size(8 * LT_LANES)));
-typedef int64_t vl __attribute__((vector_size(8 * LT_LANES)));
+// Vectors as wide as the machine's: the compiler compares wider ones element by element.
+constexpr int kDoubles = LT_LANES / 2;
+typedef double vd __attribute__((vector_size(8 * kDoubles)));
+typedef int64_t vl __attribute__((vector_size(8 * kDoubles)));
 
 // How elements are stored, and as doubles.
 template <class T>
 struct Plain {
-  typedef T stored __attribute__((vector_size(sizeof(T) * LT_LANES)));
+  typedef T stored __attribute__((vector_size(sizeof(T) * kDoubles)));
   typedef T element;
   LT_INLINE vd widen(const T* x) {
     stored v;
@@ -23,10 +25,12 @@ struct Plain {
 struct Brain {
   typedef uint16_t element;
   LT_INLINE vd widen(const uint16_t* x) {
-    typedef uint16_t stored __attribute__((vector_size(2 * LT_LANES)));
+    typedef uint16_t stored __attribute__((vector_size(2 * kDoubles)));
+    typedef uint32_t words __attribute__((vector_size(4 * kDoubles)));
+    typedef float floats __attribute__((vector_size(4 * kDoubles)));
     stored v;
     __builtin_memcpy(&v, x, sizeof v);
-    return __builtin_convertvector((vf)(__builtin_convertvector(v, vu) << 16), vd);
+    return __builtin_convertvector((floats)(__builtin_convertvector(v, words) << 16), vd);
   }
   LT_INLINE double widen_one(uint16_t x) {
     const uint32_t bits = (uint32_t)x << 16;
@@ -40,7 +44,7 @@ struct Half {
   typedef _Float16 element;
   LT_INLINE vd widen(const _Float16* x) {
     vd v;
-    for (int i = 0; i < LT_LANES; ++i) v[i] = (double)(float)x[i];
+    for (int i = 0; i < kDoubles; ++i) v[i] = (double)(float)x[i];
     return v;
   }
   LT_INLINE double widen_one(_Float16 x) { return (double)(float)x; }
@@ -79,11 +83,11 @@ template <class Storage>
 void block(const void* from, int64_t n, PartStatistics* result) {
   const auto* x = (const typename Storage::element*)from;
   *result = PartStatistics{n, 0, 0, 0, 0, 0, 0, 0, 0};
-  const int64_t whole = n / LT_LANES * LT_LANES;
+  const int64_t whole = n / kDoubles * kDoubles;
   const double first = Storage::widen_one(x[0]);
   vd sum = {}, low = first - vd{}, high = first - vd{};
   vl negative = {}, zero = {};
-  for (int64_t i = 0; i < whole; i += LT_LANES) {
+  for (int64_t i = 0; i < whole; i += kDoubles) {
     const vd v = Storage::widen(x + i);
     sum += v;
     low = v < low ? v : low;
@@ -92,7 +96,7 @@ void block(const void* from, int64_t n, PartStatistics* result) {
     zero -= v == 0.0;
   }
   double total = 0, least = first, most = first;
-  for (int k = 0; k < LT_LANES; ++k) {
+  for (int k = 0; k < kDoubles; ++k) {
     total += sum[k];
     least = low[k] < least ? low[k] : least;
     most = high[k] > most ? high[k] : most;
@@ -113,12 +117,12 @@ void block(const void* from, int64_t n, PartStatistics* result) {
   }
   const double mean = total / (double)n;
   vd around = {};
-  for (int64_t i = 0; i < whole; i += LT_LANES) {
+  for (int64_t i = 0; i < whole; i += kDoubles) {
     const vd distance = Storage::widen(x + i) - mean;
     around += distance * distance;
   }
   double squares = 0;
-  for (int k = 0; k < LT_LANES; ++k) squares += around[k];
+  for (int k = 0; k < kDoubles; ++k) squares += around[k];
   for (int64_t i = whole; i < n; ++i) {
     const double distance = Storage::widen_one(x[i]) - mean;
     squares += distance * distance;
