@@ -1,4 +1,4 @@
-"""The `lowtide` command: what the engine would do with a model, without training it."""
+"""The `lowtide` command: what the engine would do with a model, and where two runs differ."""
 
 import argparse
 import os
@@ -6,15 +6,17 @@ import sys
 
 from lowtide.errors import Error
 
-from . import analyze
+from . import analyze, compare
 from .model import BadInput
 
 
 def main(arguments=None):
-    """Exit code 0, or 2 for input that cannot be right (with the reason on standard error)."""
+    """Exit code 0, 1 where a difference was looked for and found, or 2 for input that cannot be right (with the reason
+    on standard error)."""
     parser = argparse.ArgumentParser(prog="lowtide", description=__doc__.strip())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     analyze.add_to(commands)
+    compare.add_to(commands)
     options = parser.parse_args(arguments)
     try:
         return options.run(options)

@@ -1,0 +1,1 @@
+"""Finding where two runs begin to differ."""
