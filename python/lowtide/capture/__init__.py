@@ -14,7 +14,7 @@ from lowtide.errors import UnsupportedError
 from . import trees
 from .call import DTYPES, PLAIN, Call, describe, is_array, schema_of
 from .export import Exported, Facts, exclusive, export, repeats_samples, user_line
-from .sizes import NeedsConstants
+from .sizes import NeedsConstants, SizeText
 from .transcribe import Source, Transcript, transcribe
 from .watch import Reads
 
@@ -80,8 +80,9 @@ class Captured:
                 leaf = next(rest)
             elif is_array(leaf):
                 leaf = leaf.copy()
-            elif isinstance(leaf, torch.SymInt):
-                leaf = int(self.transcript.sizes.evaluate(self.transcript.sizes.python(leaf), sizes))
+            elif isinstance(leaf, torch.SymInt | SizeText):
+                text = leaf.text if isinstance(leaf, SizeText) else self.transcript.sizes.python(leaf)
+                leaf = int(self.transcript.sizes.evaluate(text, sizes))
             leaves.append(leaf)
         return trees.unflatten(leaves, self.exported.output_structure)
 
@@ -135,6 +136,8 @@ def recapture(captured, module, args=(), kwargs=None):
 
 def transcribe_again(captured, module, call):
     """The same export with the gradients that this call's tensors and the module's parameters ask for now."""
+    if captured.exported.program is None:  # read from a file
+        return capture(module, call.args, call.kwargs, captured.facts)
     flags = [tensor.requires_grad for tensor in call.tensors]
     transcript = transcribe(captured.exported, captured.facts, module, flags)
     return Captured(captured.exported, transcript, captured.facts)

@@ -31,7 +31,47 @@ _FUNCTIONS = {"__builtins__": {}, "max": max, "min": min, "float": float, "int":
 _FUNCTIONS["math"] = math
 
 
-class Sizes:
+@dataclass
+class SizeText:
+    """A size among a module's outputs: Python over the names of dims."""
+
+    text: str
+
+
+class KnownSizes:
+    """Dims by name, and the guards under which a captured graph is right."""
+
+    def __init__(self, dims, guards, ranges, dynamic_axes):
+        """`dims`: name → (index of the tensor, index of the dim); the rest as Sizes gives it."""
+        self.dims, self.guards = dims, guards
+        self._ranges, self._dynamic_axes = ranges, dynamic_axes
+        self._checker = None
+
+    def ranges(self):
+        return self._ranges
+
+    def dynamic_axes(self):
+        return self._dynamic_axes
+
+    def evaluate(self, text, sizes):
+        return eval(text, dict(_FUNCTIONS), self._values(sizes))
+
+    def _values(self, sizes):
+        return {name: sizes[index][position] for name, (index, position) in self.dims.items()}
+
+    def accepts(self, sizes):
+        if self._checker is None:
+            self._checker = compile(
+                " and ".join(f"({guard.text})" for guard in self.guards) or "True", "<guards>", "eval"
+            )
+        return bool(eval(self._checker, dict(_FUNCTIONS), self._values(sizes)))
+
+    def broken(self, sizes):
+        values = self._values(sizes)
+        return [guard for guard in self.guards if not eval(guard.text, dict(_FUNCTIONS), values)]
+
+
+class Sizes(KnownSizes):
     """Names the symbols of an export after the inputs that carry them, and prints expressions over these names.
 
     A dim is (index of the tensor, index of the dim); its name is "<input>_dim<i>".
@@ -108,9 +148,6 @@ class Sizes:
                 input_name = name.rpartition("_dim")[0]
                 axes.setdefault(input_name, {})[position] = names[self.ties.get((index, position), (index, position))]
         return axes
-
-    def evaluate(self, text, sizes):
-        return eval(text, dict(_FUNCTIONS), self._values(sizes))
 
     def _check_known(self, expression):
         if any(symbol not in self._owner for symbol in expression.free_symbols):
@@ -207,20 +244,6 @@ class Sizes:
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
             self._checker = None
-
-    def _values(self, sizes):
-        return {name: sizes[index][position] for name, (index, position) in self.dims.items()}
-
-    def accepts(self, sizes):
-        if self._checker is None:
-            self._checker = compile(
-                " and ".join(f"({guard.text})" for guard in self.guards) or "True", "<guards>", "eval"
-            )
-        return bool(eval(self._checker, dict(_FUNCTIONS), self._values(sizes)))
-
-    def broken(self, sizes):
-        values = self._values(sizes)
-        return [guard for guard in self.guards if not eval(guard.text, dict(_FUNCTIONS), values)]
 
 
 def _meet(first, second):

@@ -10,6 +10,7 @@ from lowtide.capture import Call, capture, describe, recapture, schema_of, trans
 from lowtide.errors import UnsupportedError
 from lowtide.utils.hooks import GlobalSubscriberManager
 
+from .cache import CaptureCache
 from .fallback import Failure, bugs_become_refusals
 from .module_watch import Change, ModuleWatch, watch_modes
 from .post_export_processed_model_info import PostExportProcessedModelInfo
@@ -33,6 +34,7 @@ class GraphTransitionManager:
         self._schemas = []  # latest first
         self._calls, self._exports = 0, 0
         self.log = TransitionLog(type(module).__name__, mode)
+        self._cache = CaptureCache(module, mode)
 
     @property
     def transition_counts(self):
@@ -131,10 +133,7 @@ class GraphTransitionManager:
         try:
             with bugs_become_refusals():
                 known = next((graph.captured for graph in schema.graphs if graph.watch.unchanged()), None)
-                if known is not None and change.trigger == "sizes":
-                    captured = recapture(known, self._module, call.args, call.kwargs)
-                else:
-                    captured = capture(self._module, call.args, call.kwargs)
+                captured = self._captured(known if change.trigger == "sizes" else None, call, schema)
                 graph = _Graph(captured, ModuleWatch(self._module, captured.exported.reads))
             graph.export_seconds = time.perf_counter() - begin
             self._post_process(graph, call, seen, schema)
@@ -147,6 +146,20 @@ class GraphTransitionManager:
         schema.graphs.insert(0, graph)
         del schema.graphs[_MOST_EXPORTS:]
         return graph
+
+    def _captured(self, known, call, schema):
+        """A capture for this call: from the cache, or new, with what `known`, which refuses it, has learnt."""
+        entry = self._cache.entry(call, schema.surroundings)
+        captured = entry and entry.find(call.sizes())
+        if captured:
+            return captured
+        if known is not None:
+            captured = recapture(known, self._module, call.args, call.kwargs)
+        else:
+            captured = capture(self._module, call.args, call.kwargs)
+        if entry:
+            entry.store(captured)
+        return captured
 
     def _drop_stale_graphs(self):
         """They hold modules and tensors that the user has given up."""
