@@ -20,6 +20,7 @@ from . import trees
 from .call import DTYPES
 from .export import Exported, Facts
 from .functions import FunctionTable
+from .inspections import Inspections
 from .sizes import Guard, KnownSizes, SizeText
 from .transcribe import Source, Transcript
 from .watch import Reads
@@ -37,6 +38,8 @@ def to_text(captured, module):
     exported, transcript = captured.exported, captured.transcript
     if exported.functions:
         raise NotStorable(f"forward calls the custom autograd.Function {exported.functions[0].name}")
+    if exported.inspections or exported.inspections.steps:
+        raise NotStorable("forward inspects activations")
     text = captured.graph.text()
     for target in re.findall(r"= (\w+::[\w.]+)", text):
         if not target.startswith("aten::"):
@@ -80,14 +83,15 @@ def from_text(text, module):
     functions = FunctionTable()
     functions.checkpoints = told["checkpoints"]
     exported = Exported(
-        None,
-        told["names"],
-        told["example"],
-        functions,
-        structure_from_json(told["structure"]),
-        [_leaf_from_json(leaf) for leaf in told["leaves"]],
-        told["is_tensor"],
-        _reads_from_json(told["reads"], module),
+        program=None,
+        names=told["names"],
+        sizes=told["example"],
+        functions=functions,
+        inspections=Inspections(),
+        output_structure=structure_from_json(told["structure"]),
+        output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
+        output_is_tensor=told["is_tensor"],
+        reads=_reads_from_json(told["reads"], module),
     )
     sizes = told["sizes"]
     known = KnownSizes(
