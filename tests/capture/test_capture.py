@@ -8,6 +8,7 @@ import torch
 import zoo
 from torch.utils.checkpoint import checkpoint
 
+from lowtide import log
 from lowtide._lowtide import Graph
 from lowtide.capture import Call, capture, recapture
 from lowtide.errors import UnsupportedError
@@ -298,7 +299,7 @@ def test_data_dependent_branches_and_sizes_are_refused_with_the_line():
 def test_caches_among_the_outputs_are_left_out_unless_asked_for(caplog):
     model, make_batch = zoo.build("gpt2")
     model.config.use_cache = True
-    with caplog.at_level("INFO", "lowtide"):
+    with caplog.at_level("INFO", "lowtide"), log.at(log.LogLevel.INFO):
         captured = capture(model, (), make_batch())
     assert model.config.use_cache is True and "use_cache" in caplog.text
     assert captured.transcript.outputs == [("graph", 0), ("graph", 1)]
