@@ -93,6 +93,12 @@ def test_random_states_are_the_users():
     assert wrapped.fallback_reason is None and states() == before
 
 
+def test_a_variable_that_is_said_to_be_read_is_read():
+    code = "".join(path.read_text() for path in (ROOT / "python" / "lowtide").rglob("*.py"))
+    for name, variable in VARIABLES.items():
+        assert (code.count(f'"{name}"') > 1) == variable.read, name  # once in the list itself
+
+
 def test_custom_functions_can_be_switched_off(monkeypatch):
     class Double(torch.autograd.Function):
         @staticmethod
