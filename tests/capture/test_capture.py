@@ -43,7 +43,8 @@ def test_a_node_per_call_with_names_sizes_and_lines():
     graph = text(Of(lambda m, x: torch.relu(m.l(x)) * 2), torch.randn(3, 4))
     assert "%args_0: f32[args_0_dim0, 4] input,\n" in graph and "%l.weight: f32[4, 4] param,\n" in graph
     linear = next(line for line in graph.splitlines() if "aten::linear.default" in line)
-    assert linear.endswith("// l  test_capture.py:27")
+    line = Of.forward.__code__.co_firstlineno + 1
+    assert linear.endswith(f"// l  test_capture.py:{line}")
     assert 'aten::mul.Tensor(operands=["self"], other=2) %relu' in graph
     assert graph.rstrip().endswith("return %mul output\n}")
 
