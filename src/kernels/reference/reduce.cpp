@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference.h"
 #include "kernels/walk.h"
@@ -57,15 +59,19 @@ KernelStatus reduce(const KernelCall& call, Make make) {
   return nullptr;
 }
 
+// What sums and products are kept in: integers wrap.
+template <class T>
+using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+
 template <class T>
 struct SumFold {
-  T total = 0;
+  Total<T> total = 0;
   void run(const T* values, int64_t n) {
-    T block = 0;
-    for (int64_t i = 0; i < n; ++i) block += values[i];
+    Total<T> block = 0;
+    for (int64_t i = 0; i < n; ++i) block += static_cast<Total<T>>(values[i]);
     total += block;
   }
-  T finish(int64_t) const { return total; }
+  T finish(int64_t) const { return static_cast<T>(total); }
 };
 
 struct MeanFold : SumFold<double> {
@@ -74,11 +80,11 @@ struct MeanFold : SumFold<double> {
 
 template <class T>
 struct ProductFold {
-  T total = 1;
+  Total<T> total = 1;
   void run(const T* values, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) total *= values[i];
+    for (int64_t i = 0; i < n; ++i) total *= static_cast<Total<T>>(values[i]);
   }
-  T finish(int64_t) const { return total; }
+  T finish(int64_t) const { return static_cast<T>(total); }
 };
 
 struct NormFold {
@@ -185,13 +191,14 @@ static KernelStatus cumulate(const KernelCall& call) {
   const Grid<2> rows = rows_over<2>(x, axis, {strides_of(x), strides_of(y)});
   parallel_for(rows.numel(), std::max<int64_t>(1, 4096 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
     rows.for_each(begin, end, [&](int64_t, const auto& offsets) {
-      T total = 0;
+      Total<T> total = 0;
       for (int64_t k = 0; k < size; ++k) {
         const int64_t i = reverse ? size - 1 - k : k;
         T value;
         load(x, offsets[0] + i * x.strides[axis], 1, 1, &value);
-        total += value;
-        store(y, offsets[1] + i * y.strides[axis], 1, 1, &total);
+        total += static_cast<Total<T>>(value);
+        value = static_cast<T>(total);
+        store(y, offsets[1] + i * y.strides[axis], 1, 1, &value);
       }
     });
   });
