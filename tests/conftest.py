@@ -1,4 +1,11 @@
+import signal
+
 import pytest
+
+
+def pytest_configure(config):
+    # A shell's background job starts with Ctrl-C ignored; the tests of Ctrl-C need Python's own handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
