@@ -6,6 +6,7 @@ import os
 import random
 from pathlib import Path
 
+import pytest
 import torch
 
 from lowtide.ortmodule import ORTModule
@@ -30,14 +31,15 @@ def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_thousand_random_steps():
+@pytest.mark.parametrize("steps", [120, pytest.param(1000, marks=pytest.mark.long)])
+def test_random_steps(steps):
     torch.manual_seed(0)
     draw = random.Random(0)
     eager = Net()
     wrapped = ORTModule(copy.deepcopy(eager))
     ours, theirs = (torch.optim.SGD(module.parameters(), lr=1e-3) for module in (wrapped, eager))
     held = []
-    for number in range(1000):
+    for number in range(steps):
         if draw.random() < 0.1:
             mode = draw.random() < 0.5
             eager.train(mode), wrapped.train(mode)
@@ -66,7 +68,7 @@ def test_a_thousand_random_steps():
                 (*wrapped.parameters(), *wrapped.buffers()), (*eager.parameters(), *eager.buffers()), strict=True
             ):
                 p.copy_(q)
-        if number % 100 == 99:
+        if number % (steps // 10) == steps // 10 - 1:
             gc.collect()
             held.append(resident_bytes())
     exports = {mode: sum(counts.values()) for mode, counts in wrapped.transition_counts().items()}
