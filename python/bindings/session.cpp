@@ -178,6 +178,7 @@ nb::dict memory_stat(PythonSession& self, const std::string& config, const std::
   result["insight"] = stat.insight;
   result["summary"] = stat.summary;
   result["json"] = stat.json;
+  result["planned"] = stat.planned;
   result["peak_without"] = stat.peak_without;
   result["peak_with"] = stat.peak_with;
   result["notices"] = stat.notices;

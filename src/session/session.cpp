@@ -191,6 +191,7 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
   stat.summary = optimizer_summary(*optimizer, *selection);
   stat.peak_without = peak_of({});
   stat.peak_with = peak_of(selection->chosen);
+  stat.planned = static_cast<int>(peaks.size());
   stat.json = insight_json(*optimizer, *selection, stat.rows, dims, stat.peak_without, stat.peak_with);
   stat.notices = selection->warnings;
   return stat;

@@ -48,6 +48,7 @@ struct MemoryStat {
   std::string insight;    // MemoryInsight Summary
   std::string summary;    // MemoryOptimizer Summary
   std::string json;
+  int planned = 0;                          // steps that were planned to know their peaks
   int64_t peak_without = 0, peak_with = 0;  // bytes of a step: with nothing switched on, and with what is
   std::vector<std::string> notices;
 };
