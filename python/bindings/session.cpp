@@ -25,7 +25,8 @@ struct Pending {
 };
 
 struct PythonSession {
-  PythonSession(Graph captured, SessionOptions options) : session(std::move(captured), std::move(options)) {}
+  PythonSession(Graph captured, SessionOptions options, const std::string& stored_plan)
+      : session(std::move(captured), std::move(options), stored_plan) {}
   Session session;
   std::shared_ptr<PythonCalls> calls;  // shared with the session's call handler
 
@@ -148,7 +149,7 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) 
 
 nb::list memory_outcomes(PythonSession& self) {
   nb::list result;
-  for (const RequestOutcome& outcome : self.session.memory_selection().outcomes)
+  for (const RequestOutcome& outcome : self.session.memory_outcomes())
     result.append(nb::make_tuple(to_string(outcome.request), outcome.request.count, outcome.found, outcome.applied));
   return result;
 }
@@ -226,7 +227,7 @@ void bind_session(nb::module_& module) {
              std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
              const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
              std::string probe_config, std::vector<std::string> pure_calls, int cast_level,
-             std::vector<std::string> cast_allow) {
+             std::vector<std::string> cast_allow, const std::string& stored_plan) {
             SessionOptions options;
             options.training = training;
             options.guard = guard;
@@ -241,13 +242,20 @@ void bind_session(nb::module_& module) {
             options.cast_allow = std::move(cast_allow);
             Graph graph = captured.clone();
             nb::gil_scoped_release unlocked;
-            new (self) PythonSession(std::move(graph), std::move(options));
+            new (self) PythonSession(std::move(graph), std::move(options), stored_plan);
           },
           "captured"_a, nb::kw_only(), "training"_a = true, "guard"_a = false,
           "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
           "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
           "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>(), "cast_level"_a = 1,
-          "cast_allow"_a = std::vector<std::string>())
+          "cast_allow"_a = std::vector<std::string>(), "stored_plan"_a = "")
+      .def(
+          "stored_plan",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            nb::gil_scoped_release unlocked;
+            return self.session.stored_plan(symbol_values);
+          },
+          "symbol_values"_a, "The plan as text, for another Session of this graph under these options.")
       .def("set_call_handler",
            [](PythonSession& self, nb::object handler) {
              self.calls = std::make_shared<PythonCalls>(std::move(handler));
@@ -287,7 +295,7 @@ void bind_session(nb::module_& module) {
             return self.session.packing_csv(symbol_values);
           },
           "symbol_values"_a)
-      .def("memory_notices", [](PythonSession& self) { return self.session.memory_selection().warnings; })
+      .def("memory_notices", [](PythonSession& self) { return self.session.memory_warnings(); })
       .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
       .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
            "The memory optimizer's rows and tables; an empty config means the session's own.")

@@ -28,7 +28,7 @@ VARIABLES = {
     ),
     "ORTMODULE_FALLBACK_RETRY": Variable("0", "1, true or yes: every call tries the engine again after a fallback"),
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
-    "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs: a later process skips the export"),
+    "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs and plans: a later process skips both"),
     "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
     "ORTMODULE_MEMORY_OPT_CONFIG": Variable(
         "", "plans joined by commas, or the path of a JSON file with a list of them"

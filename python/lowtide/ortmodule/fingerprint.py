@@ -45,7 +45,7 @@ class NotCacheable(Exception):
 def fingerprint(module, *surroundings):
     """A hash of the module and of what else is given: plain values, dtypes, containers of these."""
     encoder = _Encoder(module)
-    encoder.add(_build(), "lowtide")
+    encoder.add(build(), "lowtide")
     encoder.add(surroundings, "the call")
     encoder.hooks(torch.nn.modules.module, "_global", "every module")
     encoder.module(module)
@@ -53,7 +53,7 @@ def fingerprint(module, *surroundings):
 
 
 @functools.cache
-def _build():
+def build():
     """Of lowtide, PyTorch and Python, and what this machine's kernels are chosen by."""
     files = [Path(_lowtide.__file__), *sorted((Path(__file__).parents[1] / "capture").glob("*.py"))]
     digests = [_file_digest(str(path)) for path in [*files, Path(__file__), Path(__file__).with_name("cache.py")]]
@@ -72,7 +72,7 @@ def _file_digest(path):
 @functools.cache
 def _installed(name):
     """Whether a module came with Python or from a package index: its code does not change under its version."""
-    if name.partition(".")[0] == "lowtide":  # in _build
+    if name.partition(".")[0] == "lowtide":  # in build()
         return True
     module = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
     path = getattr(module, "__file__", None)
