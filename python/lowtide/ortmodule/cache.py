@@ -9,12 +9,13 @@ import os
 
 import torch
 
-from lowtide.capture.stored import NotStorable, from_text, structure_to_json, to_text
+from lowtide.capture.stored import OtherCode, from_text, to_text
+from lowtide.capture.stored_trees import NotStorable, structure_to_json
 from lowtide.errors import Error
 from lowtide.log import logger
 
 from . import environment, stored_files
-from .fingerprint import NotCacheable, fingerprint
+from .fingerprint import NotCacheable, code_digest, fingerprint
 
 _MAGIC = "captured graph 1"
 _MOST = 16  # graphs of one key: for other sizes that the model's code asked about
@@ -79,12 +80,12 @@ class _Entry:
     def store(self, captured):
         """Adds a graph; a failure is logged, and costs the next start an export."""
         try:
-            body = to_text(captured, self._module).encode()
+            body = to_text(captured, self._module, code_digest).encode()
             numbers = (number for number in range(_MOST) if self._is_free(number))
             if (number := next(numbers, None)) is not None:
                 stored_files.write(self._path(number), _MAGIC, body)
                 self._unusable.discard(number)
-        except NotStorable as reason:
+        except (NotCacheable, NotStorable) as reason:
             self._cache.say("%s is not cached: %s", type(self._module).__name__, reason)
         except OSError as error:
             self._cache.say("a captured graph cannot be cached: %s", error, warn=True)
@@ -100,7 +101,11 @@ class _Entry:
         if body is not None:
             # The bytes are those that were written, but perhaps by who knows no better than this code what they mean.
             with contextlib.suppress(Error, ValueError, KeyError, TypeError, AttributeError, ImportError, IndexError):
-                return from_text(body.decode(), self._module)
+                try:
+                    return from_text(body.decode(), self._module, code_digest)
+                except (NotCacheable, NotStorable, OtherCode) as reason:
+                    self._cache.say("%s is out of date: %s", path, reason)
+                    return None
         self._cache.say("%s is ignored: it is damaged or no captured graph", path, warn=True)
         return None
 

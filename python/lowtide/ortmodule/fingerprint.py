@@ -52,6 +52,16 @@ def fingerprint(module, *surroundings):
     return encoder.digest()
 
 
+def code_digest(thing):
+    """A hash of a class, or of an op that torch.library.custom_op made: its code and what that reads."""
+    encoder = _Encoder(torch.nn.Module())
+    if isinstance(thing, torch._ops.OpOverload):
+        encoder.op(thing)
+    else:
+        encoder.add(thing, thing.__qualname__)
+    return encoder.digest()
+
+
 @functools.cache
 def build():
     """Of lowtide, PyTorch and Python, and what this machine's kernels are chosen by."""
@@ -239,6 +249,8 @@ class _Encoder:
         elif isinstance(value, weakref.ref):
             self._emit("reference")
             self.add(value(), where)
+        elif isinstance(value, torch._library.custom_ops.CustomOpDef):
+            self._custom_op(value)
         elif type(value).__module__.startswith("torch._ops"):
             self._emit("op", str(value))
         elif isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType):
@@ -285,6 +297,18 @@ class _Encoder:
         self._emit(flat.numpy().tobytes())
 
     # ---- code
+
+    def op(self, overload):
+        name = overload._schema.name
+        definition = getattr(torch._library.custom_ops, "OPDEFS", {}).get(name)
+        if definition is None:
+            raise NotCacheable(f"forward calls {name}, which is no torch.library.custom_op: its code cannot be seen")
+        self._custom_op(definition)
+
+    def _custom_op(self, definition):
+        self._emit("custom op", definition._qualname, definition._schema)
+        for part in ("_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn", "_backend_fns"):
+            self.add(getattr(definition, part, None), f"{part} of {definition._qualname}")
 
     def _class(self, cls, where):
         self._emit("class", cls.__module__, cls.__qualname__)
