@@ -1,5 +1,9 @@
 #include "call_schema.h"
 
+#include <nanobind/stl/set.h>
+
+#include <memory>
+
 #include "base/check.h"
 #include "bindings.h"
 #include "dlpack.h"
@@ -29,38 +33,60 @@ bool requires_grad(nb::handle tensor) {
   return flag == Py_True;
 }
 
-CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::object look, nb::object tensor_type)
+// A 0-d tensor with bytes of its own: a step may still be pending when the next one brings another number.
+template <class Value>
+static void add_number(Value value, DType dtype, CallTensors& found) {
+  auto owner = std::make_shared<Value>(value);
+  TensorRef view;
+  view.data = owner.get();
+  view.dtype = dtype;
+  view.present = true;
+  const nb::object tensor = to_python(view, owner);
+  found.add(tensor, view, false);
+}
+
+CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::object look, nb::object tensor_type,
+                       std::set<int64_t> numbers)
     : look_(std::move(look)), tensor_type_(std::move(tensor_type)) {
-  args_ = look_at(args);
-  kwargs_ = look_at(kwargs);
+  int64_t leaf = 0;
+  args_ = look_at(args, numbers, leaf);
+  kwargs_ = look_at(kwargs, numbers, leaf);
   for (const nb::object& key : kwargs_.keys)
     if (PySequence_Contains(named.ptr(), key.ptr()) != 1) unnamed_.push_back(key);
 }
 
-CallSchema::Part CallSchema::look_at(nb::handle object) const {
+CallSchema::Part CallSchema::look_at(nb::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const {
   Part part;
   part.type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
   if (is_exactly(object, &PyTuple_Type) || is_exactly(object, &PyList_Type)) {
     part.kind = is_exactly(object, &PyTuple_Type) ? Kind::kTuple : Kind::kList;
-    for (nb::handle child : object) part.children.push_back(look_at(child));
+    for (nb::handle child : object) part.children.push_back(look_at(child, numbers, leaf));
   } else if (is_exactly(object, &PyDict_Type)) {
     part.kind = Kind::kDict;
     for (auto [key, child] : nb::borrow<nb::dict>(object)) {
       part.keys.push_back(nb::borrow(key));
-      part.children.push_back(look_at(child));
+      part.children.push_back(look_at(child, numbers, leaf));
     }
   } else if (PyObject_IsInstance(object.ptr(), tensor_type_.ptr()) == 1) {
     const TensorRef view = view_of(object);
     part.kind = Kind::kTensor;
     part.dtype = view.dtype;
     part.rank = view.rank;
+    ++leaf;
+  } else if (is_exactly(object, &PyFloat_Type) && numbers.contains(leaf)) {
+    part.kind = Kind::kFloat;
+    ++leaf;
+  } else if (is_exactly(object, &PyLong_Type) && numbers.contains(leaf)) {
+    part.kind = Kind::kInt;
+    ++leaf;
   } else {
     const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
     const std::string_view kind = nb::cast<const char*>(seen[0]);
     part.kind = kind == "node" ? Kind::kNode : kind == "plain" ? Kind::kPlain : Kind::kKey;
     part.value = seen[part.kind == Kind::kNode ? 2 : 1];
+    if (part.kind != Kind::kNode) ++leaf;
     if (part.kind == Kind::kNode)
-      for (nb::handle child : nb::object(seen[1])) part.children.push_back(look_at(child));
+      for (nb::handle child : nb::object(seen[1])) part.children.push_back(look_at(child, numbers, leaf));
   }
   return part;
 }
@@ -129,6 +155,13 @@ bool CallSchema::match_part(const Part& part, nb::handle object, CallTensors& fo
       const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
       return equal(seen[1], part.value);
     }
+    case Kind::kFloat: return add_number(PyFloat_AsDouble(object.ptr()), DType::kF64, found), true;
+    case Kind::kInt: {
+      int overflow = 0;
+      const long long value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+      if (overflow != 0) return false;
+      return add_number(int64_t{value}, DType::kI64, found), true;
+    }
   }
   return false;
 }
@@ -157,8 +190,8 @@ void bind_calls(nb::module_& module) {
       .def_prop_ro("tensors", [](const CallTensors& self) { return list_of(self.tensors); })
       .def("sizes", [](const CallTensors& self) { return sizes(self); });
   nb::class_<CallSchema>(module, "CallSchema", "What calls must share for one graph; see call_schema.h.")
-      .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object>(), "args"_a, "kwargs"_a, "named"_a,
-           "look"_a, "tensor_type"_a)
+      .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object, std::set<int64_t>>(), "args"_a, "kwargs"_a,
+           "named"_a, "look"_a, "tensor_type"_a, "numbers"_a = std::set<int64_t>())
       .def(
           "match",
           [](const CallSchema& self, nb::tuple args, nb::dict kwargs) -> nb::object {

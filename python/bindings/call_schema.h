@@ -2,7 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
-#include <string>
+#include <cstdint>
+#include <set>
 #include <vector>
 
 #include "call_tensors.h"
@@ -16,13 +17,14 @@ class CallSchema {
   // `named`: keyword arguments that `forward` names, whose order means nothing. `look`: a Python function from any
   // object but a tensor, exact tuple, list or dict to
   //   ("node", children, context), ("plain", value) compared by type and ==, or ("key", key) compared by ==.
+  // `numbers`: leaves of the tree, by their place among all, that are an int or a float of any value: 0-d tensors.
   CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object look,
-             nanobind::object tensor_type);
+             nanobind::object tensor_type, std::set<int64_t> numbers);
   // Whether the call fits; then its tensors are appended.
   bool match(nanobind::handle args, nanobind::handle kwargs, CallTensors& found) const;
 
  private:
-  enum class Kind { kTensor, kTuple, kList, kDict, kNode, kPlain, kKey };
+  enum class Kind { kTensor, kTuple, kList, kDict, kNode, kPlain, kKey, kInt, kFloat };
   struct Part {
     Kind kind = Kind::kPlain;
     nanobind::object type;
@@ -32,7 +34,7 @@ class CallSchema {
     DType dtype = DType::kF32;
     int rank = 0;
   };
-  Part look_at(nanobind::handle object) const;
+  Part look_at(nanobind::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const;
   bool match_part(const Part& part, nanobind::handle object, CallTensors& found) const;
   bool match_keywords(nanobind::handle kwargs, CallTensors& found) const;
 

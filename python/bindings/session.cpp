@@ -4,8 +4,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <tuple>
-
 #include "bindings.h"
 #include "call_tensors.h"
 #include "calls.h"
@@ -26,19 +24,9 @@ struct Pending {
   std::shared_ptr<RunState> state;
 };
 
-// A Python object that any thread may drop.
-struct Callback {
-  explicit Callback(nb::object callback) : object(std::move(callback)) {}
-  Callback(const Callback&) = delete;
-  ~Callback() {
-    nb::gil_scoped_acquire lock;
-    object.reset();
-  }
-  nb::object object;
-};
-
 struct PythonSession {
-  PythonSession(Graph captured, SessionOptions options) : session(std::move(captured), std::move(options)) {}
+  PythonSession(Graph captured, SessionOptions options, const std::string& stored_plan)
+      : session(std::move(captured), std::move(options), stored_plan) {}
   Session session;
   std::shared_ptr<PythonCalls> calls;  // shared with the session's call handler
 
@@ -161,7 +149,7 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) 
 
 nb::list memory_outcomes(PythonSession& self) {
   nb::list result;
-  for (const RequestOutcome& outcome : self.session.memory_selection().outcomes)
+  for (const RequestOutcome& outcome : self.session.memory_outcomes())
     result.append(nb::make_tuple(to_string(outcome.request), outcome.request.count, outcome.found, outcome.applied));
   return result;
 }
@@ -195,23 +183,6 @@ nb::dict memory_stat(PythonSession& self, const std::string& config, const std::
   result["peak_without"] = stat.peak_without;
   result["peak_with"] = stat.peak_with;
   result["notices"] = stat.notices;
-  return result;
-}
-
-// The callback gets views of the engine's memory.
-void observe(PythonSession& self, nb::object callback) {
-  if (callback.is_none()) return self.session.observe({});
-  self.session.observe(
-      [callback = std::make_shared<Callback>(std::move(callback))](const std::string& name, const TensorRef& tensor) {
-        nb::gil_scoped_acquire lock;
-        callback->object(name, to_python(tensor, nullptr));
-      });
-}
-
-nb::list counterparts(const PythonSession& self) {
-  nb::list result;
-  for (const Counterpart& each : self.session.counterparts())
-    result.append(nb::make_tuple(each.captured, each.value, each.gradient));
   return result;
 }
 
@@ -256,7 +227,7 @@ void bind_session(nb::module_& module) {
              std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
              const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
              std::string probe_config, std::vector<std::string> pure_calls, int cast_level,
-             std::vector<std::string> cast_allow, bool observed, const std::pair<std::string, double>& fault) {
+             std::vector<std::string> cast_allow, const std::string& stored_plan) {
             SessionOptions options;
             options.training = training;
             options.guard = guard;
@@ -269,18 +240,22 @@ void bind_session(nb::module_& module) {
             options.pure_calls = std::move(pure_calls);
             options.cast_level = cast_level;
             options.cast_allow = std::move(cast_allow);
-            options.observed = observed;
-            std::tie(options.fault_value, options.fault_factor) = fault;
             Graph graph = captured.clone();
             nb::gil_scoped_release unlocked;
-            new (self) PythonSession(std::move(graph), std::move(options));
+            new (self) PythonSession(std::move(graph), std::move(options), stored_plan);
           },
           "captured"_a, nb::kw_only(), "training"_a = true, "guard"_a = false,
           "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
           "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
           "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>(), "cast_level"_a = 1,
-          "cast_allow"_a = std::vector<std::string>(), "observed"_a = false,
-          "fault"_a = std::pair<std::string, double>())
+          "cast_allow"_a = std::vector<std::string>(), "stored_plan"_a = "")
+      .def(
+          "stored_plan",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            nb::gil_scoped_release unlocked;
+            return self.session.stored_plan(symbol_values);
+          },
+          "symbol_values"_a, "The plan as text, for another Session of this graph under these options.")
       .def("set_call_handler",
            [](PythonSession& self, nb::object handler) {
              self.calls = std::make_shared<PythonCalls>(std::move(handler));
@@ -291,12 +266,6 @@ void bind_session(nb::module_& module) {
            "(input, sizes, strides, offset) for a view of an "
            "input.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a)
-      .def("observe", observe, "callback"_a.none(),
-           "callback(name, tensor) for every value that the next steps make; the tensor is a view, valid in the call.")
-      .def_prop_ro("counterparts", counterparts,
-                   "(captured name, name of the value, name of its gradient), \"\" for what no step makes.")
-      .def("functional_graph", [](const PythonSession& self) { return self.session.functional_graph().clone(); })
-      .def("training_graph", [](const PythonSession& self) { return self.session.training_graph().clone(); })
       .def("take_inspected", take_inspected,
            "(record, statistics) of what the latest half of a step inspected, once; see statistics().")
       .def_prop_ro("input_names", [](const PythonSession& self) { return self.session.input_names(); })
@@ -326,7 +295,7 @@ void bind_session(nb::module_& module) {
             return self.session.packing_csv(symbol_values);
           },
           "symbol_values"_a)
-      .def("memory_notices", [](PythonSession& self) { return self.session.memory_selection().warnings; })
+      .def("memory_notices", [](PythonSession& self) { return self.session.memory_warnings(); })
       .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
       .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
            "The memory optimizer's rows and tables; an empty config means the session's own.")

@@ -27,7 +27,7 @@ class GradientBuilder {
   explicit GradientBuilder(const Graph& forward)
       : graph_(forward.clone()), builder_(graph_), needs_(needs_gradient(graph_)), gradients_(graph_.value_count()) {}
 
-  GradientGraph build(const std::vector<bool>& output_needs_grad) {
+  Graph build(const std::vector<bool>& output_needs_grad) {
     const std::vector<NodeId> forward_order = graph_.order();
     std::vector<size_t> sources;
     const std::vector<ValueId> outputs = module_outputs(output_needs_grad, sources);
@@ -38,9 +38,7 @@ class GradientBuilder {
     add_yield(outputs, sources);
     for (auto at = forward_order.rbegin(); at != forward_order.rend(); ++at) visit(*at);
     set_outputs(reached);
-    std::vector<ValueId> totals;
-    for (const Accumulated& gradient : gradients_) totals.push_back(gradient.pieces.empty() ? gradient.sum : ValueId{});
-    return {std::move(graph_), std::move(totals)};
+    return std::move(graph_);
   }
 
  private:
@@ -246,10 +244,6 @@ class GradientBuilder {
 }  // namespace
 
 Graph build_gradient(const Graph& forward, std::vector<bool> output_needs_grad) {
-  return build_gradient_graph(forward, std::move(output_needs_grad)).graph;
-}
-
-GradientGraph build_gradient_graph(const Graph& forward, std::vector<bool> output_needs_grad) {
   return GradientBuilder(forward).build(output_needs_grad);
 }
 

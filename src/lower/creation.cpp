@@ -8,14 +8,16 @@ static bool filled(Call& c, const Number& number) { return c.result(c.full(c.sha
 // zeros, new_zeros, zeros_like, zero, and empty, whose content is nobody's business.
 bool lower_zeros(Call& c) { return filled(c, Dim(0)); }
 bool lower_ones(Call& c) { return filled(c, Dim(1)); }
-bool lower_full(Call& c) { return filled(c, c.number("fill_value")); }
-bool lower_scalar_tensor(Call& c) { return filled(c, c.number("s")); }
 
-// fill(self, value): a number, or a 0-d tensor that may need a gradient.
-bool lower_fill(Call& c) {
-  if (!c.is_tensor("value")) return filled(c, c.number("value"));
-  return c.result(c.b.expand(c.b.reshape(c.operand("value", c.dtype()), {}), c.shape()));
+// By a number, or by a tensor of one element that may need a gradient.
+static bool filled_by(Call& c, std::string_view name) {
+  if (!c.is_tensor(name)) return filled(c, c.number(name));
+  return c.result(c.b.expand(c.b.reshape(c.operand(name, c.dtype()), {}), c.shape()));
 }
+
+bool lower_full(Call& c) { return filled_by(c, "fill_value"); }
+bool lower_scalar_tensor(Call& c) { return filled_by(c, "s"); }
+bool lower_fill(Call& c) { return filled_by(c, "value"); }
 
 static ValueId range(Call& c, const Dim& numel, const Dim& start, const Dim& step) {
   return c.b.op(Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", numel}, {"int_start", start}, {"int_step", step}});

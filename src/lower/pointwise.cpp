@@ -68,7 +68,8 @@ static Op logical(Op op, DType dtype) {
 
 // alpha*other, in PyTorch's add, sub and rsub.
 static ValueId scaled(Call& c, ValueId x, DType dtype) {
-  if (!c.has("alpha") || c.is_tensor("alpha")) return x;
+  if (c.is_tensor("alpha")) return c.b.mul(x, c.operand("alpha", dtype));
+  if (!c.has("alpha")) return x;
   const Number alpha = c.number("alpha");
   const Dim* dim = std::get_if<Dim>(&alpha);
   const bool is_one = dim != nullptr && !dim->is_constant() ? false : to_double(alpha) == 1;

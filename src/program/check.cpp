@@ -43,9 +43,20 @@ class Checker {
                   " gradients for ", p_.gradient_targets.size(), " targets");
     for (int32_t gradient : p_.gradients) check_index(gradient, p_.operands.size(), "gradient's operand");
     for (int32_t target : p_.gradient_targets) check_index(target, p_.inputs.size(), "gradient's input");
+    check_pack_order();
   }
 
  private:
+  void check_pack_order() const {
+    std::vector<bool> seen(p_.pack_order.size());
+    for (int32_t index : p_.pack_order) {
+      check_index(index, seen.size(), "packed buffer");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, !seen[static_cast<size_t>(index)], "the packing order names buffer ",
+                    index, " twice");
+      seen[static_cast<size_t>(index)] = true;
+    }
+  }
+
   void check_symbols() const {
     LT_USER_CHECK(ErrorKind::kInvalidProgram,
                   p_.symbol_low.size() == p_.symbols.size() && p_.symbol_high.size() == p_.symbols.size(), "ranges of ",

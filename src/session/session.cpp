@@ -2,178 +2,113 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <map>
 
 #include "base/check.h"
-#include "grad/gradient.h"
 #include "ir/print.h"
-#include "ir/verify.h"
-#include "ops/rule.h"
 #include "pack/csv.h"
-#include "passes/optimize.h"
-#include "plan/plan.h"
 #include "runtime/binding.h"
-#include "session/gradient_sources.h"
 #include "session/plan_report.h"
+#include "session/stages.h"
+#include "session/stored_plan.h"
 
 namespace lowtide {
 
-// Named like a pass, since users bisect with it.
-static constexpr std::string_view kRebuild = "rebuild";
-
 struct Session::Impl {
   SessionOptions options;
-  std::vector<GraphInput> inputs;
+  Graph captured;  // where the plan was read
   std::vector<std::string> input_names;
-  std::string captured_text, lowered_text, forward_text, training_text;
+  std::string captured_text;
   std::vector<KernelChoice> choices;
   SessionReport report;
   std::unique_ptr<Executor> executor;
-  Graph functional, training;  // of an observed session
-  std::vector<Counterpart> counterparts;
-  std::vector<Sight> sights;
-  Graph before_memory;     // the training graph before the memory optimizer
-  PlanResult plan_before;  // its plan
-  std::unique_ptr<MemoryOptimizer> memory_optimizer;
-  Selection selection;
+  std::unique_ptr<Stages> made;  // where the plan was read: once a report asks
+  std::vector<RequestOutcome> outcomes;
+  std::vector<std::string> warnings;
   std::vector<int> saved_inputs, saved_outputs, updated_inputs, grad_outputs, gradient_targets;
   std::vector<std::vector<int>> sources_of_inputs, gradient_sources;
 
-  // Runs a stage and notes how long it took.
-  template <class Stage>
-  auto timed(const char* name, Stage&& stage) {
-    const auto begin = std::chrono::steady_clock::now();
-    auto note = [&] {
-      report.seconds.emplace_back(name,
-                                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    };
-    if constexpr (std::is_void_v<decltype(stage())>) {
-      stage();
-      note();
-    } else {
-      auto result = stage();
-      note();
-      return result;
-    }
+  Stages& stages() {
+    if (!made) made = std::make_unique<Stages>(captured.clone(), options);
+    return *made;
   }
-  bool rebuilds() const {
-    return std::find(options.disabled_passes.begin(), options.disabled_passes.end(), kRebuild) ==
-           options.disabled_passes.end();
-  }
-  MemoryOptions memory_options(std::string_view config, std::string_view probe_config, int level) const {
-    MemoryOptions result;
-    result.requests = parse_memory_config(config);
-    result.level = level;
-    result.probe = parse_probe_config(probe_config);
-    result.pure_calls.insert(options.pure_calls.begin(), options.pure_calls.end());
-    result.rebuild = rebuilds();
-    return result;
-  }
-  void check_observed() const {
-    LT_USER_CHECK(ErrorKind::kInvalidArgument, options.observed, "the session was not made to be observed");
-  }
-  void optimize_memory(Graph& graph);
+  void plan_anew(Graph graph);
+  void take(StoredPlan stored);
   void index_program();
 };
 
-// A graph of ops of ours (a user's text) needs no lowering.
-static bool is_lowered(const Graph& graph) {
-  for (NodeId id : graph.order())
-    if (!is_call(graph.node(id).op)) return true;
-  return graph.order().empty();
-}
-
-// A training graph in text form has its backward already.
-static bool has_backward(const Graph& graph) {
-  return std::any_of(graph.order().begin(), graph.order().end(),
-                     [&](NodeId id) { return graph.node(id).op == Op::kYieldOp; });
-}
-
-Session::Session(Graph captured, SessionOptions options) : impl_(std::make_unique<Impl>()) {
+Session::Session(Graph captured, SessionOptions options, std::string_view stored_plan)
+    : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.options = std::move(options);
   impl.captured_text = print(captured);
-  Graph graph = impl.timed("lower", [&] {
-    if (is_lowered(captured)) return std::move(captured);
-    functionalise(captured);
-    if (impl.options.observed) impl.functional = captured.clone();
-    return lower(captured, &impl.report.lowering);
-  });
-  verify(graph);
-  impl.lowered_text = print(graph);
-  PassOptions passes;
-  for (const std::string& name : impl.options.disabled_passes)
-    if (name != kRebuild) passes.disabled.push_back(name);
-  passes.cast_level = impl.options.cast_level;
-  passes.cast_allow = impl.options.cast_allow;
-  const bool is_forward = !has_backward(graph);
-  std::vector<ValueId> gradients;
-  if (is_forward) impl.timed("forward passes", [&] { optimize_forward(graph, passes); });
-  impl.forward_text = print(graph);
-  const Standing standing = impl.options.observed ? find_standing(graph, impl.report.lowering.values) : Standing();
-  if (is_forward && impl.options.training) {
-    GradientGraph built =
-        impl.timed("gradient", [&] { return build_gradient_graph(graph, impl.options.output_needs_grad); });
-    graph = std::move(built.graph);
-    gradients = std::move(built.gradients);
-    verify(graph);
+  for (const GraphInput& input : captured.inputs()) impl.input_names.push_back(captured.value(input.value).name);
+  if (stored_plan.empty()) {
+    impl.plan_anew(std::move(captured));
+  } else {
+    const auto begin = std::chrono::steady_clock::now();
+    impl.take(parse_stored_plan(stored_plan, plan_key(impl.captured_text, impl.options), captured));
+    impl.captured = std::move(captured);
+    impl.report.seconds.emplace_back("stored plan",
+                                     std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  impl.timed("training passes", [&] { optimize_training(graph, passes); });
-  verify(graph);
-  verify_types(graph);
-  if (impl.options.training) impl.timed("memory", [&] { impl.optimize_memory(graph); });
-  if (impl.options.training) impl.sources_of_inputs = lowtide::gradient_sources(graph);
-  impl.training_text = print(graph);
-  impl.inputs = graph.inputs();
-  for (const GraphInput& input : graph.inputs()) impl.input_names.push_back(graph.value(input.value).name);
-  const bool has_fault = !impl.options.fault_value.empty();
-  PlanResult planned = impl.timed(
-      "plan", [&] { return plan(graph, {impl.options.disabled_kernels, impl.options.observed || has_fault}); });
-  impl.choices = std::move(planned.choices);
-  ExecutorOptions running;
-  running.guard = impl.options.guard;
-  if (has_fault) running.fault = find_fault(graph, planned, impl.options.fault_value, impl.options.fault_factor);
-  if (impl.options.observed) {
-    impl.counterparts = lowtide::counterparts(impl.functional, standing, gradients, graph, planned.places);
-    impl.sights = lowtide::sights(graph, planned.places);
-    impl.training = graph.clone();
-  }
-  impl.executor = std::make_unique<Executor>(std::move(planned.program), running);
   impl.index_program();
 }
 
 Session::~Session() = default;
 
-void Session::Impl::optimize_memory(Graph& graph) {
-  const MemoryOptions wanted = memory_options(options.memory_config, options.probe_config, options.memory_level);
-  before_memory = std::move(graph);
-  plan_before = plan(before_memory, {options.disabled_kernels});
-  memory_optimizer = std::make_unique<MemoryOptimizer>(before_memory, plan_before, wanted);
-  selection = memory_optimizer->select();
-  graph = memory_optimizer->apply(selection.chosen);
-  verify(graph);
-  verify_types(graph);
+void Session::Impl::plan_anew(Graph graph) {
+  made = std::make_unique<Stages>(std::move(graph), options);
+  report.seconds = made->seconds;
+  take({.program = std::move(made->planned.program),
+        .choices = std::move(made->planned.choices),
+        .lowering = std::move(made->lowering),
+        .gradient_sources = std::move(made->gradient_sources),
+        .outcomes = made->selection.outcomes,
+        .warnings = made->selection.warnings});
+}
+
+void Session::Impl::take(StoredPlan stored) {
+  choices = std::move(stored.choices);
+  report.lowering = std::move(stored.lowering);
+  sources_of_inputs = std::move(stored.gradient_sources);
+  outcomes = std::move(stored.outcomes);
+  warnings = std::move(stored.warnings);
+  executor = std::make_unique<Executor>(std::move(stored.program), ExecutorOptions{.guard = options.guard});
+}
+
+std::string Session::stored_plan(std::span<const int64_t> symbol_values) {
+  Impl& impl = *impl_;
+  StoredPlan stored{.program = program(),
+                    .choices = impl.choices,
+                    .lowering = impl.report.lowering,
+                    .gradient_sources = impl.sources_of_inputs,
+                    .outcomes = impl.outcomes,
+                    .warnings = impl.warnings};
+  stored.program.pack_order = impl.executor->binding(symbol_values).pack_order;
+  return print(stored, plan_key(impl.captured_text, impl.options));
 }
 
 const MemoryOptimizer& Session::memory_optimizer() {
   Impl& impl = *impl_;
   LT_USER_CHECK(ErrorKind::kInvalidArgument, impl.options.training,
                 "only a training session keeps anything for backward");
-  return *impl.memory_optimizer;
+  return *impl.stages().memory_optimizer;
 }
 
-const Selection& Session::memory_selection() const { return impl_->selection; }
+const std::vector<RequestOutcome>& Session::memory_outcomes() const { return impl_->outcomes; }
+const std::vector<std::string>& Session::memory_warnings() const { return impl_->warnings; }
 
 MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_config,
                                 std::span<const int64_t> symbol_values, bool with_peaks) {
   const MemoryOptimizer* optimizer = &memory_optimizer();
-  const Selection* selection = &impl_->selection;
+  const Stages& stages = impl_->stages();
+  const Selection* selection = &stages.selection;
   std::unique_ptr<MemoryOptimizer> considered;
   Selection of_considered;
   if (!config.empty() || !probe_config.empty()) {
-    considered = std::make_unique<MemoryOptimizer>(impl_->before_memory, impl_->plan_before,
-                                                   impl_->memory_options(config, probe_config, 0));
+    considered = std::make_unique<MemoryOptimizer>(stages.before_memory, stages.plan_before,
+                                                   memory_options(impl_->options, config, probe_config, 0));
     of_considered = considered->select();
     optimizer = considered.get();
     selection = &of_considered;
@@ -245,7 +180,6 @@ void Session::Impl::index_program() {
   }
 }
 
-const std::vector<GraphInput>& Session::inputs() const { return impl_->inputs; }
 const std::vector<std::string>& Session::input_names() const { return impl_->input_names; }
 const std::vector<int>& Session::saved_inputs() const { return impl_->saved_inputs; }
 const std::vector<int>& Session::saved_outputs() const { return impl_->saved_outputs; }
@@ -268,32 +202,15 @@ std::vector<OwnedTensor> Session::backward(RunState& state, std::span<const Tens
 
 std::vector<Inspected> Session::take_inspected() { return impl_->executor->take_inspected(); }
 
-void Session::observe(Observer observer) {
-  impl_->check_observed();
-  impl_->executor->observe(impl_->sights, std::move(observer));
-}
-const std::vector<Counterpart>& Session::counterparts() const {
-  impl_->check_observed();
-  return impl_->counterparts;
-}
-const Graph& Session::functional_graph() const {
-  impl_->check_observed();
-  return impl_->functional;
-}
-const Graph& Session::training_graph() const {
-  impl_->check_observed();
-  return impl_->training;
-}
-
 Executor& Session::executor() { return *impl_->executor; }
 const Program& Session::program() const { return impl_->executor->program(); }
 std::string Session::captured_text() const { return impl_->captured_text; }
-std::string Session::lowered_text() const { return impl_->lowered_text; }
-std::string Session::forward_text() const { return impl_->forward_text; }
+std::string Session::lowered_text() const { return impl_->stages().lowered_text; }
+std::string Session::forward_text() const { return impl_->stages().forward_text; }
 std::string Session::before_memory_text() const {
-  return impl_->options.training ? print(impl_->before_memory) : impl_->training_text;
+  return impl_->options.training ? print(impl_->stages().before_memory) : training_text();
 }
-std::string Session::training_text() const { return impl_->training_text; }
+std::string Session::training_text() const { return impl_->stages().training_text; }
 const SessionReport& Session::report() const { return impl_->report; }
 
 std::string Session::plan_text(std::span<const int64_t> symbol_values) {

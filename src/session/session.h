@@ -14,7 +14,6 @@
 #include "memory/insight.h"
 #include "memory/optimizer.h"
 #include "runtime/executor.h"
-#include "session/observation.h"
 
 namespace lowtide {
 
@@ -30,10 +29,6 @@ struct SessionOptions {
   std::vector<std::string> pure_calls;  // targets of fallbacks and custom functions that may run again
   int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
   std::vector<std::string> cast_allow;  // further ops that it may touch
-  bool observed = false;                // observe() and counterparts() shall work: the graph and plan stay the same
-  // For tests of what finds faults: the step that makes this value makes it times the factor.
-  std::string fault_value;
-  double fault_factor = 1;
 };
 
 // What explain() and the feature table show.
@@ -64,23 +59,25 @@ struct MemoryStat {
 // The memory optimizer asks about the graph as it was before it was applied: what could be saved, and what is.
 class Session {
  public:
-  Session(Graph captured, SessionOptions options);
+  // `stored_plan`: what stored_plan() gave for this graph under these options, in this process or an earlier one; then
+  // nothing is planned, and what only reports show is made once one asks. Error(kInvalidProgram) where it is damaged,
+  // or for another graph, other options, another build.
+  Session(Graph captured, SessionOptions options, std::string_view stored_plan = {});
   ~Session();
 
   // ---- what the caller has to give, in the order of the captured graph's inputs: user inputs, parameters, buffers and
-  // constants
-  const std::vector<GraphInput>& inputs() const;
+  // constants. Numbers of inputs below are places in this order.
   const std::vector<std::string>& input_names() const;
-  // Indices into inputs() of tensors that backward reads again: the caller keeps them (ctx.save_for_backward) and gives
+  // Indices of inputs of tensors that backward reads again: the caller keeps them (ctx.save_for_backward) and gives
   // them to backward.
   const std::vector<int>& saved_inputs() const;
   // Indices of module outputs whose bytes backward reads (in-place changes by the user must be caught).
   const std::vector<int>& saved_outputs() const;
-  // Indices into inputs() that forward writes (buffers, mutated inputs): the caller bumps their versions.
+  // Indices of inputs that forward writes (buffers, mutated inputs): the caller bumps their versions.
   const std::vector<int>& updated_inputs() const;
   // Module outputs that take a gradient, in YieldOp's order.
   const std::vector<int>& grad_outputs() const;
-  // inputs() index of each gradient that backward returns.
+  // The input of each gradient that backward returns.
   const std::vector<int>& gradient_targets() const;
   // Per gradient that backward returns, indices into grad_outputs(): with none of these given it is no gradient at all.
   const std::vector<std::vector<int>>& gradient_sources() const;
@@ -100,13 +97,6 @@ class Session {
   // What the Inspect nodes saw in the latest half of a step; once. See Executor::take_inspected.
   std::vector<Inspected> take_inspected();
 
-  // ---- observing (Error(kInvalidArgument) unless the options asked for it)
-  // Shows every value that the next steps make, but for inputs, under its name in the training graph.
-  void observe(Observer observer);
-  const std::vector<Counterpart>& counterparts() const;
-  const Graph& functional_graph() const;  // as exported, without writes: what counterparts() are of
-  const Graph& training_graph() const;    // what is planned
-
   // ---- looking
   const Program& program() const;
   std::string captured_text() const;       // as exported
@@ -122,12 +112,15 @@ class Session {
   MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
   std::vector<std::string> symbols() const;
   Executor& executor();  // traces, bindings
+  // The plan as text, with the order that packs best at these sizes. See src/session/stored_plan.h.
+  std::string stored_plan(std::span<const int64_t> symbol_values);
 
   // ---- memory
   // The optimizer that this session was made with, and what of its candidates is in force. Error(kInvalidArgument) for
   // a session without training.
   const MemoryOptimizer& memory_optimizer();
-  const Selection& memory_selection() const;
+  const std::vector<RequestOutcome>& memory_outcomes() const;
+  const std::vector<std::string>& memory_warnings() const;
   // The optimizer's tables at these sizes. With a configuration: as if the session had been made with it (nothing is
   // switched on); empty: the session's own. `with_peaks` plans the step once more for each row.
   MemoryStat memory_stat(std::string_view config, std::string_view probe_config, std::span<const int64_t> symbol_values,

@@ -1,5 +1,5 @@
-"""ORTMODULE_CACHE_DIR: a second start reads the captured graph from disk and computes the same bits; what may not be
-read is not; what cannot be written is said."""
+"""ORTMODULE_CACHE_DIR: a second start reads the captured graph and its plan from disk and computes the same bits; what
+may not be read is not; what cannot be written is said."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lowtide import capture
-from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule, stored_files, stored_plans
 
 MODEL = """
 from collections import namedtuple
@@ -59,7 +59,12 @@ sys.path.insert(0, sys.argv[1])
 exports, original = [], torch.export.export
 torch.export.export = lambda *args, **kwargs: exports.append(1) or original(*args, **kwargs)
 from their_model import Model, Parts, Result
-from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule, stored_plans
+planned, session = [], stored_plans.Session
+def counted(graph, **options):
+    planned.extend([1] if not options.get("stored_plan") else [])
+    return session(graph, **options)
+stored_plans.Session = counted
 
 torch.manual_seed(0)
 model = Model()
@@ -74,7 +79,7 @@ for rows in (5, 7, 9):
     result.loss.backward()
     for tensor in [result.loss, *result.logits[:1], *(p.grad for p in model.parameters()), *model.buffers()]:
         digest.update(tensor.detach().numpy().tobytes())
-print(json.dumps({"exports": len(exports), "bits": digest.hexdigest()}))
+print(json.dumps({"exports": len(exports), "planned": len(planned), "bits": digest.hexdigest()}))
 """
 
 
@@ -86,19 +91,28 @@ def folder(tmp_path, monkeypatch):
 
 
 def start(tmp_path):
-    """A new process that trains the model for three steps: (exports, a hash of all that it computed)."""
+    """A new process that trains the model for three steps: (exports, plans, a hash of all that it computed)."""
     (tmp_path / "their_model.py").write_text(MODEL)
     run = subprocess.run([sys.executable, "-c", START, tmp_path], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout.splitlines()[-1])
-    return told["exports"], told["bits"]
+    return told["exports"], told["planned"], told["bits"]
 
 
-def test_a_second_process_exports_nothing_and_computes_the_same_bits(tmp_path, folder):
-    exports, bits = start(tmp_path)
-    files = sorted(folder.iterdir())
-    assert exports == len(files) == 2  # the code asks whether there are 7 rows
-    assert start(tmp_path) == (0, bits)
+def test_a_second_process_exports_and_plans_nothing_and_computes_the_same_bits(tmp_path, folder):
+    exports, planned, bits = start(tmp_path)
+    assert (
+        exports == planned == len(graphs(folder)) == len(plans(folder)) == 2
+    )  # the code asks whether there are 7 rows
+    assert start(tmp_path) == (0, 0, bits)
+
+
+def graphs(folder):
+    return sorted(folder.glob("*.graph"))
+
+
+def plans(folder):
+    return sorted(folder.glob("*.plan"))
 
 
 # ---- within one process: each wrapper has graphs of its own, the files are shared
@@ -203,23 +217,102 @@ def test_a_graph_from_disk_is_watched_like_any_other(folder, exports):
     ids=["empty", "foreign", "damaged", "another meaning"],
 )
 def test_a_bad_file_is_ignored_with_a_notice(folder, exports, caplog, content):
-    import hashlib
-
     x = torch.randn(3, 4)
     run(seeded(), x)
-    (path,) = folder.iterdir()
+    (path,) = graphs(folder)
     good = path.read_bytes()
-    if isinstance(content, str):
-        body = b'{"checkpoints": 0, "names": ["x"]}'
-        content = b"lowtide captured graph 1 " + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-    path.write_bytes(content)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        stored_files.write(path, "captured graph 1", b'{"functions": {}, "names": ["x"]}')
     with caplog.at_level(logging.WARNING, logger="lowtide"):
         run(seeded(), x)
     assert f"{path} is ignored" in caplog.text and len(exports) == 2
     run(seeded(), x)
-    # What cannot be told from a graph of ours by its bytes stays where it is.
-    assert len(exports) == 2 and (path.read_bytes() == good or len(list(folder.iterdir())) == 2)
+    assert len(exports) == 2 and graphs(folder) == [path] and path.read_bytes() == good
     assert not [other for other in folder.iterdir() if other.name.startswith(".writing-")]
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """How often a session was planned."""
+    done, original = [], stored_plans.Session
+
+    def counted(*args, **kwargs):
+        if not kwargs.get("stored_plan"):
+            done.append(1)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(stored_plans, "Session", counted)
+    return done
+
+
+def test_what_else_a_plan_depends_on(tmp_path, folder, exports, planned, monkeypatch):
+    x = torch.randn(3, 4)
+    run(seeded(), x)
+    run(seeded(seed=1), torch.randn(5, 4))
+    assert len(planned) == 1
+    config = tmp_path / "plans.json"
+    for count, (name, value) in enumerate(
+        [
+            ("ORTMODULE_MEMORY_OPT_LEVEL", "1"),
+            ("ORTMODULE_MEMORY_OPT_CONFIG", str(config)),
+            ("LOWTIDE_DISABLE_KERNELS", "blas"),
+            ("LOWTIDE_DISABLE_PASSES", "cse"),
+            ("LOWTIDE_GUARD", "1"),
+        ]
+    ):
+        config.write_text('["Gelu+:1:-1"]')
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            run(seeded(), x)
+            assert len(planned) == count + 2, f"the plan without {name} was taken"
+            run(seeded(), x)
+            assert len(planned) == count + 2, f"the plan with {name} was not kept"
+    config.write_text('["Gelu+:1:1"]')
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", str(config))
+    run(seeded(), x)
+    assert len(planned) == 7 and len(exports) == 1
+
+
+@pytest.mark.parametrize("damage", ["empty", "foreign", "truncated", "flipped", "of another model", "unsigned"])
+def test_a_bad_plan_is_ignored_with_a_notice(folder, exports, planned, caplog, damage):
+    x = torch.randn(3, 4)
+    run(seeded(width=5), x)
+    (another,) = plans(folder)
+    run(seeded(), x)
+    (path,) = (path for path in plans(folder) if path != another)
+    good = path.read_bytes()
+    middle = len(good) // 2
+    body = stored_files.read(path, "plan 1")
+    path.write_bytes(
+        {
+            "empty": b"",
+            "foreign": b"\x7fELF\x00 no plan of ours",
+            "truncated": good[:middle],
+            "flipped": good[:middle] + bytes([good[middle] ^ 4]) + good[middle + 1 :],
+            "of another model": another.read_bytes(),
+            "unsigned": good,
+        }[damage]
+    )
+    if damage == "unsigned":  # whole as a file, but not what the engine wrote
+        stored_files.write(path, "plan 1", body.replace(b"step kernel", b"step kernal", 1))
+    with caplog.at_level(logging.WARNING, logger="lowtide"):
+        run(seeded(), x)
+    assert f"{path} is ignored" in caplog.text and len(planned) == 3 and len(exports) == 2
+    run(seeded(), x)
+    assert len(planned) == 3 and path.read_bytes() == good
+
+
+def test_a_session_with_a_stored_plan_tells_what_the_first_told(folder, caplog):
+    def tables():
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="lowtide"):
+            wrapped = run(seeded(), torch.randn(3, 4))
+        session = wrapped._training_manager.last_agent.session
+        return session.training_text(), session.before_memory_text(), session.explain(), wrapped.explain()
+
+    assert tables() == tables() and "the plan of Net is read from" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, caplog):
@@ -242,8 +335,115 @@ class Cube(torch.autograd.Function):
 
 
 class Cubes(torch.nn.Module):
+    def __init__(self, function=Cube, more=()):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+        self.function, self.more = function, more
+
     def forward(self, x):
-        return Cube.apply(x)
+        return self.function.apply(self.fc(x), *self.more)
+
+
+class Scaled(torch.autograd.Function):
+    """Several outputs, numbers, a list with a tensor in it, None."""
+
+    @staticmethod
+    def forward(ctx, x, scale, parts, mode, nothing):
+        ctx.scale = scale * parts[1]
+        return x * ctx.scale + parts[0], mode, x.sum()
+
+    @staticmethod
+    def backward(ctx, dy, _, dsum):
+        return dy * ctx.scale + dsum, None, None, None, None
+
+
+class Scales(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y, mode, total = Scaled.apply(self.fc(x), 0.5, [x.detach(), 3], "twice", None)
+        return y * (2 if mode == "twice" else 1) + total
+
+
+@torch.library.custom_op("lowtide_cache_test::gate", mutates_args=())
+def gate_op(x: torch.Tensor, slope: float) -> torch.Tensor:
+    return x * (x * slope).sigmoid()
+
+
+@gate_op.register_fake
+def _gate_type(x, slope):
+    return torch.empty_like(x)
+
+
+def _gate_backward(ctx, dy):
+    (x,) = ctx.saved_tensors
+    gated = (x * ctx.slope).sigmoid()
+    return dy * gated * (1 + x * ctx.slope * (1 - gated)), None
+
+
+def _gate_context(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+    ctx.slope = inputs[1]
+
+
+gate_op.register_autograd(_gate_backward, setup_context=_gate_context)
+
+
+class Gated(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.ops.lowtide_cache_test.gate(self.fc(x), 1.5)
+
+
+_library = torch.library.Library("lowtide_cache_test", "FRAGMENT")
+_library.define("opaque(Tensor x) -> Tensor")
+_library.impl("opaque", lambda x: x * 2, "CompositeExplicitAutograd")
+
+
+class Opaque(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.lowtide_cache_test.opaque(x.detach()) + x
+
+
+def trained(net, x):
+    wrapped = run(net, x)
+    net.zero_grad()
+    wrapped(x).sum().backward()
+    found = [parameter.grad.clone() for parameter in net.parameters()]
+    net.zero_grad()
+    net(x).sum().backward()
+    torch.testing.assert_close(found, [parameter.grad for parameter in net.parameters()])
+    return found
+
+
+@pytest.mark.parametrize("build", [Cubes, Scales, Gated])
+def test_custom_functions_and_ops_are_found_again_by_name(folder, exports, planned, build):
+    x = torch.randn(3, 4)
+    torch.manual_seed(0)
+    first = trained(build(), x)
+    torch.manual_seed(0)
+    assert all(torch.equal(a, b) for a, b in zip(trained(build(), x), first, strict=True))
+    assert len(exports) == len(planned) == 1
+
+
+def test_another_function_or_op_of_the_same_name_is_captured_anew(folder, exports, monkeypatch, caplog):
+    x = torch.randn(3, 4)
+    run(Cubes(), x)
+    run(Gated(), x)
+    monkeypatch.setattr(Cube, "forward", staticmethod(lambda ctx, x: ctx.save_for_backward(x) or x * x * x))
+    run(Cubes(), x)
+    assert len(exports) == 3
+    # The code of an op that is called by its name is not seen from the model: the file holds its hash.
+    monkeypatch.setattr(gate_op, "_abstract_fn", lambda x, slope: torch.zeros_like(x))
+    with caplog.at_level(logging.INFO, logger="lowtide"):
+        run(Gated(), x)
+        run(Gated(), x)
+    assert len(exports) == 4 and "out of date: lowtide_cache_test::gate.default has changed" in caplog.text
 
 
 class Hiding(torch.nn.Module):
@@ -255,20 +455,28 @@ class Hiding(torch.nn.Module):
         return x * 2
 
 
+def local_function():
+    class Local(Cube):
+        pass
+
+    return Local
+
+
 @pytest.mark.parametrize(
     ("net", "reason"),
     [
-        (Cubes(), "forward calls the custom autograd.Function"),
+        (Cubes(local_function()), "forward calls the custom autograd.Function local_function.<locals>.Local, which no"),
+        (Opaque(), "forward calls lowtide_cache_test::opaque, which is no torch.library.custom_op"),
         (Hiding([torch.nn.Linear(2, 2)]), "attribute 'what' holds a module that is no submodule"),
         (Hiding(memoryview(b"")), "attribute 'what' is a builtins.memoryview"),
     ],
-    ids=["function", "module", "object"],
+    ids=["function", "op", "module", "object"],
 )
 def test_what_cannot_be_cached_is_said(folder, caplog, net, reason):
     with caplog.at_level(logging.INFO, logger="lowtide"):
         ORTModule(net, DebugOptions(LogLevel.DEVINFO))(torch.randn(3, 4, requires_grad=True)).sum().backward()
     assert f"{type(net).__name__} is not cached: {reason}" in caplog.text
-    assert not folder.exists()
+    assert not graphs(folder)
 
 
 def test_without_the_variable_nothing_is_written(monkeypatch, exports):

@@ -12,8 +12,9 @@ import torch
 from lowtide.errors import UnsupportedError
 
 from . import trees
-from .call import DTYPES, PLAIN, Call, describe, is_array, schema_of
+from .call import DTYPES, PLAIN, Call, describe, is_array, may_vary, schema_of
 from .export import Exported, Facts, exclusive, export, repeats_samples, user_line
+from .numbers import difference
 from .sizes import NeedsConstants, SizeText
 from .transcribe import Source, Transcript, transcribe
 from .watch import Reads
@@ -27,8 +28,10 @@ __all__ = [
     "Reads",
     "Source",
     "capture",
+    "capture_with_numbers",
     "describe",
     "exclusive",
+    "may_vary",
     "recapture",
     "schema_of",
     "transcribe_again",
@@ -87,12 +90,12 @@ class Captured:
         return trees.unflatten(leaves, self.exported.output_structure)
 
 
-def capture(module, args=(), kwargs=None, facts=None):
-    """Captures the module in its present mode, for calls like this one.
+def capture(module, args=(), kwargs=None, facts=None, numbers=()):
+    """Captures the module in its present mode, for calls like this one. `numbers`: as Call takes them.
 
     UnsupportedError names the reason and the user's line.
     """
-    call = Call(args, kwargs or {})
+    call = Call(args, kwargs or {}, numbers=numbers)
     facts = facts or Facts()
     try:
         exported = export(module, call, facts)
@@ -100,23 +103,23 @@ def capture(module, args=(), kwargs=None, facts=None):
         if not repeats_samples(call, facts):
             raise
         # Perhaps the code knows the example's sizes by heart.
-        return capture(module, args, kwargs, replace(facts, exact=True))
+        return capture(module, args, kwargs, replace(facts, exact=True), numbers)
     try:
         transcript = transcribe(exported, facts, module)
     except NeedsConstants as need:
         if need.dims <= facts.fixed:
             raise UnsupportedError(str(need)) from None
-        return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | need.dims, exact=True))
+        return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | need.dims, exact=True), numbers)
     captured = Captured(exported, transcript, facts)
     sizes = call.sizes()
     if captured.accepts(sizes):
         return captured
-    return recapture(captured, module, args, kwargs)
+    return recapture(captured, module, args, kwargs, numbers)
 
 
-def recapture(captured, module, args=(), kwargs=None):
+def recapture(captured, module, args=(), kwargs=None, numbers=()):
     """A capture that fits a call which `captured` refuses, with what the broken guards teach."""
-    call = Call(args, kwargs or {})
+    call = Call(args, kwargs or {}, numbers=numbers)
     sizes = call.sizes()
     facts, broken = captured.facts, captured.transcript.sizes.broken(sizes)
     ties = frozenset(frozenset(guard.tie) for guard in broken if guard.tie)
@@ -131,13 +134,45 @@ def recapture(captured, module, args=(), kwargs=None):
         reasons = "; ".join(guard.text for guard in captured.transcript.sizes.broken(sizes))
         raise UnsupportedError(f"no capture fits sizes {sizes}: {reasons}")
     # The model's own code asked about sizes: with this call's, the answers are this call's.
-    return capture(module, args, kwargs, replace(facts, exact=True))
+    return capture(module, args, kwargs, replace(facts, exact=True), numbers)
+
+
+def capture_with_numbers(module, call, constant=None, values=None, refusing=None):
+    """A capture in which the call's numbers are inputs. UnsupportedError where forward needs to know the numbers.
+
+    `constant`: if there is one, a capture for such calls in which some were constants of these `values`, {name: value};
+    `refusing`: a capture with the same numbers that does not fit the call.
+    """
+    names = call.names(module.forward)
+    facts = Facts()
+    if constant is not None:
+        facts = constant.facts.moved([names.index(name) for name in constant.exported.names])
+    if refusing is not None:
+        captured = recapture(refusing, module, call.args, call.kwargs, call.numbers)
+    else:
+        captured = capture(module, call.args, call.kwargs, facts, call.numbers)
+    if constant is not None and captured.facts == facts and _serves(constant, names, call.sizes()):
+        if difference(constant.exported, captured.exported, values) is None:
+            return captured
+    # Or with the values of this call, which may show less of an accident: 0 * x is 0.
+    tensors = [index for index in range(len(names)) if index not in call.number_indices()]
+    facts = captured.facts.moved({index: place for place, index in enumerate(tensors)})
+    constant = capture(module, call.args, call.kwargs, facts)
+    if reason := difference(constant.exported, captured.exported, call.number_values(module.forward)):
+        raise UnsupportedError(reason)
+    return captured
+
+
+def _serves(captured, names, sizes):
+    """Whether it is an export for tensors of these sizes, some of which it may hold as constants."""
+    sizes = dict(zip(names, sizes, strict=True))
+    return captured.exported.program is not None and captured.accepts([sizes[name] for name in captured.exported.names])
 
 
 def transcribe_again(captured, module, call):
     """The same export with the gradients that this call's tensors and the module's parameters ask for now."""
     if captured.exported.program is None:  # read from a file
-        return capture(module, call.args, call.kwargs, captured.facts)
+        return capture(module, call.args, call.kwargs, captured.facts, call.numbers)
     flags = [tensor.requires_grad for tensor in call.tensors]
     transcript = transcribe(captured.exported, captured.facts, module, flags)
     return Captured(captured.exported, transcript, captured.facts)

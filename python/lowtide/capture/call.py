@@ -8,12 +8,13 @@ import sys
 import torch
 
 from lowtide._lowtide import CallSchema
-from lowtide.errors import UnsupportedData, UnsupportedDevice
+from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError
 
 from . import trees
 
 # Values that a graph may hold as constants: compared by type and value on each call.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
+NUMBERS = {int: torch.int64, float: torch.float64}  # exactly these classes; 0-d tensors of these dtypes hold them
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 DTYPES = {
     torch.bool: "bool",
@@ -29,13 +30,23 @@ DTYPES = {
 }
 
 
+def dtype_name(dtype):
+    if dtype not in DTYPES:
+        raise UnsupportedError(f"a tensor of dtype {dtype}")
+    return DTYPES[dtype]
+
+
 class Call:
     """`leaves` of (args, kwargs) in pytree order; `tensors` are those that are tensors."""
 
-    def __init__(self, args, kwargs, forward=None):
-        """With the module's `forward`, keyword arguments come in the order of its parameters."""
+    def __init__(self, args, kwargs, forward=None, numbers=()):
+        """With the module's `forward`, keyword arguments come in the order of its parameters. `numbers`: places of
+        leaves that are an int or a float of any value: their leaves are 0-d tensors."""
         self.args, self.kwargs = tuple(args), _in_order(kwargs, forward)
         self.leaves, self.structure = trees.flatten((self.args, self.kwargs))
+        self.numbers = frozenset(numbers)
+        for place in self.numbers:
+            self.leaves[place] = torch.tensor(self.leaves[place], dtype=NUMBERS[type(self.leaves[place])])
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     def schema(self):
@@ -46,13 +57,27 @@ class Call:
         return tuple(tuple(tensor.shape) for tensor in self.tensors)
 
     def with_tensors(self, tensors):
-        """(args, kwargs) with other tensors in the places of ours; arrays are copied, their owner may change them."""
+        """(args, kwargs) with other tensors in the places of ours, numbers out of them; arrays are copied, their owner
+        may change them."""
         rest = iter(tensors)
         leaves = [
             next(rest) if isinstance(leaf, torch.Tensor) else leaf.copy() if is_array(leaf) else leaf
             for leaf in self.leaves
         ]
+        for place in self.numbers:
+            leaves[place] = leaves[place].item()
         return trees.unflatten(leaves, self.structure)
+
+    def number_indices(self):
+        """Those of `tensors` that are numbers to forward."""
+        tensors = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+        return frozenset(index for index, place in enumerate(tensors) if place in self.numbers)
+
+    def number_values(self, forward):
+        """{name: int or float}."""
+        leaves, _ = trees.flatten((self.args, self.kwargs))
+        names = [name for name, _ in self.named_leaves(forward)]
+        return {names[place]: leaves[place] for place in self.numbers}
 
     def check(self):
         """Raises UnsupportedError for an argument that no captured graph could take."""
@@ -77,7 +102,8 @@ class Call:
         """[(name, leaf)], names unique."""
         parameters = list(inspect.signature(forward).parameters.values())
         taken, named = set(), []
-        for path, leaf in trees.flatten_with_keys((self.args, self.kwargs)):
+        paths = [path for path, _ in trees.flatten_with_keys((self.args, self.kwargs))]
+        for path, leaf in zip(paths, self.leaves, strict=True):
             keys = [str(key) for key in path[1:]]
             if path[0] == 0:
                 keys = _positional_name(parameters, int(keys[0])) + keys[1:]
@@ -104,6 +130,11 @@ def is_plain(leaf):
         or (numpy is not None and isinstance(leaf, numpy.generic))
         or (is_array(leaf) and not leaf.dtype.hasobject)
     )
+
+
+def may_vary(leaf):
+    """Whether the leaf may be an input of a graph instead of a constant."""
+    return type(leaf) is float or (type(leaf) is int and -(2**63) <= leaf < 2**63)
 
 
 def describe(leaf):
@@ -141,7 +172,7 @@ def schema_of(call, forward):
         for name, parameter in inspect.signature(forward).parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    return CallSchema(call.args, call.kwargs, named, look, torch.Tensor)
+    return CallSchema(call.args, call.kwargs, named, look, torch.Tensor, call.numbers)
 
 
 def _in_order(kwargs, forward):

@@ -3,6 +3,7 @@
 import bdb
 import contextlib
 import logging
+import re
 import sys
 import threading
 import traceback
@@ -44,6 +45,14 @@ class Facts:
     fixed: frozenset = frozenset()  # dims that the graph needs as constants
     exact: bool = False  # export the example's own sizes
 
+    def moved(self, places):
+        """For a call whose tensors lie elsewhere: `places` by their index here."""
+
+        def dims(found):
+            return frozenset((places[index], dim) for index, dim in found)
+
+        return Facts(frozenset(dims(pair) for pair in self.untied), dims(self.moving), dims(self.fixed), self.exact)
+
 
 @dataclass
 class Exported:
@@ -56,6 +65,7 @@ class Exported:
     output_leaves: list  # None in the place of a tensor
     output_is_tensor: list
     reads: Reads
+    numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
@@ -87,6 +97,8 @@ class _Flat(torch.nn.Module):
             raise UnsupportedError(f"forward changes the Python attribute '{changed}', which a graph would freeze")
         leaves, structure = trees.flatten(output)
         for leaf in leaves:
+            if isinstance(leaf, torch.SymFloat):
+                raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
             if not isinstance(leaf, torch.Tensor | torch.SymInt) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -155,6 +167,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
         flat.found.leaves,
         flat.found.is_tensor,
         reads,
+        call.number_indices(),
     )
 
 
@@ -292,3 +305,22 @@ def user_line(frames):
             continue
         return f"{path.rsplit('/', 1)[-1]}:{frame.lineno}"
     return ""
+
+
+def origin(node):
+    """(module path, line of the user's code). "encoder.layer@2.norm" lies in the third call of encoder.layer."""
+    module = ""
+    stack = node.meta.get("nn_module_stack")
+    if stack:
+        paths = [(str(path), str(key).partition("@")[2]) for key, (path, _) in stack.items()]
+        path = paths[-1][0]
+        # Each module counts its own calls: the outermost count tells them apart.
+        again, call = next(((entry, count) for entry, count in paths if count), ("", ""))
+        if call:
+            path = f"{again}@{call}{path.removeprefix(again)}"
+        module = path.removeprefix("module.") if path.startswith("module.") else ""
+    frames = [
+        traceback.FrameSummary(match[0], int(match[1]), match[2])
+        for match in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
+    ]
+    return module, user_line(frames)

@@ -1,49 +1,41 @@
 """A captured graph as JSON text and back: what a later process needs to run it without an export.
 
-NotStorable says what a text cannot hold. Nothing is executed while reading: classes of outputs are looked up by name
-among those that are imported and that PyTorch's trees know.
+NotStorable says what a text cannot hold; OtherCode that a custom function or op is no longer what it was.
 """
 
 import base64
 import dataclasses
-import importlib
 import json
 import re
-from collections import UserDict
 
 import torch
-import torch.utils._pytree as pytree
 
 from lowtide._lowtide import Graph
 
-from . import trees
 from .call import DTYPES
 from .export import Exported, Facts
-from .functions import FunctionTable
 from .inspections import Inspections
 from .sizes import Guard, KnownSizes, SizeText
+from .stored_calls import calls_from_json, calls_to_json
+from .stored_trees import DTYPE_OF, NotStorable, structure_from_json, structure_to_json, walk
 from .transcribe import Source, Transcript
 from .watch import Reads
 
-_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 _DEEPEST = 3  # attributes from a module to an object whose attributes forward read
 _LARGEST = 64 << 20  # bytes of constants
 
 
-class NotStorable(Exception):
-    """With the reason."""
+class OtherCode(Exception):
+    """What a stored graph calls has changed."""
 
 
-def to_text(captured, module):
+def to_text(captured, module, digest):
+    """`digest`: from a class of autograd.Function, or an op outside aten, to a hash of its code."""
     exported, transcript = captured.exported, captured.transcript
-    if exported.functions:
-        raise NotStorable(f"forward calls the custom autograd.Function {exported.functions[0].name}")
     if exported.inspections or exported.inspections.steps:
         raise NotStorable("forward inspects activations")
     text = captured.graph.text()
-    for target in re.findall(r"= (\w+::[\w.]+)", text):
-        if not target.startswith("aten::"):
-            raise NotStorable(f"forward calls {target}, which may be another op in a later process")
+    calls = calls_to_json(exported.functions)
     sizes = transcript.sizes
     return json.dumps(
         {
@@ -65,7 +57,8 @@ def to_text(captured, module):
             },
             "names": exported.names,
             "example": [list(size) for size in exported.sizes],
-            "checkpoints": exported.functions.checkpoints,
+            "functions": calls,
+            "code": _code_of(text, exported.functions, digest),
             "structure": structure_to_json(exported.output_structure),
             "leaves": [_leaf_to_json(leaf, sizes) for leaf in exported.output_leaves],
             "is_tensor": exported.output_is_tensor,
@@ -74,14 +67,16 @@ def to_text(captured, module):
     )
 
 
-def from_text(text, module):
-    """Raises whatever a text raises that is none of ours, or not of this module."""
+def from_text(text, module, digest):
+    """Raises OtherCode, or whatever a text raises that is none of ours, or not of this module."""
     # Deferred: the package's own file imports this one.
     from lowtide.capture import Captured
 
     told = json.loads(text)
-    functions = FunctionTable()
-    functions.checkpoints = told["checkpoints"]
+    functions = calls_from_json(told["functions"])
+    now = _code_of(told["graph"], functions, digest)
+    if changed := [name for name, code in told["code"].items() if now.get(name) != code]:
+        raise OtherCode(f"{changed[0]} has changed")
     exported = Exported(
         program=None,
         names=told["names"],
@@ -117,6 +112,16 @@ def from_text(text, module):
     )
 
 
+def _code_of(graph_text, functions, digest):
+    """What forward calls beside PyTorch's own ops: {name: hash of its code}."""
+    told = {call.name: digest(call.function) for call in functions}
+    for target in sorted(set(re.findall(r"= (\w+::[\w.]+)", graph_text))):
+        if not target.startswith("aten::"):
+            namespace, _, name = target.partition("::")
+            told[target] = digest(walk(torch.ops, [namespace, *name.split(".")]))
+    return told
+
+
 def _pairs(dims):
     return tuple(tuple(dim) for dim in dims)
 
@@ -138,7 +143,7 @@ def _source_from_json(fields, module):
     if fields["tensor"] is not None:
         fields["tensor"] = _tensor_from_json(fields["tensor"])
     elif fields["kind"] == "constant":
-        fields["tensor"] = _walk(module, fields["paths"][0].split("."))
+        fields["tensor"] = walk(module, fields["paths"][0].split("."))
     return Source(**fields)
 
 
@@ -153,121 +158,11 @@ def _tensor_from_json(told):
     dtype, shape, strides, text = told
     data = bytearray(base64.b64decode(text))
     flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    tensor = torch.empty_strided(shape, strides, dtype=_DTYPES[dtype])
-    return tensor.copy_(flat.view(_DTYPES[dtype]).reshape(shape))
-
-
-def _walk(owner, path):
-    for name in filter(None, path):
-        owner = getattr(owner, name)
-    return owner
+    tensor = torch.empty_strided(shape, strides, dtype=DTYPE_OF[dtype])
+    return tensor.copy_(flat.view(DTYPE_OF[dtype]).reshape(shape))
 
 
 # ---- outputs
-
-
-def structure_to_json(structure):
-    opened = []
-    for index, node, inner in structure.opened:
-        opened.append([index, _opened_to_json(node), structure_to_json(inner)])
-    return [_spec_to_json(structure.spec), opened]
-
-
-def structure_from_json(told):
-    spec, opened = told
-    return trees.Structure(
-        _spec_from_json(spec),
-        tuple((index, _opened_from_json(node), structure_from_json(inner)) for index, node, inner in opened),
-    )
-
-
-def _opened_to_json(node):
-    """A Mapping or dataclass that PyTorch does not know; `empty` must be what its class alone makes."""
-    kind = "of dict"
-    if dataclasses.is_dataclass(node.type):
-        kind = "dataclass"
-        if any(value is not None for value in vars(node.empty).values()):
-            raise NotStorable(f"the output holds a {node.type.__qualname__} with more than its fields")
-    elif node.empty is not None:
-        kind = "empty"
-        more = set(vars(node.empty)) - {"data"} if hasattr(node.empty, "__dict__") else ()
-        if more or not isinstance(node.empty, dict | UserDict):
-            raise NotStorable(f"the output holds a {node.type.__qualname__} with more than its items")
-    return [_class_name(node.type), kind, _context_to_json(node.keys)]
-
-
-def _opened_from_json(told):
-    name, kind, keys = told
-    cls, keys, empty = _class_of(name), _context_from_json(keys), None
-    if kind == "dataclass":
-        empty = object.__new__(cls)
-        for key in keys:
-            object.__setattr__(empty, key, None)
-    elif kind == "empty":
-        empty = cls()
-    return trees.Opened(cls, keys, empty)
-
-
-def _spec_to_json(spec):
-    if spec.type is None:
-        return None
-    children = [_spec_to_json(child) for child in spec.children()]
-    return [_class_name(spec.type), _context_to_json(spec.context), children]
-
-
-def _spec_from_json(told):
-    if told is None:
-        return _LEAF
-    name, context, children = told
-    kind = _find(name)
-    if kind not in pytree.SUPPORTED_NODES:
-        raise ValueError(f"PyTorch's trees do not know {name}")
-    return pytree.TreeSpec(kind, _context_from_json(context), [_spec_from_json(child) for child in children])
-
-
-_LEAF = pytree.tree_flatten(0)[1]
-
-
-def _class_name(cls):
-    if (
-        "<locals>" in cls.__qualname__
-        or cls.__module__ == "__main__"
-        and not hasattr(importlib.import_module("__main__"), cls.__qualname__.split(".")[0])
-    ):
-        raise NotStorable(f"the output holds a {cls.__qualname__}, which no later process can find by its name")
-    return [cls.__module__, cls.__qualname__]
-
-
-def _find(name):
-    """By its module and qualified name."""
-    module, qualname = name
-    return _walk(importlib.import_module(module), qualname.split("."))
-
-
-def _class_of(name):
-    found = _find(name)
-    if not isinstance(found, type):
-        raise ValueError(f"{name} is no class")
-    return found
-
-
-def _context_to_json(context):
-    """What PyTorch's trees keep of a node: keys, a class (of a namedtuple), a limit (of a deque)."""
-    if isinstance(context, list | tuple):
-        return ["list" if isinstance(context, list) else "tuple", [_context_to_json(item) for item in context]]
-    if isinstance(context, type):
-        return ["class", _class_name(context)]
-    if context is None or type(context) in (bool, int, float, str):
-        return ["plain", context]
-    raise NotStorable(f"the output is made with a {type(context).__qualname__}")
-
-
-def _context_from_json(told):
-    kind, value = told
-    if kind in ("list", "tuple"):
-        items = [_context_from_json(item) for item in value]
-        return items if kind == "list" else tuple(items)
-    return _class_of(value) if kind == "class" else value
 
 
 def _leaf_to_json(leaf, sizes):
@@ -284,7 +179,7 @@ def _leaf_to_json(leaf, sizes):
 
 def _leaf_from_json(told):
     kind, value = told
-    readers = {"size": SizeText, "plain": lambda plain: plain, "float": float, "dtype": _DTYPES.__getitem__}
+    readers = {"size": SizeText, "plain": lambda plain: plain, "float": float, "dtype": DTYPE_OF.__getitem__}
     return readers[kind](value)
 
 

@@ -2,7 +2,6 @@
 
 import operator
 import re
-import traceback
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,8 +10,9 @@ from torch.export.graph_signature import InputKind
 from lowtide._lowtide import Graph
 from lowtide.errors import UnsupportedError
 
-from .call import DTYPES
-from .export import user_line
+from .call import dtype_name
+from .export import origin
+from .numbers import Numbers, is_item
 from .sizes import NeedsConstants, Sizes
 
 
@@ -64,6 +64,7 @@ class _Transcriber:
         specs = program.graph_signature.input_specs
         inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
         self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
+        self._numbers = Numbers(self._graph, self._sizes, origin)
         for name, (low, high) in self._sizes.ranges().items():
             self._graph.add_symbol_range(name, low, high)
         for index, node in enumerate(inputs):
@@ -162,6 +163,8 @@ class _Transcriber:
         value = node.meta.get("val")
         if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
             self._values[node] = value
+            if is_item(node) and (number := self._number_input(node.args[0])) is not None:
+                self._numbers.add(node, number)
         elif node.target is operator.getitem:
             self._values[node] = self._values[node.args[0]][node.args[1]]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -200,6 +203,7 @@ class _Transcriber:
             if cut and self._inside is None and isinstance(argument, torch.fx.Node) and child not in written:
                 value = self._detached(value, argument, node)
             self._values[child] = value
+            self._numbers.alias(child, argument)
         outside = self._inside
         if cut and outside is None:
             self._inside = set()
@@ -239,6 +243,9 @@ class _Transcriber:
                     names.append(argument.name)
             elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not _is_number(value):
                 operands.append(self._tensor(value))
+                names.append(argument.name)
+            elif self._numbers.holds(value):
+                operands.append(self._numbers.operand(value, node, argument.name))
                 names.append(argument.name)
             elif (attr := self._attribute(argument.name, kind, value)) is not None:
                 attrs[argument.name] = attr
@@ -332,6 +339,12 @@ class _Transcriber:
 
     # ---- arguments
 
+    def _number_input(self, argument):
+        """The value number of an input that holds a number, else None."""
+        value = self._values[argument]
+        place = self._source_values.get(value)
+        return value if place is not None and self._sources[place].index in self._exported.numbers else None
+
     def _value(self, argument):
         return self._values[argument] if isinstance(argument, torch.fx.Node) else argument
 
@@ -393,6 +406,9 @@ class _Transcriber:
     def _outputs(self, program):
         results = next(node for node in program.graph.nodes if node.op == "output").args[0]
         outputs, places = [], {}
+        for leaf in self._exported.output_leaves:
+            if isinstance(leaf, torch.SymInt):
+                self._sizes.python(leaf)
         for result in results:
             value = self._value(result)
             if value in self._source_values:
@@ -464,32 +480,7 @@ def _attribute(module, path):
     return module
 
 
-def dtype_name(dtype):
-    if dtype not in DTYPES:
-        raise UnsupportedError(f"a tensor of dtype {dtype}")
-    return DTYPES[dtype]
-
-
 def target_name(target):
     if isinstance(target, torch._ops.OpOverload):
         return f"{target.namespace}::{target._opname}.{target._overloadname}"
     return str(target)
-
-
-def origin(node):
-    """(module path, line of the user's code). "encoder.layer@2.norm" lies in the third call of encoder.layer."""
-    module = ""
-    stack = node.meta.get("nn_module_stack")
-    if stack:
-        paths = [(str(path), str(key).partition("@")[2]) for key, (path, _) in stack.items()]
-        path = paths[-1][0]
-        # Each module counts its own calls: the outermost count tells them apart.
-        again, call = next(((entry, count) for entry, count in paths if count), ("", ""))
-        if call:
-            path = f"{again}@{call}{path.removeprefix(again)}"
-        module = path.removeprefix("module.") if path.startswith("module.") else ""
-    frames = [
-        traceback.FrameSummary(match[0], int(match[1]), match[2])
-        for match in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
-    ]
-    return module, user_line(frames)

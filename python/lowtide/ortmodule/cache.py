@@ -1,25 +1,23 @@
 """ORTMODULE_CACHE_DIR: captured graphs on disk, so that a second start skips torch.export.
 
 A file is found by a hash of all that its graph depends on (fingerprint.py) and checked by one over its bytes; its
-guards decide which calls it serves. Sessions are planned anew from it: that takes a small part of what an export takes,
-and no option of a plan can then be stale.
+guards decide which calls it serves. What was planned for a graph lies in files of its own (stored_plans.py).
 """
 
 import contextlib
-import hashlib
 import os
-import tempfile
 
 import torch
 
-from lowtide.capture.stored import NotStorable, from_text, structure_to_json, to_text
+from lowtide.capture.stored import OtherCode, from_text, to_text
+from lowtide.capture.stored_trees import NotStorable, structure_to_json
 from lowtide.errors import Error
 from lowtide.log import logger
 
-from . import environment
-from .fingerprint import NotCacheable, fingerprint
+from . import environment, stored_files
+from .fingerprint import NotCacheable, code_digest, fingerprint
 
-_MAGIC = b"lowtide captured graph 1 "
+_MAGIC = "captured graph 1"
 _MOST = 16  # graphs of one key: for other sizes that the model's code asked about
 
 
@@ -63,6 +61,7 @@ class CaptureCache:
 class _Entry:
     def __init__(self, cache, module, stem):
         self._cache, self._module, self._stem = cache, module, stem
+        self._unusable = set()  # numbers of files that were ignored: their places are as good as free ones
 
     def find(self, sizes):
         """A captured graph that is right for these sizes, or None."""
@@ -71,7 +70,9 @@ class _Entry:
             if not os.path.exists(path):
                 return None
             captured = self._load(path)
-            if captured is not None and captured.accepts(sizes):
+            if captured is None:
+                self._unusable.add(number)
+            elif captured.accepts(sizes):
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)
                 return captured
         return None
@@ -79,12 +80,12 @@ class _Entry:
     def store(self, captured):
         """Adds a graph; a failure is logged, and costs the next start an export."""
         try:
-            body = to_text(captured, self._module).encode()
-            # The place of a damaged file is as good as a free one.
-            numbers = (number for number in range(_MOST) if self._read(self._path(number)) is None)
+            body = to_text(captured, self._module, code_digest).encode()
+            numbers = (number for number in range(_MOST) if self._is_free(number))
             if (number := next(numbers, None)) is not None:
-                _write(self._path(number), _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        except NotStorable as reason:
+                stored_files.write(self._path(number), _MAGIC, body)
+                self._unusable.discard(number)
+        except (NotCacheable, NotStorable) as reason:
             self._cache.say("%s is not cached: %s", type(self._module).__name__, reason)
         except OSError as error:
             self._cache.say("a captured graph cannot be cached: %s", error, warn=True)
@@ -92,40 +93,21 @@ class _Entry:
     def _path(self, number):
         return f"{self._stem}-{number}.graph"
 
-    def _read(self, path):
-        """The body of a file, or None where it is none of ours, or not whole."""
-        try:
-            with open(path, "rb") as file:
-                header, _, body = file.read().partition(b"\n")
-        except OSError:
-            return None
-        whole = header == _MAGIC + hashlib.sha256(body).hexdigest().encode()
-        return body if whole else None
+    def _is_free(self, number):
+        return number in self._unusable or stored_files.read(self._path(number), _MAGIC) is None
 
     def _load(self, path):
-        body = self._read(path)
+        body = stored_files.read(path, _MAGIC)
         if body is not None:
             # The bytes are those that were written, but perhaps by who knows no better than this code what they mean.
             with contextlib.suppress(Error, ValueError, KeyError, TypeError, AttributeError, ImportError, IndexError):
-                return from_text(body.decode(), self._module)
+                try:
+                    return from_text(body.decode(), self._module, code_digest)
+                except (NotCacheable, NotStorable, OtherCode) as reason:
+                    self._cache.say("%s is out of date: %s", path, reason)
+                    return None
         self._cache.say("%s is ignored: it is damaged or no captured graph", path, warn=True)
         return None
-
-
-def _write(path, data):
-    """All of it or nothing: other processes may read and write the same file now."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _leaf_key(leaf):

@@ -28,7 +28,7 @@ VARIABLES = {
     ),
     "ORTMODULE_FALLBACK_RETRY": Variable("0", "1, true or yes: every call tries the engine again after a fallback"),
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
-    "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs: a later process skips the export"),
+    "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs and plans: a later process skips both"),
     "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
     "ORTMODULE_MEMORY_OPT_CONFIG": Variable(
         "", "plans joined by commas, or the path of a JSON file with a list of them"
@@ -40,9 +40,6 @@ VARIABLES = {
     "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
     "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
-    "LOWTIDE_TEST_FAULT": Variable(
-        "", "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied"
-    ),
     # ---- of the ancestor, without effect
     "ORTMODULE_SKIPCHECK_POLICY": Variable("", "checks are always on, and cheap", read=False),
     "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "save_onnx writes files of one opset", read=False),

@@ -45,15 +45,25 @@ class NotCacheable(Exception):
 def fingerprint(module, *surroundings):
     """A hash of the module and of what else is given: plain values, dtypes, containers of these."""
     encoder = _Encoder(module)
-    encoder.add(_build(), "lowtide")
+    encoder.add(build(), "lowtide")
     encoder.add(surroundings, "the call")
     encoder.hooks(torch.nn.modules.module, "_global", "every module")
     encoder.module(module)
     return encoder.digest()
 
 
+def code_digest(thing):
+    """A hash of a class, or of an op that torch.library.custom_op made: its code and what that reads."""
+    encoder = _Encoder(torch.nn.Module())
+    if isinstance(thing, torch._ops.OpOverload):
+        encoder.op(thing)
+    else:
+        encoder.add(thing, thing.__qualname__)
+    return encoder.digest()
+
+
 @functools.cache
-def _build():
+def build():
     """Of lowtide, PyTorch and Python, and what this machine's kernels are chosen by."""
     files = [Path(_lowtide.__file__), *sorted((Path(__file__).parents[1] / "capture").glob("*.py"))]
     digests = [_file_digest(str(path)) for path in [*files, Path(__file__), Path(__file__).with_name("cache.py")]]
@@ -72,7 +82,7 @@ def _file_digest(path):
 @functools.cache
 def _installed(name):
     """Whether a module came with Python or from a package index: its code does not change under its version."""
-    if name.partition(".")[0] == "lowtide":  # in _build
+    if name.partition(".")[0] == "lowtide":  # in build()
         return True
     module = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
     path = getattr(module, "__file__", None)
@@ -239,6 +249,8 @@ class _Encoder:
         elif isinstance(value, weakref.ref):
             self._emit("reference")
             self.add(value(), where)
+        elif isinstance(value, torch._library.custom_ops.CustomOpDef):
+            self._custom_op(value)
         elif type(value).__module__.startswith("torch._ops"):
             self._emit("op", str(value))
         elif isinstance(value, types.MemberDescriptorType | types.GetSetDescriptorType):
@@ -285,6 +297,18 @@ class _Encoder:
         self._emit(flat.numpy().tobytes())
 
     # ---- code
+
+    def op(self, overload):
+        name = overload._schema.name
+        definition = getattr(torch._library.custom_ops, "OPDEFS", {}).get(name)
+        if definition is None:
+            raise NotCacheable(f"forward calls {name}, which is no torch.library.custom_op: its code cannot be seen")
+        self._custom_op(definition)
+
+    def _custom_op(self, definition):
+        self._emit("custom op", definition._qualname, definition._schema)
+        for part in ("_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn", "_backend_fns"):
+            self.add(getattr(definition, part, None), f"{part} of {definition._qualname}")
 
     def _class(self, cls, where):
         self._emit("class", cls.__module__, cls.__qualname__)

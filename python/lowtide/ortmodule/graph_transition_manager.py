@@ -1,16 +1,13 @@
 """From calls to graphs: one state machine per mode. Whether a call needs an export, or a graph that was exported needs
 other processing, and both of them; docs/transitions.md tells when."""
 
-import inspect
 import time
 
-import torch
-
-from lowtide.capture import Call, capture, describe, recapture, schema_of, transcribe_again
+from lowtide.capture import Call, capture, capture_with_numbers, recapture, transcribe_again
 from lowtide.errors import UnsupportedError
-from lowtide.utils.hooks import GlobalSubscriberManager
 
 from .cache import CaptureCache
+from .call_kinds import CallKind, surroundings_now
 from .fallback import Failure, bugs_become_refusals
 from .module_watch import Change, ModuleWatch, watch_modes
 from .post_export_processed_model_info import PostExportProcessedModelInfo
@@ -31,7 +28,9 @@ class GraphTransitionManager:
         """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words."""
         self._module, self._build_agent = module, build_agent
         self.mode, self._with_gradients = mode, with_gradients
-        self._schemas = []  # latest first
+        self._schemas = []  # CallKind, latest first
+        self._numbers = set()  # names of arguments that are inputs of some graph
+        self._constant_numbers = {}  # names of arguments whose values forward needs to know → why
         self._calls, self._exports = 0, 0
         self.log = TransitionLog(type(module).__name__, mode)
         self._cache = CaptureCache(module, mode)
@@ -58,17 +57,19 @@ class GraphTransitionManager:
         self._calls += 1
         schema, seen = self._find_schema(args, kwargs)
         graph = self._re_export_check(schema, seen)
-        if graph is None:
-            graph = self._export(schema, Call(args, kwargs, self._module.forward), seen)
+        while graph is None:
+            graph = self._export(schema, schema.call(args, kwargs, self._module), seen)
+            if graph is None:  # forward needs a number's value
+                schema, seen = self._find_schema(args, kwargs)
         info, bound = self._re_post_process_check(graph, seen)
         if info is None:
-            info, bound = self._post_process(graph, Call(args, kwargs, self._module.forward), seen, schema)
+            info, bound = self._post_process(graph, schema.call(args, kwargs, self._module), seen, schema)
         return info, seen, bound
 
     # ---- the schema of a call
 
     def _find_schema(self, args, kwargs):
-        surroundings = _surroundings()
+        surroundings = surroundings_now()
         for place, schema in enumerate(self._schemas):
             if schema.surroundings == surroundings and (seen := schema.arguments.match(args, kwargs)) is not None:
                 if place:
@@ -76,7 +77,8 @@ class GraphTransitionManager:
                 return schema, seen
         call = Call(args, kwargs, self._module.forward)
         call.check()
-        schema = _Schema(call, self._module, surroundings)
+        schema = CallKind(call, self._module, surroundings)
+        schema = self._with_numbers(schema, args, kwargs)
         same = (other for other in self._schemas if other.surroundings == surroundings and other.means_the_same(schema))
         if (twin := next(same, None)) is not None:
             schema.graphs, schema.refusals = twin.graphs, twin.refusals
@@ -85,6 +87,16 @@ class GraphTransitionManager:
             self._schemas.remove(without_graph[-1])
         self._schemas.insert(0, schema)
         return schema, schema.arguments.match(args, kwargs)
+
+    def _with_numbers(self, schema, args, kwargs):
+        """The schema with inputs in the places of numbers that change, or that changed in another schema."""
+        for other in self._schemas:
+            if other.graphs and (
+                kind := schema.with_numbers(other, self._constant_numbers, args, kwargs, self._module)
+            ):
+                return kind
+        known = self._numbers - self._constant_numbers.keys()
+        return schema.with_inputs(known, args, kwargs, self._module)
 
     # ---- export
 
@@ -103,6 +115,8 @@ class GraphTransitionManager:
     def _why_export(self, schema, seen):
         """The Change that leads to an export."""
         if not schema.graphs:
+            if schema.reason is not None:
+                return schema.reason
             known = next((other for other in self._schemas if other.graphs), None)
             return known.difference(schema) if known else Change("first call", f"the first call {self.mode}")
         graph = next((graph for graph in schema.graphs if graph.watch.unchanged()), None)
@@ -114,7 +128,8 @@ class GraphTransitionManager:
         return Change("sizes", f"sizes: {_broken(graph.captured, seen.sizes())}")
 
     def _export(self, schema, call, seen):
-        """Captures the module for calls like this one, and processes the graph."""
+        """Captures the module for calls like this one, and processes the graph. None where the schema had numbers whose
+        values forward needs to know: they are constants from now on."""
         pattern = tuple(tensor.requires_grad for tensor in call.tensors)
         failure, watch = schema.refusals.get(pattern, (None, None))
         if failure is not None and watch.unchanged():
@@ -123,9 +138,10 @@ class GraphTransitionManager:
         allowed = _MOST_EXPORTS + self._calls // _CALLS_AN_EXPORT
         if self._exports >= allowed:
             self.log.take("limit", f"{allowed} exports {self.mode}; not for {change.text}")
+            constant = "; ".join(f"the value of `{name}` {why}" for name, why in self._constant_numbers.items())
             raise UnsupportedError(
                 f"graphs for {_MOST_EXPORTS} kinds of calls were exported {self.mode}; other calls run in PyTorch "
-                "(ORTMODULE_LOG_LEVEL=INFO tells what each export was for)"
+                f"({constant or 'ORTMODULE_LOG_LEVEL=INFO tells what each export was for'})"
             )
         self.log.take(change.trigger, change.text)
         self._exports += 1
@@ -138,28 +154,47 @@ class GraphTransitionManager:
             graph.export_seconds = time.perf_counter() - begin
             self._post_process(graph, call, seen, schema)
         except UnsupportedError as error:
+            if schema.places:
+                self._keep_constant(schema, str(error))
+                return None
             self.log.take("refused", str(error))
             schema.refusals[pattern] = Failure.of(error), watch_modes(self._module)
             raise
         if change.trigger in _NEVER_BACK:
             self._drop_stale_graphs()
+        self._numbers |= schema.all_numbers.keys()
         schema.graphs.insert(0, graph)
         del schema.graphs[_MOST_EXPORTS:]
         return graph
 
     def _captured(self, known, call, schema):
         """A capture for this call: from the cache, or new, with what `known`, which refuses it, has learnt."""
-        entry = self._cache.entry(call, schema.surroundings)
+        numbers = (tuple(sorted(call.numbers)),) if call.numbers else ()
+        entry = self._cache.entry(call, (*schema.surroundings, *numbers))
         captured = entry and entry.find(call.sizes())
         if captured:
             return captured
-        if known is not None:
+        if call.numbers:
+            graphs = schema.known.graphs if schema.known is not None else ()
+            constant = next((graph.captured for graph in graphs if graph.watch.unchanged()), None)
+            captured = capture_with_numbers(self._module, call, constant, schema.values, known)
+        elif known is not None:
             captured = recapture(known, self._module, call.args, call.kwargs)
         else:
             captured = capture(self._module, call.args, call.kwargs)
         if entry:
             entry.store(captured)
         return captured
+
+    def _keep_constant(self, schema, why):
+        """The graph of a schema with numbers was refused: those that it was the first to have stay constants."""
+        self._exports -= 1
+        self._schemas.remove(schema)
+        values = schema.values or schema.all_numbers
+        ints = [name for name, value in values.items() if type(value) is int]
+        names = ints if 0 < len(ints) < len(values) else list(values)  # sizes, likely
+        self._constant_numbers.update(dict.fromkeys(names, f"is part of each graph: {why}"))
+        self.log.take("constant", f"the value of argument `{'`, `'.join(names)}` stays part of each graph: {why}")
 
     def _drop_stale_graphs(self):
         """They hold modules and tensors that the user has given up."""
@@ -208,39 +243,6 @@ def _other_gradients(info, seen):
     return "other tensors require a gradient"
 
 
-class _Schema:
-    """Calls that one graph could serve: the same arguments but for sizes, in the same surroundings."""
-
-    def __init__(self, call, module, surroundings):
-        forward = module.forward
-        self.surroundings = surroundings
-        self.arguments = schema_of(call, forward)
-        self._meaning = _meaning(call, module)
-        self.graphs = []  # latest first
-        self.refusals = {}  # which arguments require a gradient → (Failure, watch)
-        self._texts = {name: describe(leaf) for name, leaf in call.named_leaves(forward)}
-        self._kinds = {name: text.partition("[")[0] for name, text in self._texts.items()}
-        self._ranks = {name: text.count(",") for name, text in self._texts.items()}
-
-    def means_the_same(self, other):
-        """Whether forward gets the same arguments: by position or by name, defaults given or not."""
-        return self._meaning is not None and self._meaning == other._meaning
-
-    def difference(self, other):
-        """The Change from this schema to another."""
-        for was, now, what in zip(self.surroundings, other.surroundings, _SURROUNDINGS, strict=True):
-            if was != now:
-                return Change("surroundings", f"{what} was {_word(was)}, is now {_word(now)}")
-        for name in (*self._texts, *(name for name in other._texts if name not in self._texts)):
-            was, now = self._texts.get(name), other._texts.get(name)
-            if was is None or now is None:
-                verb = f"came, it is {now}" if was is None else "is not given"
-                return Change("argument", f"argument `{name}` {verb}")
-            if self._kinds[name] != other._kinds[name] or self._ranks[name] != other._ranks[name]:
-                return Change("argument", f"argument `{name}` was {was}, is now {now}")
-        return Change("argument", "the arguments come in another structure")
-
-
 class _Graph:
     """One export and what was made of it."""
 
@@ -260,21 +262,6 @@ class _Graph:
         return answer
 
 
-def _meaning(call, module):
-    """What forward gets, equal for calls written in different ways. None where hooks or decorators see the call first:
-    they can tell one way from the other."""
-    forward = module.forward
-    if hasattr(forward, "__wrapped__") or module._forward_pre_hooks or module._forward_hooks:
-        return None
-    try:
-        bound = inspect.signature(forward).bind(*call.args, **call.kwargs)
-    except TypeError:
-        return None
-    bound.apply_defaults()
-    whole = Call((), bound.arguments)
-    return whole.structure, whole.schema()
-
-
 def _who_asks(captured):
     """The code that may have asked for requires_grad while it was traced, or None."""
     if captured.exported.reads.requires_grad:
@@ -282,25 +269,6 @@ def _who_asks(captured):
     if captured.functions:
         return f"{captured.functions[0].name} may ask for ctx.needs_input_grad"
     return None
-
-
-_SURROUNDINGS = (
-    "autocast around the call",
-    "the default dtype",
-    "torch.use_deterministic_algorithms",
-    "the subscription of activations",
-)
-
-
-def _surroundings():
-    """What of PyTorch's state around the call changes a captured graph."""
-    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    return autocast, torch.get_default_dtype(), deterministic, GlobalSubscriberManager.capture_key()
-
-
-def _word(setting):
-    return {None: "off", True: "on", False: "off"}.get(setting) or str(setting).removeprefix("torch.")
 
 
 def _broken(captured, sizes):

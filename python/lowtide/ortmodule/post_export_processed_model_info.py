@@ -2,9 +2,11 @@
 
 from collections import OrderedDict
 
+import torch
+
 from lowtide._lowtide import GraphInputs
 from lowtide.capture import trees
-from lowtide.errors import InvalidArgument
+from lowtide.errors import InvalidArgument, UnsupportedDevice
 
 
 class PostExportProcessedModelInfo:
@@ -27,7 +29,9 @@ class PostExportProcessedModelInfo:
         # {"x": {0: "x_dim0"}} of the arguments' free sizes; two that the model needs equal have one name.
         self.onnx_graph_input_dynamic_axes_map = captured.transcript.sizes.dynamic_axes()
         self.module_forward_output_schema = captured.exported.output_structure
-        paths = [keys for keys, leaf in trees.flatten_with_keys((call.args, call.kwargs)) if hasattr(leaf, "shape")]
+        paths = [keys for keys, _ in trees.flatten_with_keys((call.args, call.kwargs))]
+        paths = [keys for keys, leaf in zip(paths, call.leaves, strict=True) if isinstance(leaf, torch.Tensor)]
+        self._numbers = call.number_indices()
         self.data_accessor = [_accessor(paths[source.index]) if source.kind == "input" else None for source in sources]
 
         owners = [_owner(module, source) for source in sources]
@@ -43,9 +47,16 @@ class PostExportProcessedModelInfo:
         return OrderedDict((source.name, live()) for source, live in pairs if live is not None)
 
     def construct_inputs(self, args, kwargs, constant_as_tensor=True, device=None):
-        """The live tensors of the graph's inputs, in order. The last two are the ancestor's and change nothing: plain
-        values are part of the graph, and it runs on the CPU."""
-        return list(self.bind(args, kwargs)[1])
+        """The live tensors of the graph's inputs, in order. Numbers among them (docs/transitions.md) are 0-d tensors of
+        f64 or i64, or what they are without `constant_as_tensor`; other plain values are part of the graph."""
+        if device is not None and torch.device(device).type != "cpu":
+            raise UnsupportedDevice(f"expected device cpu, found {device}: lowtide's graphs run on the CPU")
+        inputs = list(self.bind(args, kwargs)[1])
+        if not constant_as_tensor:
+            for index, source in enumerate(self.captured.sources):
+                if source.kind == "input" and source.index in self._numbers:
+                    inputs[index] = inputs[index].item()
+        return inputs
 
     def bind(self, args, kwargs):
         """(CallTensors, BoundInputs) of a call that this graph is right for."""

@@ -6,12 +6,12 @@ import time
 import torch
 from torch.autograd.graph import increment_version
 
-from lowtide._lowtide import Session
 from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
 from .options import MemoryOptions, memory_options, session_options
 from .pure import pure_calls
+from .stored_plans import planned_session
 
 
 class TrainingAgent:
@@ -21,9 +21,8 @@ class TrainingAgent:
         self.captured, self.training = captured, training
         self.memory = memory_options() if training else MemoryOptions()
         begin = time.perf_counter()
-        self.session = Session(
-            captured.graph, training=training, **session_options(), **self.memory.for_session(), pure_calls=pure_calls()
-        )
+        options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
+        self.session = planned_session(module, captured, training=training, **options)
         self.session_seconds = time.perf_counter() - begin
         self.export_seconds = None  # of the capture
         self.failure = None  # of an earlier call, which PyTorch took over

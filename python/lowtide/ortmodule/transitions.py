@@ -13,6 +13,7 @@ from lowtide.log import logger
 class Action(enum.Enum):
     EXPORT = "re-export"  # torch.export, transcription, then post-processing
     POST_PROCESS = "re-post-process"  # the same export: transcription, gradient graph, plan
+    CONSTANT = "constant"  # a number stays part of graphs
     TORCH = "PyTorch"  # the engine leaves this call
 
 
@@ -36,6 +37,19 @@ TRANSITIONS = _table(
         "an argument has another dtype, rank, class or plain value, became None, came or went; an argument's tree has "
         "other classes or keys",
         "argument `mask` was None, is now i64[2, 16]",
+    ),
+    Transition(
+        "number",
+        Action.EXPORT,
+        "an int or a float that was part of the graph has another value: an input of the graph from now on",
+        "argument `alpha` was 0.1, is now 0.2: a number from now on",
+    ),
+    Transition(
+        "constant",
+        Action.CONSTANT,
+        "that export was refused, since forward needs to know the value (range(n), if n > 0, view(n)): each value has "
+        "an export of its own",
+        "the value of argument `n` stays part of each graph: forward branches on data … (model.py:7)",
     ),
     Transition(
         "sizes",

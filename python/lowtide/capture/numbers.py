@@ -1,0 +1,241 @@
+"""Numbers that change from call to call: 0-d inputs of a graph, which PyTorch's type promotion takes for what they are.
+
+Forward gets a symbolic number, as `item()` makes it, so the exporter promotes types as with a Python number and refuses
+code that asks for the number itself. What forward computes from it becomes arithmetic on 0-d tensors of f64 or i64:
+Python's own precision. Code may still tell a symbolic number from Python's (isinstance): an export with numbers counts
+only if it is, for one value of them, the export with that value as a constant.
+"""
+
+import operator
+
+import torch
+import torch.utils._pytree as pytree
+
+from lowtide.errors import UnsupportedError
+
+from .call import dtype_name
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+
+# Arguments of ATen ops that may be such a number: what src/lower takes as a tensor in their place.
+_BINARY = "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod eq ne lt le gt ge rsub"
+TAKES = {
+    **{name: ("self", "other", "alpha") for word in _BINARY.split() for name in (word, f"{word}_")},
+    "pow": ("self", "exponent"),
+    "where": ("self", "other"),
+    "masked_fill": ("value",),
+    "masked_fill_": ("value",),
+    "clamp": ("min", "max"),
+    "clamp_min": ("min",),
+    "clamp_max": ("max",),
+    "lerp": ("weight",),
+    "full": ("fill_value",),
+    "full_like": ("fill_value",),
+    "new_full": ("fill_value",),
+    "fill": ("value",),
+    "fill_": ("value",),
+    "scalar_tensor": ("s",),
+}
+
+# Python's operators → ATen ops on 0-d tensors that give the same numbers, for (floats, ints).
+_OPERATORS = {
+    operator.add: ("aten::add.Tensor", "aten::add.Tensor"),
+    operator.sub: ("aten::sub.Tensor", "aten::sub.Tensor"),
+    operator.mul: ("aten::mul.Tensor", "aten::mul.Tensor"),
+    operator.truediv: ("aten::div.Tensor", None),
+    operator.pow: ("aten::pow.Tensor_Tensor", None),
+    operator.floordiv: (None, "aten::floor_divide.default"),
+    operator.mod: (None, "aten::remainder.Tensor"),
+    operator.neg: ("aten::neg.default", "aten::neg.default"),
+    operator.abs: ("aten::abs.default", "aten::abs.default"),
+    abs: ("aten::abs.default", "aten::abs.default"),
+    torch.sym_max: ("aten::maximum.default", "aten::maximum.default"),
+    torch.sym_min: ("aten::minimum.default", "aten::minimum.default"),
+}
+
+
+def is_item(node):
+    return node.target in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+
+
+class Numbers:
+    """The numbers of one graph that is being transcribed."""
+
+    def __init__(self, graph, sizes, origin):
+        self._graph, self._sizes, self._origin = graph, sizes, origin
+        self._symbols = set()
+        self._values = {}  # FX node → value number of a 0-d f64 or i64 tensor
+
+    def add(self, node, value):
+        """`node` is the number in the 0-d tensor `value`."""
+        self._symbols |= node.meta["val"].node.expr.free_symbols
+        self._values[node] = value
+
+    def alias(self, node, other):
+        if isinstance(other, torch.fx.Node) and self.holds(other):
+            self._values[node] = self._value(other)
+
+    def holds(self, argument):
+        """Whether an argument of a node depends on such a number."""
+        value = argument.meta.get("val") if self._symbols and isinstance(argument, torch.fx.Node) else None
+        return isinstance(value, _SYMBOLIC) and not self._symbols.isdisjoint(value.node.expr.free_symbols)
+
+    def operand(self, argument, node, name):
+        """The number as a 0-d tensor for the argument `name` of an ATen op, of the dtype that the op gives it."""
+        op = node.target._opname
+        if node.target.namespace != "aten" or name not in TAKES.get(op, ()):
+            raise UnsupportedError(f"`{name}` is a number that changes")
+        result, is_float = node.meta["val"], isinstance(argument.meta["val"], torch.SymFloat)
+        if not isinstance(result, torch.Tensor):
+            raise UnsupportedError(f"`{name}` is a number that changes")
+        dtype = result.dtype
+        if dtype is torch.bool:
+            tensors = [other.meta["val"] for other in node.all_input_nodes]
+            tensor = next(tensor for tensor in tensors if isinstance(tensor, torch.Tensor))
+            dtype = torch.result_type(tensor, 1.0 if is_float else 1)
+        if op == "pow" and not dtype.is_floating_point:
+            raise UnsupportedError("an integer power is a number that changes")
+        return self._cast(self._value(argument), dtype, node)
+
+    # ---- 0-d tensors
+
+    def _value(self, argument):
+        if argument not in self._values:
+            self._values[argument] = self._compute(argument)
+        return self._values[argument]
+
+    def _compute(self, node):
+        value = node.meta["val"]
+        if node.target is torch.sym_float:
+            return self._cast(self._value(node.args[0]), torch.float64, node)
+        if not self.holds(node):
+            if isinstance(value, torch.SymInt):
+                return self._constant(self._sizes.dim(value), torch.int64, node)
+            raise UnsupportedError("forward computes a number from sizes and a number that changes")
+        is_float = isinstance(value, torch.SymFloat)
+        target = _OPERATORS.get(node.target, (None, None))[0 if is_float else 1]
+        if target is None or node.kwargs:
+            name = getattr(node.target, "__name__", node.target)
+            raise UnsupportedError(f"forward computes {name} of a number that changes")
+        dtype = torch.float64 if is_float else torch.int64
+        operands = [self._operand_of(argument, dtype, node) for argument in node.args]
+        names = ["self", "exponent" if node.target is operator.pow else "other"][: len(operands)]
+        return self._emit(target, operands, names, dtype, node, {})
+
+    def _operand_of(self, argument, dtype, node):
+        if not isinstance(argument, torch.fx.Node):
+            return self._constant(argument, dtype, node)
+        return self._cast(self._value(argument), dtype, node)
+
+    def _constant(self, value, dtype, node):
+        """A 0-d tensor of a plain number, or of a size, which is text in the graph's grammar."""
+        kind = "float" if dtype is torch.float64 else "int"
+        return self._emit("aten::scalar_tensor.default", [], [], dtype, node, {"s": (kind, value)})
+
+    def _cast(self, value, dtype, node):
+        if self._graph.type_of(value)[0] == dtype_name(dtype):
+            return value
+        return self._emit("aten::to.dtype", [value], ["self"], dtype, node, {"dtype": ("dtype", dtype_name(dtype))})
+
+    def _emit(self, target, operands, names, dtype, node, attrs):
+        output = (f"{node.name}_number", dtype_name(dtype), [])
+        return self._graph.add_aten(target, operands, names, [output], attrs, *self._origin(node))[0]
+
+
+# ---- the same export but for numbers
+
+
+def difference(constant, captured, values):
+    """How `captured`, Exported with numbers, is another program than the Exported `constant` if the numbers have these
+    values, {name: value}; None where it is none."""
+    try:
+        ours, theirs = _Reading(captured, values), _Reading(constant, {})
+    except (ArithmeticError, TypeError, ValueError) as error:  # of Python's operators with these values
+        return f"{type(error).__name__}: {error}, for {values}"
+    for one, other in zip(ours.steps, theirs.steps, strict=False):
+        if one != other:
+            return f"forward goes another way with a symbolic number: {_words(one)}, with a constant: {_words(other)}"
+    if len(ours.steps) != len(theirs.steps) or ours.results != theirs.results:
+        return "forward goes another way with a symbolic number than with a constant"
+    if captured.output_structure != constant.output_structure or not _same_leaves(captured, constant):
+        return "the outputs are others with a symbolic number than with a constant"
+    return None
+
+
+def _words(step):
+    plain = [repr(leaf) for leaf in step[1] if isinstance(leaf, _Plain)]
+    return f"{step[0]} with {', '.join(plain) or 'no number'}"
+
+
+def _same_leaves(one, other):
+    pairs = zip(one.output_leaves, other.output_leaves, strict=True)
+    return all(type(a) is type(b) and (isinstance(a, torch.SymInt) or repr(a) == repr(b)) for a, b in pairs)
+
+
+class _Reading:
+    """An exported program as values to compare: `steps`, a tuple (target, arguments, types of the results) per call
+    that makes tensors, and `results`. Sizes and numbers are not steps but stand in arguments as they are computed."""
+
+    def __init__(self, exported, values):
+        program = exported.program
+        self._values, self.steps = values, []
+        names = iter(exported.names)
+        nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+        arguments = [
+            ("input", next(names)) if spec.kind.name == "USER_INPUT" else ("state", spec.kind.name, spec.target)
+            for spec in program.graph_signature.input_specs
+        ]
+        self.results = self._block(program.graph_module, dict(zip(nodes, arguments, strict=True)))
+
+    def _block(self, graph_module, seen):
+        for node in graph_module.graph.nodes:
+            if node.op == "get_attr":
+                seen[node] = ("module", graph_module.get_submodule(node.target))
+            elif node.op == "output":
+                return self._read(node.args[0], seen)
+            elif node.op == "call_function" and not str(node.target).startswith("aten._assert_"):
+                seen[node] = self._call(node, self._read((node.args, node.kwargs), seen))
+
+    def _read(self, tree, seen):
+        leaves, structure = pytree.tree_flatten(tree)
+        found = [seen[leaf] if isinstance(leaf, torch.fx.Node) else _Plain(leaf) for leaf in leaves]
+        return tuple(found), str(structure)
+
+    def _call(self, node, arguments):
+        leaves, _ = arguments
+        if is_item(node) and leaves[0][0] == "input" and leaves[0][1] in self._values:
+            return _Plain(self._values[leaves[0][1]])
+        value = node.meta.get("val")
+        if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
+            if isinstance(value, torch.SymInt) and value.node.expr.is_number:  # a size that is a constant after all
+                return _Plain(int(value.node.expr))
+            if all(isinstance(leaf, _Plain) for leaf in leaves):
+                return _Plain(node.target(*(leaf.value for leaf in leaves)))
+            return ("computed", str(node.target), arguments)
+        if node.target is operator.getitem:
+            return ("part", leaves)
+        number = len(self.steps)
+        bodies = [leaf[1] for leaf in leaves if isinstance(leaf, tuple) and leaf[0] == "module"]
+        rest = [leaf for leaf in leaves if not (isinstance(leaf, tuple) and leaf[0] == "module")]
+        types = [(leaf.dtype, leaf.dim()) for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        self.steps.append((str(node.target), rest, arguments[1], types))
+        for body in bodies:
+            formal = [child for child in body.graph.nodes if child.op == "placeholder"]
+            given = rest[len(rest) - len(formal) :]
+            self.steps.append(("results of a region", self._block(body, dict(zip(formal, given, strict=True)))))
+        return ("step", number)
+
+
+class _Plain:
+    """A plain value, equal to one of the same type that prints the same: 0.0 and -0.0 are two, nan is one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, _Plain) and type(self.value) is type(other.value) and repr(self) == repr(other)
+
+    def __repr__(self):
+        return repr(self.value)
+
+    __hash__ = None

@@ -1,0 +1,157 @@
+"""Kinds of calls: what one graph can serve, and in words how two kinds differ."""
+
+import inspect
+
+import torch
+
+from lowtide.capture import Call, describe, may_vary, schema_of, trees
+from lowtide.utils.hooks import GlobalSubscriberManager
+
+from .module_watch import Change
+
+_NUMBER = "a number"
+
+
+class CallKind:
+    """Calls that one graph could serve: the same arguments but for sizes and numbers, in the same surroundings."""
+
+    def __init__(self, call, module, surroundings):
+        forward = module.forward
+        self.surroundings = surroundings
+        self.arguments = schema_of(call, forward)
+        self.places = call.numbers  # of leaves that are numbers of any value: inputs of a graph
+        self.graphs = []  # latest first
+        self.refusals = {}  # which arguments require a gradient → (Failure, watch)
+        self.known = None  # with numbers: the kind in which `values`, {name: value}, were constants
+        self.values = {}
+        self.all_numbers = call.number_values(forward)
+        self.reason = None  # with numbers: the Change that made them inputs
+        self._texts = {name: describe(leaf) for name, leaf in call.named_leaves(forward)}
+        self._texts.update(dict.fromkeys(self.all_numbers, _NUMBER))
+        self._kinds = {name: text.partition("[")[0] for name, text in self._texts.items()}
+        self._ranks = {name: text.count(",") for name, text in self._texts.items()}
+        whole = _bound(call, module)
+        self._meaning = whole and (whole.structure, whole.schema(), whole.numbers)
+        self._structure, self._leaves = _leaves(whole or call, forward)
+
+    def call(self, args, kwargs, module):
+        return Call(args, kwargs, module.forward, self.places)
+
+    def means_the_same(self, other):
+        """Whether forward gets the same arguments: by position or by name, defaults given or not."""
+        return self._meaning is not None and self._meaning == other._meaning
+
+    def with_numbers(self, other, constants, args, kwargs, module):
+        """This kind with inputs in the places of ints and floats that `other`, alike but for these, has with other
+        values, or as inputs; None where there are none. `constants`: names of those that stay as they are."""
+        if self.surroundings != other.surroundings or self._structure != other._structure:
+            return None
+        numbers, changes, values = set(), [], {}
+        for name, (was, now) in _pairs(other._leaves, self._leaves):
+            if was == now:
+                continue
+            if type(was) is not _Value or type(now) is not _Value or was.kind is not now.kind:
+                return None
+            if name not in constants and name in self._texts:
+                numbers.add(name)
+                if not was.varies:
+                    changes.append(f"argument `{name}` was {describe(was.value)}, is now {describe(now.value)}")
+                    values[name] = was.value
+            else:
+                other = None  # its graph has another constant
+        if not numbers:
+            return None
+        kind = self.with_inputs(numbers, args, kwargs, module)
+        kind.known, kind.values = other, values
+        word = "numbers" if len(changes) > 1 else "a number"
+        kind.reason = Change("number", f"{'; '.join(changes)}: {word} from now on") if changes else None
+        return kind
+
+    def with_inputs(self, names, args, kwargs, module):
+        """This kind with inputs in the places of ints and floats of these names."""
+        places = [
+            place for place, name in enumerate(self._texts) if name in names and type(self._leaves.get(name)) is _Value
+        ]
+        if not places:
+            return self
+        return CallKind(Call(args, kwargs, module.forward, places), module, self.surroundings)
+
+    def difference(self, other):
+        """The Change from this kind to another."""
+        for was, now, what in zip(self.surroundings, other.surroundings, _SURROUNDINGS, strict=True):
+            if was != now:
+                return Change("surroundings", f"{what} was {_word(was)}, is now {_word(now)}")
+        for name in (*self._texts, *(name for name in other._texts if name not in self._texts)):
+            was, now = self._texts.get(name), other._texts.get(name)
+            if was is None or now is None:
+                verb = f"came, it is {now}" if was is None else "is not given"
+                return Change("argument", f"argument `{name}` {verb}")
+            if self._kinds[name] != other._kinds[name] or self._ranks[name] != other._ranks[name]:
+                return Change("argument", f"argument `{name}` was {was}, is now {now}")
+        return Change("argument", "the arguments come in another structure")
+
+
+class _Value:
+    """An int or a float among the leaves; equal as constants are, or where both may be anything."""
+
+    def __init__(self, value, varies):
+        self.value, self.kind, self.varies = value, type(value), varies
+
+    def __eq__(self, other):
+        if type(other) is not _Value or self.kind is not other.kind or self.varies != other.varies:
+            return False
+        return self.varies or repr(self.value) == repr(other.value)
+
+    __hash__ = None
+
+
+def _leaves(call, forward):
+    """(structure, {name: what is compared})."""
+    raw, _ = trees.flatten((call.args, call.kwargs))
+    named = {}
+    for place, ((name, _), part, leaf) in enumerate(zip(call.named_leaves(forward), call.schema(), raw, strict=True)):
+        named[name] = _Value(leaf, place in call.numbers) if may_vary(leaf) else part
+    return call.structure, named
+
+
+def _pairs(before, after):
+    """[(name, (before, after))]; a missing one is None, which no leaf is."""
+    return [(name, (before.get(name), after.get(name))) for name in {**before, **after}]
+
+
+def _bound(call, module):
+    """What forward gets, equal for calls written in different ways. None where hooks or decorators see the call first:
+    they can tell one way from the other."""
+    forward = module.forward
+    if hasattr(forward, "__wrapped__") or module._forward_pre_hooks or module._forward_hooks:
+        return None
+    try:
+        bound = inspect.signature(forward).bind(*call.args, **call.kwargs)
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    whole = Call((), bound.arguments)
+    if not call.numbers:
+        return whole
+    numbers = call.number_values(forward)
+    places = [place for place, (name, _) in enumerate(whole.named_leaves(forward)) if name in numbers]
+    return Call((), bound.arguments, numbers=places)
+
+
+_SURROUNDINGS = (
+    "autocast around the call",
+    "the default dtype",
+    "torch.use_deterministic_algorithms",
+    "the subscription of activations",
+)
+
+
+def surroundings_now():
+    """What of PyTorch's state around the call changes a captured graph."""
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return autocast, torch.get_default_dtype(), deterministic, GlobalSubscriberManager.capture_key()
+
+
+def _word(setting):
+    return {None: "off", True: "on", False: "off"}.get(setting) or str(setting).removeprefix("torch.")

@@ -1,0 +1,67 @@
+"""ORTMODULE_CACHE_DIR, second half: what was planned for a graph under the options of a session (src/session/
+stored_plan.h), so that a second start plans nothing.
+
+A file is found by a hash of the graph's text, of all options, of lowtide's build and the machine; the engine checks
+the same once more, and that the program in it keeps within its buffers.
+"""
+
+import hashlib
+import os
+
+from lowtide._lowtide import Session
+from lowtide.errors import Error
+from lowtide.log import logger
+
+from . import environment, stored_files
+from .fingerprint import build
+
+_MAGIC = "plan 1"
+
+
+def planned_session(module, captured, **options):
+    """A Session of the captured graph: from a stored plan where there is one, else planned, and stored."""
+    folder = environment.read("ORTMODULE_CACHE_DIR")
+    if not folder:
+        return Session(captured.graph, **options)
+    name = type(module).__name__.lower()
+    path = os.path.join(folder, f"{name}-{_key(captured.graph.text(), options)}.plan")
+    session = _stored_session(path, captured.graph, options)
+    if session is None:
+        session = Session(captured.graph, **options)
+        _store(path, session, captured)
+    else:
+        logger.info("the plan of %s is read from %s", type(module).__name__, path)
+    return session
+
+
+def _key(graph_text, options):
+    parts = [graph_text, repr(sorted(options.items())), repr(build())]
+    config = options.get("memory_config", "")
+    if os.path.isfile(config):  # it asks for what it holds
+        with open(config, encoding="utf-8", errors="replace") as file:
+            parts.append(file.read())
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _stored_session(path, graph, options):
+    if not os.path.exists(path):
+        return None
+    body = stored_files.read(path, _MAGIC)
+    if body is None:
+        logger.warning("%s is ignored: it is damaged or no plan", path)
+        return None
+    try:
+        return Session(graph, **options, stored_plan=body.decode())
+    except (Error, ValueError) as error:
+        logger.warning("%s is ignored: %s", path, error)
+        return None
+
+
+def _store(path, session, captured):
+    """A failure is logged, and costs the next start some planning."""
+    dims, sizes = captured.transcript.sizes.dims, captured.exported.sizes
+    try:
+        values = [sizes[index][position] for index, position in map(dims.__getitem__, session.symbols)]
+        stored_files.write(path, _MAGIC, session.stored_plan(values).encode())
+    except (Error, OSError) as error:
+        logger.warning("a plan cannot be cached: %s", error)

@@ -1,0 +1,97 @@
+#include "session/stages.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "grad/gradient.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "ops/rule.h"
+#include "passes/optimize.h"
+#include "session/gradient_sources.h"
+
+namespace lowtide {
+
+// Named like a pass, since users bisect with it.
+static constexpr std::string_view kRebuild = "rebuild";
+
+MemoryOptions memory_options(const SessionOptions& options, std::string_view config, std::string_view probe_config,
+                             int level) {
+  const std::vector<std::string>& disabled = options.disabled_passes;
+  MemoryOptions result;
+  result.requests = parse_memory_config(config);
+  result.level = level;
+  result.probe = parse_probe_config(probe_config);
+  result.pure_calls.insert(options.pure_calls.begin(), options.pure_calls.end());
+  result.rebuild = std::find(disabled.begin(), disabled.end(), kRebuild) == disabled.end();
+  return result;
+}
+
+// A graph of ops of ours (a user's text) needs no lowering.
+static bool is_lowered(const Graph& graph) {
+  for (NodeId id : graph.order())
+    if (!is_call(graph.node(id).op)) return true;
+  return graph.order().empty();
+}
+
+// A training graph in text form has its backward already.
+static bool has_backward(const Graph& graph) {
+  return std::any_of(graph.order().begin(), graph.order().end(),
+                     [&](NodeId id) { return graph.node(id).op == Op::kYieldOp; });
+}
+
+static PassOptions pass_options(const SessionOptions& options) {
+  PassOptions passes;
+  for (const std::string& name : options.disabled_passes)
+    if (name != kRebuild) passes.disabled.push_back(name);
+  passes.cast_level = options.cast_level;
+  passes.cast_allow = options.cast_allow;
+  return passes;
+}
+
+Stages::Stages(Graph captured, const SessionOptions& options) {
+  // Runs a stage and notes how long it took.
+  auto timed = [&](const char* name, auto&& stage) {
+    const auto begin = std::chrono::steady_clock::now();
+    stage();
+    seconds.emplace_back(name, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  };
+  const PassOptions passes = pass_options(options);
+  const PlanOptions plan_options{options.disabled_kernels};
+  Graph graph;
+  timed("lower", [&] {
+    const bool lowered = is_lowered(captured);
+    if (!lowered) functionalise(captured);
+    graph = lowered ? std::move(captured) : lower(captured, &lowering);
+  });
+  verify(graph);
+  lowered_text = print(graph);
+  const bool is_forward = !has_backward(graph);
+  if (is_forward) timed("forward passes", [&] { optimize_forward(graph, passes); });
+  forward_text = print(graph);
+  if (is_forward && options.training) {
+    timed("gradient", [&] { graph = build_gradient(graph, options.output_needs_grad); });
+    verify(graph);
+  }
+  timed("training passes", [&] { optimize_training(graph, passes); });
+  verify(graph);
+  verify_types(graph);
+  if (options.training) {
+    timed("memory", [&] {
+      before_memory = std::move(graph);
+      plan_before = plan(before_memory, plan_options);
+      memory_optimizer = std::make_unique<MemoryOptimizer>(
+          before_memory, plan_before,
+          memory_options(options, options.memory_config, options.probe_config, options.memory_level));
+      selection = memory_optimizer->select();
+      graph = memory_optimizer->apply(selection.chosen);
+      verify(graph);
+      verify_types(graph);
+    });
+    gradient_sources = lowtide::gradient_sources(graph);
+  }
+  training_text = print(graph);
+  timed("plan", [&] { planned = plan(graph, plan_options); });
+}
+
+}  // namespace lowtide
