@@ -40,7 +40,7 @@ PYTHON_ARROWS = {
     "capture": ("_lowtide", "errors", "log"),
     "onnx_io": ("_lowtide", "errors"),
     "ortmodule": ("_lowtide", "errors", "log", "capture", "onnx_io", "utils"),
-    "convergence": ("errors", "utils"),
+    "convergence": ("_lowtide", "errors", "capture", "ortmodule", "utils"),
     "cli": ("_lowtide", "errors", "capture", "onnx_io", "ortmodule", "utils", "convergence"),
     "__main__": ("cli",),
     "__init__": ("_lowtide", "errors", "capture", "ortmodule", "utils"),

@@ -1,4 +1,5 @@
 // Reading a graph's values and nodes, and building one of lowtide's own ops, for exchange with other formats.
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +9,7 @@
 
 #include "attributes.h"
 #include "bindings.h"
+#include "ir/excerpt.h"
 #include "ir/graph.h"
 #include "ir/text_form.h"
 #include "ops/builder.h"
@@ -126,6 +128,14 @@ void add_output(Graph& graph, int32_t value, const std::string& kind, std::optio
                    value_from(graph, target));
 }
 
+Graph excerpt_of(const Graph& graph, const std::vector<int32_t>& inputs, const std::vector<int32_t>& outputs,
+                 const std::map<std::string, int64_t>& sizes) {
+  std::vector<ValueId> from, to;
+  for (int32_t value : inputs) from.push_back(value_from(graph, value));
+  for (int32_t value : outputs) to.push_back(value_from(graph, value));
+  return excerpt(graph, from, to, {sizes.begin(), sizes.end()});
+}
+
 nb::dict op_attributes() {
   nb::dict result;
   for (const OpInfo& info : all_ops()) {
@@ -162,6 +172,10 @@ void bind_graph_nodes(nb::module_& module, nb::class_<Graph>& graph) {
       .def("ranges", ranges, "symbol → (low, high or None).")
       .def("nodes", nodes,
            "In order: dicts of op, target, inputs, outputs (numbers or None), attrs (name → (type, value)), origin.")
+      .def("find_value",
+           [](const Graph& self, const std::string& name) { return number_or_none(self.find_value(name)); })
+      .def("excerpt", excerpt_of, "inputs"_a, "outputs"_a, "sizes"_a,
+           "The part that makes `outputs` from `inputs`, with sizes for symbols; see src/ir/excerpt.h.")
       .def("add_op", add_op, "op"_a, "operands"_a, "attrs"_a = nb::dict(), "wanted"_a = std::vector<bool>(),
            "origin"_a = "", "target"_a = "", "types"_a = nb::none(),
            "Adds a node of lowtide's; returns its outputs, None for those that are not made.")

@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <tuple>
+
 #include "bindings.h"
 #include "call_tensors.h"
 #include "calls.h"
@@ -22,6 +24,17 @@ namespace {
 // One pending forward; its arena goes back when Python drops it.
 struct Pending {
   std::shared_ptr<RunState> state;
+};
+
+// A Python object that any thread may drop.
+struct Callback {
+  explicit Callback(nb::object callback) : object(std::move(callback)) {}
+  Callback(const Callback&) = delete;
+  ~Callback() {
+    nb::gil_scoped_acquire lock;
+    object.reset();
+  }
+  nb::object object;
 };
 
 struct PythonSession {
@@ -186,6 +199,23 @@ nb::dict memory_stat(PythonSession& self, const std::string& config, const std::
   return result;
 }
 
+// The callback gets views of the engine's memory.
+void observe(PythonSession& self, nb::object callback) {
+  if (callback.is_none()) return self.session.observe({});
+  self.session.observe(
+      [callback = std::make_shared<Callback>(std::move(callback))](const std::string& name, const TensorRef& tensor) {
+        nb::gil_scoped_acquire lock;
+        callback->object(name, to_python(tensor, nullptr));
+      });
+}
+
+nb::list counterparts(const PythonSession& self) {
+  nb::list result;
+  for (const Counterpart& each : self.session.observation().counterparts)
+    result.append(nb::make_tuple(each.captured, each.value, each.gradient));
+  return result;
+}
+
 std::vector<std::string> layers(PythonSession& self) {
   std::vector<std::string> paths;
   for (const Layer& layer : self.session.memory_optimizer().context().layers.layers) paths.push_back(layer.path);
@@ -227,7 +257,8 @@ void bind_session(nb::module_& module) {
              std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
              const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
              std::string probe_config, std::vector<std::string> pure_calls, int cast_level,
-             std::vector<std::string> cast_allow, const std::string& stored_plan) {
+             std::vector<std::string> cast_allow, const std::string& stored_plan, bool observed,
+             const std::pair<std::string, double>& fault) {
             SessionOptions options;
             options.training = training;
             options.guard = guard;
@@ -240,6 +271,8 @@ void bind_session(nb::module_& module) {
             options.pure_calls = std::move(pure_calls);
             options.cast_level = cast_level;
             options.cast_allow = std::move(cast_allow);
+            options.observed = observed;
+            std::tie(options.fault_value, options.fault_factor) = fault;
             Graph graph = captured.clone();
             nb::gil_scoped_release unlocked;
             new (self) PythonSession(std::move(graph), std::move(options), stored_plan);
@@ -248,7 +281,8 @@ void bind_session(nb::module_& module) {
           "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
           "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
           "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>(), "cast_level"_a = 1,
-          "cast_allow"_a = std::vector<std::string>(), "stored_plan"_a = "")
+          "cast_allow"_a = std::vector<std::string>(), "stored_plan"_a = "", "observed"_a = false,
+          "fault"_a = std::pair<std::string, double>())
       .def(
           "stored_plan",
           [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
@@ -266,6 +300,12 @@ void bind_session(nb::module_& module) {
            "(input, sizes, strides, offset) for a view of an "
            "input.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a)
+      .def("observe", observe, "callback"_a.none(),
+           "callback(name, tensor) for every value that the next steps make; the tensor is a view, valid in the call.")
+      .def_prop_ro("counterparts", counterparts,
+                   "(captured name, name of the value, name of its gradient), \"\" for what no step makes.")
+      .def("functional_graph", [](const PythonSession& self) { return self.session.observation().functional.clone(); })
+      .def("training_graph", [](const PythonSession& self) { return self.session.observation().training.clone(); })
       .def("take_inspected", take_inspected,
            "(record, statistics) of what the latest half of a step inspected, once; see statistics().")
       .def_prop_ro("input_names", [](const PythonSession& self) { return self.session.input_names(); })

@@ -27,7 +27,7 @@ class GradientBuilder {
   explicit GradientBuilder(const Graph& forward)
       : graph_(forward.clone()), builder_(graph_), needs_(needs_gradient(graph_)), gradients_(graph_.value_count()) {}
 
-  Graph build(const std::vector<bool>& output_needs_grad) {
+  GradientGraph build(const std::vector<bool>& output_needs_grad) {
     const std::vector<NodeId> forward_order = graph_.order();
     std::vector<size_t> sources;
     const std::vector<ValueId> outputs = module_outputs(output_needs_grad, sources);
@@ -38,7 +38,9 @@ class GradientBuilder {
     add_yield(outputs, sources);
     for (auto at = forward_order.rbegin(); at != forward_order.rend(); ++at) visit(*at);
     set_outputs(reached);
-    return std::move(graph_);
+    std::vector<ValueId> totals;
+    for (const Accumulated& gradient : gradients_) totals.push_back(gradient.pieces.empty() ? gradient.sum : ValueId{});
+    return {std::move(graph_), std::move(totals)};
   }
 
  private:
@@ -244,6 +246,10 @@ class GradientBuilder {
 }  // namespace
 
 Graph build_gradient(const Graph& forward, std::vector<bool> output_needs_grad) {
+  return build_gradient_graph(forward, std::move(output_needs_grad)).graph;
+}
+
+GradientGraph build_gradient_graph(const Graph& forward, std::vector<bool> output_needs_grad) {
   return GradientBuilder(forward).build(output_needs_grad);
 }
 

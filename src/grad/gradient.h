@@ -12,4 +12,10 @@ namespace lowtide {
 // every floating output on a path from an input that requires a gradient.
 Graph build_gradient(const Graph& forward, std::vector<bool> output_needs_grad = {});
 
+struct GradientGraph {
+  Graph graph;
+  std::vector<ValueId> gradients;  // by forward value: all that flows into it, or none
+};
+GradientGraph build_gradient_graph(const Graph& forward, std::vector<bool> output_needs_grad = {});
+
 }  // namespace lowtide

@@ -178,6 +178,13 @@ void Graph::replace_uses(ValueId from, ValueId to) {
   }
   for (GraphOutput& output : outputs_)
     if (output.value == from) output.value = to;
+  stand_ins_[from] = to;
+  stand_ins_.erase(to);
+}
+
+ValueId Graph::stand_in(ValueId value) const {
+  for (auto at = stand_ins_.find(value); at != stand_ins_.end(); at = stand_ins_.find(value)) value = at->second;
+  return value;
 }
 
 void Graph::drop_output(NodeId node, size_t index) {
@@ -225,6 +232,7 @@ Graph Graph::clone() const {
   copy.outputs_ = outputs_;
   copy.ranges_ = ranges_;
   copy.by_name_ = by_name_;
+  copy.stand_ins_ = stand_ins_;
   copy.next_suffix_ = next_suffix_;
   for (const Node& node : nodes_) {
     Node copied;

@@ -129,6 +129,8 @@ class Graph {
   ValueId add_node_output(NodeId node, TensorType type, std::string name = {});
   // Every user of `from`, and the graph outputs (not the target of updates), read `to` instead.
   void replace_uses(ValueId from, ValueId to);
+  // The value that took the place of `value` in all replace_uses so far: itself, if it never lost its users.
+  ValueId stand_in(ValueId value) const;
   // An output that nobody reads becomes invalid.
   void drop_output(NodeId node, size_t index);
   // The last output, invalid already, loses its place too.
@@ -155,6 +157,7 @@ class Graph {
   std::vector<GraphOutput> outputs_;
   DimRanges ranges_;
   std::map<std::string, ValueId, std::less<>> by_name_;
+  std::map<ValueId, ValueId> stand_ins_;
   mutable std::map<std::string, int, std::less<>> next_suffix_;
 };
 

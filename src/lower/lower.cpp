@@ -35,6 +35,7 @@ class Walk {
       if (live[id.at()]) lower_node(id);
     for (const GraphOutput& output : captured_.outputs())
       graph_.add_output(map(output.value), output.kind, output.target ? map(output.target) : ValueId{});
+    report_.values = std::move(lowered_);
     return std::move(graph_);
   }
 

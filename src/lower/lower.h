@@ -19,6 +19,7 @@ struct LoweringReport {
   int lowered = 0;                     // captured nodes that became ops of ours (or vanished)
   std::vector<std::string> fallbacks;  // targets that stay Aten or PythonOp, one entry per node, with their origin:
                                        // "aten::histc.default (model.moe, m.py:3)"
+  std::vector<ValueId> values;         // by captured value: the lowered one that stands for it, if any
 };
 
 // In-place ops and mutation through views become new values and scatters; a mutated input or buffer becomes an output

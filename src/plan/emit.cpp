@@ -17,6 +17,7 @@ PlanResult Emitter::run() {
   const std::vector<NodeId>& order = graph_.order();
   for (size_t i = 0; i < order.size(); ++i) {
     emit(order[i], static_cast<int32_t>(i));
+    if (options_.list_places) list_places(order[i]);
     emit_ready_gradients(order[i]);
   }
   if (!graph_.yield()) program_.forward_steps = static_cast<int32_t>(program_.steps.size());
@@ -25,7 +26,15 @@ PlanResult Emitter::run() {
   check(program_);
   std::vector<int32_t> value_buffers;
   for (const std::optional<Storage>& place : places_) value_buffers.push_back(place ? place->buffer : -1);
-  return {std::move(program_), std::move(choices_), std::move(value_buffers)};
+  return {std::move(program_), std::move(choices_), std::move(value_buffers), std::move(value_places_)};
+}
+
+void Emitter::list_places(NodeId id) {
+  const Node& node = graph_.node(id);
+  is_backward_ = is_backward_ || node.op == Op::kYieldOp;
+  for (ValueId output : node.outputs)
+    if (output && places_[output.at()])
+      value_places_.push_back({output, operand_of(output), static_cast<int32_t>(program_.steps.size()), is_backward_});
 }
 
 std::vector<ValueId> Emitter::module_outputs() const {

@@ -61,6 +61,7 @@ void Emitter::finish_outputs() {
       std::rotate(program_.steps.begin() + program_.forward_steps,
                   program_.steps.begin() + static_cast<std::ptrdiff_t>(steps), program_.steps.end());
       ++program_.forward_steps;
+      for (ValuePlace& place : value_places_) place.step += place.backward ? 1 : 0;
     }
     program_.outputs.push_back({graph_.value(value).name, add_operand(type, storage), false});
   }

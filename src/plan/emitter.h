@@ -32,6 +32,7 @@ class Emitter {
   void emit_call(NodeId id);
   void emit_inspect(NodeId id);
   void emit_kernel(NodeId id, int32_t position);
+  void list_places(NodeId id);
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);
   void finish_outputs();
@@ -76,6 +77,8 @@ class Emitter {
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
   std::map<int32_t, int32_t> inspect_steps_;  // value → the step that inspects it
   int64_t inspections_ = 0;                   // Inspect nodes so far
+  std::vector<ValuePlace> value_places_;
+  bool is_backward_ = false;  // of what value_places_ gets next
 };
 
 }  // namespace lowtide

@@ -13,6 +13,15 @@ namespace lowtide {
 
 struct PlanOptions {
   std::vector<std::string> disabled_kernels;  // kernel names or providers
+  bool list_places = false;                   // fill PlanResult::places
+};
+
+// Where and when a value can be seen: its bytes are there before step `step`, and the next steps may write over them.
+struct ValuePlace {
+  ValueId value;
+  int32_t operand = 0;
+  int32_t step = 0;       // of the program's end, or of forward's: after the last one
+  bool backward = false;  // the half that makes it
 };
 
 // Why each node runs on the kernel it runs on.
@@ -26,6 +35,7 @@ struct PlanResult {
   Program program;
   std::vector<KernelChoice> choices;
   std::vector<int32_t> value_buffers;  // by graph value: the Program's buffer that holds its bytes; -1: none
+  std::vector<ValuePlace> places;      // in order of steps, views too; inputs not. Only if asked for
 };
 
 // Requires: a verified graph of computing ops, views, calls and YieldOp. Where no kernel takes a node:

@@ -233,6 +233,7 @@ void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
     if (stop_flag().exchange(false))
       LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", i, ", ",
                    program_.steps[static_cast<size_t>(i)].node);
+    if (observer_) show(state, i);
     if (options_.guard) guard_before(state, i);
     const Trace::Clock::time_point begin = trace_ ? Trace::Clock::now() : Trace::Clock::time_point();
     const KernelStatus status = run_step(state, i);
@@ -241,7 +242,9 @@ void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
       trace_->add(step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, begin, Trace::Clock::now());
     LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
     if (options_.guard) guard_after(state, i);
+    if (i == options_.fault.step) spoil(state);
   }
+  if (observer_) show(state, last);
   last_steps_ns_ =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - loop_begin).count();
 }

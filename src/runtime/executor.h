@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -64,8 +65,26 @@ class RunState {
   bool done_ = false;
 };
 
+// A value that an observer is shown, right before `step` runs or at the end of its half.
+struct Sight {
+  std::string name;
+  int32_t operand = 0;
+  int32_t step = 0;
+  bool backward = false;
+};
+// The tensor's bytes are the engine's and stay as they are during the call only.
+using Observer = std::function<void(const std::string& name, const TensorRef& tensor)>;
+
+// For tests of what finds faults: after `step`, the floating `operand` is multiplied by `factor`.
+struct Fault {
+  int32_t step = -1;
+  int32_t operand = 0;
+  double factor = 1;
+};
+
 struct ExecutorOptions {
   bool guard = false;
+  Fault fault{};
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;
   // For tests of the guard: spoils a packing that the validator has passed.
@@ -95,6 +114,10 @@ class Executor {
   std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients,
                                     std::span<const TensorRef> saved_inputs);
 
+  // Shows every value of the next steps while its bytes are there; none stops it. `sights` in the order of halves and
+  // steps.
+  void observe(std::vector<Sight> sights, Observer observer);
+
   // What the latest half of a step inspected, in the order of the graph's nodes; once.
   std::vector<Inspected> take_inspected();
 
@@ -111,6 +134,11 @@ class Executor {
   void run_steps(RunState& state, int32_t first, int32_t last);
   void patch(RunState& state, int32_t first, int32_t last);
   KernelStatus run_step(RunState& state, int32_t index);
+  // Shows what is to be seen before `step`, or at the end of a half.
+  void show(const RunState& state, int32_t step);
+  void spoil(const RunState& state) const;
+  // An operand with its bytes; without data where the caller sent none.
+  TensorRef locate(const RunState& state, int32_t operand) const;
   void inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor);
   void write_updates(RunState& state);
   void guard_before(RunState& state, int32_t index);
@@ -130,6 +158,9 @@ class Executor {
   std::unique_ptr<Trace> trace_;
   size_t records_ = 0;  // of both halves
   std::vector<Inspected> inspected_;
+  std::vector<Sight> sights_;
+  Observer observer_;
+  size_t next_sight_ = 0;
 };
 
 }  // namespace lowtide

@@ -43,7 +43,7 @@ Session::Session(Graph captured, SessionOptions options, std::string_view stored
   impl.options = std::move(options);
   impl.captured_text = print(captured);
   for (const GraphInput& input : captured.inputs()) impl.input_names.push_back(captured.value(input.value).name);
-  if (stored_plan.empty()) {
+  if (stored_plan.empty() || impl.options.observed || !impl.options.fault_value.empty()) {
     impl.plan_anew(std::move(captured));
   } else {
     const auto begin = std::chrono::steady_clock::now();
@@ -74,7 +74,10 @@ void Session::Impl::take(StoredPlan stored) {
   sources_of_inputs = std::move(stored.gradient_sources);
   outcomes = std::move(stored.outcomes);
   warnings = std::move(stored.warnings);
-  executor = std::make_unique<Executor>(std::move(stored.program), ExecutorOptions{.guard = options.guard});
+  ExecutorOptions running;
+  running.guard = options.guard;
+  if (made) running.fault = made->fault;
+  executor = std::make_unique<Executor>(std::move(stored.program), running);
 }
 
 std::string Session::stored_plan(std::span<const int64_t> symbol_values) {
@@ -201,6 +204,12 @@ std::vector<OwnedTensor> Session::backward(RunState& state, std::span<const Tens
 }
 
 std::vector<Inspected> Session::take_inspected() { return impl_->executor->take_inspected(); }
+
+const Observation& Session::observation() const {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, impl_->options.observed, "the session was not made to be observed");
+  return *impl_->made->observation;
+}
+void Session::observe(Observer observer) { impl_->executor->observe(observation().sights, std::move(observer)); }
 
 Executor& Session::executor() { return *impl_->executor; }
 const Program& Session::program() const { return impl_->executor->program(); }

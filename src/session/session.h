@@ -14,6 +14,7 @@
 #include "memory/insight.h"
 #include "memory/optimizer.h"
 #include "runtime/executor.h"
+#include "session/observation.h"
 
 namespace lowtide {
 
@@ -29,6 +30,10 @@ struct SessionOptions {
   std::vector<std::string> pure_calls;  // targets of fallbacks and custom functions that may run again
   int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
   std::vector<std::string> cast_allow;  // further ops that it may touch
+  bool observed = false;                // observe() shall work; graph, plan and bits stay the same
+  // For tests of what finds faults: the step that makes this value makes it times the factor.
+  std::string fault_value;
+  double fault_factor = 1;
 };
 
 // What explain() and the feature table show.
@@ -96,6 +101,11 @@ class Session {
 
   // What the Inspect nodes saw in the latest half of a step; once. See Executor::take_inspected.
   std::vector<Inspected> take_inspected();
+
+  // ---- observing (Error(kInvalidArgument) unless the options asked for it)
+  const Observation& observation() const;
+  // Shows every value that the next steps make, but for inputs, under its name in the training graph. Nothing: ends it.
+  void observe(Observer observer);
 
   // ---- looking
   const Program& program() const;

@@ -58,10 +58,14 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   };
   const PassOptions passes = pass_options(options);
   const PlanOptions plan_options{options.disabled_kernels};
+  if (options.observed) observation = std::make_unique<Observation>();
+  Standing standing;
+  std::vector<ValueId> gradients;
   Graph graph;
   timed("lower", [&] {
     const bool lowered = is_lowered(captured);
     if (!lowered) functionalise(captured);
+    if (!lowered && observation) observation->functional = captured.clone();
     graph = lowered ? std::move(captured) : lower(captured, &lowering);
   });
   verify(graph);
@@ -69,8 +73,13 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   const bool is_forward = !has_backward(graph);
   if (is_forward) timed("forward passes", [&] { optimize_forward(graph, passes); });
   forward_text = print(graph);
+  if (observation) standing = find_standing(graph, lowering.values);
   if (is_forward && options.training) {
-    timed("gradient", [&] { graph = build_gradient(graph, options.output_needs_grad); });
+    timed("gradient", [&] {
+      GradientGraph built = build_gradient_graph(graph, options.output_needs_grad);
+      graph = std::move(built.graph);
+      gradients = std::move(built.gradients);
+    });
     verify(graph);
   }
   timed("training passes", [&] { optimize_training(graph, passes); });
@@ -91,7 +100,14 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
     gradient_sources = lowtide::gradient_sources(graph);
   }
   training_text = print(graph);
-  timed("plan", [&] { planned = plan(graph, plan_options); });
+  const bool has_fault = !options.fault_value.empty();
+  timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || has_fault}); });
+  if (has_fault) fault = find_fault(graph, planned, options.fault_value, options.fault_factor);
+  if (observation) {
+    observation->counterparts = counterparts(observation->functional, standing, gradients, graph, planned.places);
+    observation->sights = sights(graph, planned.places);
+    observation->training = std::move(graph);
+  }
 }
 
 }  // namespace lowtide

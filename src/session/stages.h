@@ -9,6 +9,7 @@
 #include "lower/lower.h"
 #include "memory/optimizer.h"
 #include "plan/plan.h"
+#include "session/observation.h"
 #include "session/session.h"
 
 namespace lowtide {
@@ -27,6 +28,8 @@ struct Stages {
   Selection selection;
   std::vector<std::vector<int>> gradient_sources;  // by input
   PlanResult planned;
+  std::unique_ptr<Observation> observation;  // if the options ask for it
+  Fault fault;
   std::vector<std::pair<std::string, double>> seconds;  // stage → time
 };
 

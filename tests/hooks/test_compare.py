@@ -4,12 +4,15 @@ import re
 import shutil
 import subprocess
 
+import layered
 import pytest
 import torch
 import transformers
 
 from lowtide.cli import main
 from lowtide.convergence.compare import compare
+from lowtide.errors import InvalidArgument
+from lowtide.ortmodule import ORTModule
 from lowtide.utils.hooks import GlobalSubscriberManager, StatisticsSubscriber
 from lowtide.utils.hooks.summary_file import read_summary, write_summary
 
@@ -109,6 +112,48 @@ def test_a_fault_is_named(healthy, fault, tmp_path, capsys):
     assert float(found.group(1)) == 0
     assert "largest differences:" in told
     assert name in (tmp_path / "page.html").read_text()
+
+
+def plan_again(wrapped):
+    """The captured graph in a new session, as the environment asks for now."""
+    agent = wrapped._last_agent()
+    agent.__init__(wrapped.module, agent.captured, True)
+
+
+@pytest.mark.parametrize("name", ["resnet", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2", "bert"))])
+def test_a_fault_in_the_engine_is_named(name, tmp_path, monkeypatch, capsys):
+    """Three steps of the same batch: healthy, with a fault forward, with one backward."""
+    model, make_batch = layered.build(name)
+    batch = make_batch(torch.Generator().manual_seed(0))
+    wrapped = ORTModule(model)
+    GlobalSubscriberManager.subscribe(wrapped, [StatisticsSubscriber(tmp_path / "all", end_step=3)])
+    for step, direction in enumerate(("", "forward", "backward")):
+        if direction:
+            value = layered.faulty_value(wrapped.text("training"), name, direction)
+            monkeypatch.setenv("LOWTIDE_TEST_FAULT", f"{value}:{layered.FACTOR}")
+            plan_again(wrapped)
+        wrapped(**batch).loss.backward()
+        assert wrapped.fallback_reason is None
+        shutil.copytree(tmp_path / f"all/step_{step}", tmp_path / f"run_{direction}/step_0")
+    for direction in ("forward", "backward"):
+        assert main(["compare", str(tmp_path / "run_"), str(tmp_path / f"run_{direction}")]) == 1
+        module = model.get_submodule(layered.SHOWN_BY[name][direction])
+        shown = f"{type(module).__name__}_{number_of_module(model, module)}_0th_output"
+        told = capsys.readouterr().out
+        found = re.search(rf"first divergence: step 0, {direction}, {shown}: differs by (\S+) ", told)
+        assert found and 5e-4 < float(found.group(1)) < 2e-3, told
+        assert "what came before it differs by at most 0.0e+00" in told
+
+
+def test_what_is_no_fault(monkeypatch):
+    """A name that no step makes, and one without a factor."""
+    wrapped = ORTModule(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()))
+    monkeypatch.setenv("LOWTIDE_TEST_FAULT", "tanhs:1.001")
+    with pytest.raises(InvalidArgument, match="no step makes a floating value called tanhs; there are tanh"):
+        wrapped(torch.ones(2, 4))
+    monkeypatch.setenv("LOWTIDE_TEST_FAULT", "tanh")
+    with pytest.raises(InvalidArgument, match="expected VALUE:FACTOR"):
+        wrapped(torch.ones(2, 4))
 
 
 def test_a_later_fault_is_named_in_its_step(healthy, tmp_path):

@@ -38,7 +38,7 @@ class CallHandler:
                     leaves[index] = tensor.requires_grad_()
         saved = _SavedTensors()
         with torch.set_grad_enabled(wants_context), saved.recorded() if wants_context else contextlib.nullcontext():
-            results = self._run_function(attrs, given) if is_function else self._run_aten(target, attrs, given)
+            results = self.run(target, attrs, given)
         del given
         if is_function:
             _check_types(target, results, outputs)
@@ -66,6 +66,10 @@ class CallHandler:
         self._gradients[call].settle(watched_gradients)
         self._inputs[call].settle(watched)
         return None
+
+    def run(self, target, attrs, tensors):
+        """One call of a captured graph: its results that are tensors, then what it wrote into."""
+        return self._run_aten(target, attrs, tensors) if "operands" in attrs else self._run_function(attrs, tensors)
 
     def _run_aten(self, target, attrs, tensors):
         overload = self._overloads.get(target)
@@ -226,7 +230,7 @@ def _arguments(schema, attrs, tensors):
         elif argument.name in attrs:
             value = _value(kind, attrs[argument.name])
         else:
-            value = argument.default_value
+            value = "cpu" if kind == "Device" else argument.default_value  # graphs name no device
         if argument.kwarg_only:
             if value is not None:
                 kwargs[argument.name] = value

@@ -40,6 +40,9 @@ VARIABLES = {
     "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
     "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
+    "LOWTIDE_TEST_FAULT": Variable(
+        "", "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied"
+    ),
     # ---- of the ancestor, without effect
     "ORTMODULE_SKIPCHECK_POLICY": Variable("", "checks are always on, and cheap", read=False),
     "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "save_onnx writes files of one opset", read=False),

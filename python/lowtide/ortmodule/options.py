@@ -80,8 +80,21 @@ def session_options():
         "guard": environment.is_on("LOWTIDE_GUARD"),
         "disabled_passes": environment.names_in("LOWTIDE_DISABLE_PASSES"),
         "disabled_kernels": environment.names_in("LOWTIDE_DISABLE_KERNELS"),
+        "fault": fault(),
         **cast_propagation(),
     }
+
+
+def fault():
+    """LOWTIDE_TEST_FAULT, a value of the training graph and a factor: for tests of what finds faults."""
+    text = environment.read("LOWTIDE_TEST_FAULT")
+    if not text:
+        return "", 1.0
+    value, _, factor = text.rpartition(":")
+    try:
+        return value, float(factor)
+    except ValueError:
+        raise InvalidArgument(f"LOWTIDE_TEST_FAULT is '{text}', expected VALUE:FACTOR, as in gelu_7:1.001") from None
 
 
 def cast_propagation():

@@ -1,0 +1,163 @@
+"""The first op of a step that the engine computes otherwise than PyTorch does.
+
+Every value of the engine is compared with what PyTorch makes of the engine's own values before it, in float64: the
+errors of an op's inputs play no part then, and rounding does not grow. Where the engine fuses, the ops inside are
+PyTorch's. A value is wrong if it is farther off than rounding of its dtype may be (LIMITS), and much farther than
+PyTorch itself is in the value's own dtype: sums that cancel leave nothing but rounding on both sides.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from lowtide.utils.hooks.summary_file import BACKWARD, FORWARD
+
+from .captured_graph import CapturedGraph
+from .compare import GROWTH, LIMITS
+from .engine_step import loss_alone, run_step
+from .local_values import LocalValues
+
+
+@dataclass
+class Found:
+    """A value that is wrong."""
+
+    name: str  # in the captured graph
+    direction: str
+    engine_name: str  # in the training graph
+    error: float  # relative to the largest element of what it should be
+    rounding: float  # how far off PyTorch is, in the value's dtype
+    limit: float
+    calls: list  # of the captured graph: that make it, or that its gradient comes from
+    engine: torch.Tensor
+    eager: torch.Tensor  # of a run in PyTorch from the start
+    eager_error: float  # from that
+
+
+@dataclass
+class Bisection:
+    graph: CapturedGraph
+    step: object  # EngineStep
+    eager: LocalValues
+    engine_forward: dict  # captured name → tensor of the engine
+    engine_backward: dict
+    names: dict  # name in the training graph → (direction, captured name)
+    compared: dict = field(default_factory=lambda: {FORWARD: 0, BACKWARD: 0})
+    largest: dict = field(default_factory=lambda: {FORWARD: 0.0, BACKWARD: 0.0})  # error that is rounding
+    found: list = field(default_factory=list)  # in order of execution
+
+    def eager_tensor(self, direction, name):
+        return self.eager.value(name) if direction == FORWARD else self.eager.gradient(name)
+
+
+def bisect(example, session, stop=True):
+    """A Bisection of one step of an observed session. With `stop`, `found` holds the first value alone."""
+    captured = CapturedGraph(session.functional_graph(), example.captured.functions, example.size)
+    start = dict(zip(session.input_names, example.tensors(), strict=True))
+    step = run_step(example, session, loss_alone)
+    sent = loss_alone(step.outputs, session.grad_outputs)
+    incoming = {
+        captured.outputs[index]: gradient
+        for index, gradient in zip(session.grad_outputs, sent, strict=True)
+        if gradient is not None
+    }
+    forward, backward, names = _known(captured, step)
+    result = Bisection(captured, step, LocalValues(captured, start, incoming), forward, backward, names)
+    exact = LocalValues(captured, start, incoming, forward, backward, wide=True)
+    rounded = LocalValues(captured, start, incoming, forward, backward)
+    _walk(result, exact, rounded, stop)
+    return result
+
+
+def _known(captured, step):
+    forward, backward, names = {}, {}, {}
+    for name, value, gradient in step.session.counterparts:
+        if name in captured.maker and value in step.values:
+            forward[name] = step.values[value]
+            names.setdefault(value, (FORWARD, name))
+        if gradient in step.values and name in captured.needing:
+            backward[name] = step.values[gradient]
+            names.setdefault(gradient, (BACKWARD, name))
+    for name, gradient in step.gradients.items():
+        backward[name] = gradient
+    return forward, backward, names
+
+
+def _walk(result, exact, rounded, stop):
+    graph = result.graph
+    for call in graph.calls:
+        for name in filter(None, call.outputs):
+            result.eager.value(name)
+            exact.value(name)
+            if name in result.engine_forward and _judge(result, FORWARD, name, exact.made, rounded.made) and stop:
+                return
+    for call in reversed(graph.calls):
+        for name in filter(None, call.outputs):
+            if _backward(result, name, exact, rounded) and stop:
+                return
+    for name in graph.trainable:
+        if _backward(result, name, exact, rounded) and stop:
+            return
+
+
+def _backward(result, name, exact, rounded):
+    if name not in result.graph.needing:
+        return False
+    result.eager.gradient(name)
+    exact.gradient(name)
+    return name in result.engine_backward and _judge(result, BACKWARD, name, exact.summed, rounded.summed)
+
+
+# Sorting: which of several equal elements comes first is anybody's choice.
+_CHOOSING = (
+    "aten::sort",
+    "aten::argsort",
+    "aten::topk",
+    "aten::max.dim",
+    "aten::min.dim",
+    "aten::argmax",
+    "aten::argmin",
+)
+
+
+def _judge(result, direction, name, exact, rounded):
+    forward = direction == FORWARD
+    engine = (result.engine_forward if forward else result.engine_backward)[name]
+    expected = exact(name)
+    if expected is None:  # nothing flows into it
+        expected = torch.zeros_like(engine)
+    eager = result.eager_tensor(direction, name)
+    eager = torch.zeros_like(engine) if eager is None else eager
+    eager_error = distance(engine, eager)
+    if not engine.dtype.is_floating_point and result.graph.maker[name].target.startswith(_CHOOSING):
+        return False
+    result.compared[direction] += 1
+    limit = LIMITS.get(str(engine.dtype).removeprefix("torch."), 0.0)
+    error = distance(engine, expected)
+    if error <= limit:
+        result.largest[direction] = max(result.largest[direction], error)
+        return False
+    native = rounded(name)
+    rounding = 0.0 if native is None else distance(native, expected)
+    if error <= GROWTH * rounding:
+        return False
+    calls = [result.graph.maker[name]] if forward else [call for call in result.graph.calls if name in call.inputs]
+    names = {known: key for key, known in result.names.items()}
+    engine_name = names.get((direction, name), "")
+    result.found.append(Found(name, direction, engine_name, error, rounding, limit, calls, engine, eager, eager_error))
+    return True
+
+
+def distance(found, expected):
+    """The largest difference relative to the largest element of `expected`; inf where NaN or infinity differ."""
+    if found.numel() == 0:
+        return 0.0
+    found, expected = found.detach().double(), expected.detach().double().reshape(found.shape)
+    finite = torch.isfinite(found) & torch.isfinite(expected)
+    if not torch.equal(torch.nan_to_num(found[~finite]), torch.nan_to_num(expected[~finite])):
+        return float("inf")
+    difference = (found - expected)[finite].abs().amax().item() if finite.any() else 0.0
+    if difference == 0:
+        return 0.0
+    scale = expected[finite].abs().amax().item()
+    return difference / scale if scale > 0 else float("inf")

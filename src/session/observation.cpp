@@ -1,0 +1,91 @@
+#include "session/observation.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "ops/rule.h"
+
+namespace lowtide {
+
+// Whether somebody reads what a chain of reshapes and transposes up to `value` starts from.
+static bool is_read_past(const Graph& graph, ValueId value) {
+  while (true) {
+    const NodeId producer = graph.value(value).producer;
+    if (!graph.is_alive(producer) || !is_view(graph.node(producer).op)) return false;
+    const ValueId from = graph.node(producer).inputs[0];
+    if (!(numel(graph.type(from).shape) == numel(graph.type(value).shape))) return false;
+    if (graph.value(from).users.size() != 1 || graph.is_output(from)) return true;
+    value = from;
+  }
+}
+
+Standing find_standing(const Graph& forward, const std::vector<ValueId>& lowered) {
+  Standing standing;
+  std::map<ValueId, std::set<ValueId>> merged;  // value → lowered values that it stands for
+  for (ValueId value : lowered) {
+    standing.values.push_back(value ? forward.stand_in(value) : ValueId{});
+    if (value) merged[standing.values.back()].insert(value);
+  }
+  std::set<ValueId> taken;
+  for (ValueId value : standing.values)
+    standing.share_gradient.push_back(value && merged[value].size() == 1 && !is_read_past(forward, value) &&
+                                      taken.insert(value).second);
+  return standing;
+}
+
+std::vector<Counterpart> counterparts(const Graph& functional, const Standing& standing,
+                                      const std::vector<ValueId>& gradients, const Graph& graph,
+                                      const std::vector<ValuePlace>& places) {
+  std::set<ValueId> seen;
+  for (const ValuePlace& place : places) seen.insert(place.value);
+  auto name_of = [&](ValueId value) {
+    const ValueId now = value ? graph.stand_in(value) : ValueId{};
+    return seen.contains(now) ? graph.value(now).name : std::string();
+  };
+  std::vector<Counterpart> result;
+  for (size_t i = 0; i < standing.values.size(); ++i) {
+    const ValueId value = standing.values[i];
+    const bool has_gradient = standing.share_gradient[i] && value.at() < gradients.size();
+    result.push_back({functional.value(ValueId{static_cast<int32_t>(i)}).name, name_of(value),
+                      has_gradient ? name_of(gradients[value.at()]) : std::string()});
+  }
+  return result;
+}
+
+std::vector<Sight> sights(const Graph& graph, const std::vector<ValuePlace>& places) {
+  std::vector<Sight> result;
+  for (const ValuePlace& place : places)
+    result.push_back({graph.value(place.value).name, place.operand, place.step, place.backward});
+  return result;
+}
+
+static size_t common_prefix(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+Fault find_fault(const Graph& graph, const PlanResult& planned, const std::string& value, double factor) {
+  ValueId made = graph.find_value(value);
+  while (made && graph.value(made).producer && is_view(graph.node(graph.value(made).producer).op))
+    made = graph.node(graph.value(made).producer).inputs[0];
+  std::vector<std::string> names;
+  for (const ValuePlace& place : planned.places) {
+    const NodeId producer = graph.value(place.value).producer;
+    const Op op = graph.node(producer).op;
+    if (!is_float(graph.type(place.value).dtype) || op == Op::kYieldOp || op == Op::kConstant ||
+        op == Op::kConstantOfShape)
+      continue;
+    if (place.value == made) return {place.step - 1, place.operand, factor};
+    names.push_back(graph.value(place.value).name);
+  }
+  std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return common_prefix(a, value) > common_prefix(b, value);
+  });
+  names.resize(std::min<size_t>(names.size(), 5));
+  LT_USER_FAIL(ErrorKind::kInvalidArgument, "no step makes a floating value called ", value, "; there are ",
+               join(names, ", "));
+}
+
+}  // namespace lowtide

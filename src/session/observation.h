@@ -1,0 +1,53 @@
+// What an observed session knows of its values: which of the captured graph's they stand for, and when they can be
+// seen.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+
+namespace lowtide {
+
+// A value of the captured graph, and the values of the training graph that are it and its gradient: names, empty where
+// no step makes one (a fused op's inside, a view's copy that nobody reads).
+struct Counterpart {
+  std::string captured;
+  std::string value;
+  std::string gradient;
+};
+
+// What stands for the captured values in the forward graph that the gradient is built of. The gradient of a value is
+// that of its stand-in only where all its readers read it there: not where several captured values became one (but for
+// the first of those that are one by lowering, as around a dropout of nothing), or where some read the bytes past it,
+// in another shape.
+struct Standing {
+  std::vector<ValueId> values;       // by captured value
+  std::vector<bool> share_gradient;  // by captured value
+};
+// `lowered`: LoweringReport::values.
+Standing find_standing(const Graph& forward, const std::vector<ValueId>& lowered);
+
+// Of an observed session.
+struct Observation {
+  Graph functional;  // as captured, after functionalise
+  Graph training;    // what is planned
+  std::vector<Counterpart> counterparts;
+  std::vector<Sight> sights;
+};
+
+// For every value of `functional`, the captured graph after functionalise. `graph`: the planned one; `gradients`:
+// GradientGraph::gradients, empty without a backward.
+std::vector<Counterpart> counterparts(const Graph& functional, const Standing& standing,
+                                      const std::vector<ValueId>& gradients, const Graph& graph,
+                                      const std::vector<ValuePlace>& places);
+
+std::vector<Sight> sights(const Graph& graph, const std::vector<ValuePlace>& places);
+
+// The step after which the value is spoiled. Error(kInvalidArgument) names values like it where no step makes one of
+// this name.
+Fault find_fault(const Graph& graph, const PlanResult& planned, const std::string& value, double factor);
+
+}  // namespace lowtide
