@@ -8,8 +8,8 @@ Each wrapped module has a level of its own, and its calls run under it: `with at
     DEVINFO        INFO      INFO             all     shown                    shown
     VERBOSE        DEBUG     DEBUG            all     shown                    shown
 
-Records that no call makes pass from WARNING on. Nothing here, or anywhere in lowtide, redirects a stream: what C++ or
-a debugger writes reaches the terminal.
+Records that no call makes pass from WARNING on, or from the level that a user gave the logger. Nothing here, or
+anywhere in lowtide, redirects a stream: what C++ or a debugger writes reaches the terminal.
 """
 
 import contextvars
@@ -70,10 +70,19 @@ def exporter_is_heard():
 
 
 class _LevelOfTheCall(logging.Filter):
+    """One for each logger."""
+
+    def __init__(self, owner, parent=None):
+        super().__init__()
+        self._owner, self._parent = owner, parent
+        self._ours = self._users = logging.NOTSET  # levels that we gave the logger, and that ours took the place of
+
     def filter(self, record):
         level = _current.get()
-        lowest = _LOWEST[LogLevel.WARNING if level is None else level]
-        if record.levelno < lowest[record.name.startswith(engine.name)]:
+        lowest = self._of_user() if level is None else logging.NOTSET
+        if lowest == logging.NOTSET:
+            lowest = _LOWEST[LogLevel.WARNING if level is None else level][self._owner is engine]
+        if record.levelno < lowest:
             return False
         rank, ranks = rank_of_process()
         if level is not None and level >= LogLevel.INFO and rank > 0:
@@ -81,6 +90,26 @@ class _LevelOfTheCall(logging.Filter):
         if ranks > 1:
             record.name = f"{record.name}.rank-{rank}"
         return True
+
+    def let_through(self, python_level):
+        """The logger makes records from this level on at least."""
+        level = self._owner.level
+        if level == logging.NOTSET or level > python_level:
+            self._users = self._of_user()
+            self._owner.setLevel(python_level)
+            self._ours = python_level
+
+    def _of_user(self):
+        """The level that a user gave the logger, if any."""
+        level = self._owner.level
+        level = self._users if level == self._ours else level
+        return level or (self._parent._of_user() if self._parent is not None else logging.NOTSET)
+
+
+def let_through(python_level):
+    """The logger lets through what the most talkative module asks for; each module's level is held against its calls'
+    records."""
+    _of_logger.let_through(python_level)
 
 
 def rank_of_process():
@@ -100,5 +129,6 @@ def _number(variable, default):
     return int(text) if text.isdecimal() else default
 
 
-for _each in (logger, engine):
-    _each.addFilter(_LevelOfTheCall())
+_of_logger = _LevelOfTheCall(logger)
+logger.addFilter(_of_logger)
+engine.addFilter(_LevelOfTheCall(engine, _of_logger))

@@ -9,7 +9,7 @@ import torch
 from modules import Of, x
 
 import lowtide.capture
-import lowtide.ortmodule.training_agent
+import lowtide.ortmodule.stored_plans
 from lowtide._lowtide import Session
 from lowtide.errors import EngineError, FallbackWarning, InternalError, InvalidArgument, UnsupportedError
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule, fallback
@@ -145,8 +145,8 @@ FAILURES = {
     "before the export": (torch.export, "export", _raise(RuntimeError("injected"))),
     "after the export": (torch.export, "export", _export_then_raise),
     "transcribing": (lowtide.capture, "transcribe", _raise(KeyError("injected"))),
-    "planning": (lowtide.ortmodule.training_agent, "Session", _raise(InternalError("injected"))),
-    "running": (lowtide.ortmodule.training_agent, "Session", FailingForward),
+    "planning": (lowtide.ortmodule.stored_plans, "Session", _raise(InternalError("injected"))),
+    "running": (lowtide.ortmodule.stored_plans, "Session", FailingForward),
 }
 
 
@@ -205,7 +205,7 @@ def test_what_failed_in_a_step_is_not_tried_again(monkeypatch):
             calls.append(1)
             raise InternalError("injected")
 
-    monkeypatch.setattr(lowtide.ortmodule.training_agent, "Session", Failing)
+    monkeypatch.setattr(lowtide.ortmodule.stored_plans, "Session", Failing)
     wrapped = ORTModule(Counting())
     with pytest.warns(FallbackWarning, match="injected"):
         for _ in range(3):
@@ -318,3 +318,18 @@ def test_info_has_the_traceback(caplog):
         wrapped(x())
     (record,) = [record for record in caplog.records if record.exc_info]
     assert record.levelname == "INFO" and re.search("runs in PyTorch", record.getMessage())
+
+
+def test_pytorchs_backward_can_be_asked_for(monkeypatch):
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_UNSUPPORTED_DATA|FALLBACK_FORCE_TORCH_BACKWARD")
+    wrapped = ORTModule(Of(lambda m, a: m.l(a)))
+    with pytest.warns(FallbackWarning, match="FALLBACK_FORCE_TORCH_BACKWARD"):
+        output = wrapped(x())
+    assert type(output.grad_fn).__name__ == "AddmmBackward0"
+    with torch.no_grad():
+        wrapped(x())
+    assert wrapped.fallback_reason is None
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE|FALLBACK_FORCE_TORCH_BACKWARD")
+    disabled = ORTModule(Of(lambda m, a: m.l(a)))
+    disabled(x()).sum().backward()
+    assert disabled.fallback_reason is None

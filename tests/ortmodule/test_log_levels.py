@@ -53,6 +53,30 @@ def test_what_a_level_shows(caplog, level):
         assert any(text in message for message in messages) == (level.name in levels.split()), text
 
 
+def test_a_level_that_the_user_gave_the_logger_holds_outside_of_calls(capsys):
+    ours, engine = logging.getLogger("lowtide"), logging.getLogger("lowtide.engine")
+    before = ours.level
+
+    def passes():
+        return [
+            each.isEnabledFor(level) and bool(each.filter(each.makeRecord(each.name, level, "", 0, "", (), None)))
+            for each in (ours, engine)
+            for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+        ]
+
+    try:
+        ORTModule(Of(noisy), DebugOptions(LogLevel.VERBOSE))  # whose calls need a level of ours
+        assert passes() == [False, False, True, True] * 2
+        ours.setLevel(logging.INFO)
+        assert passes() == [False, True, True, True] * 2
+        ours.setLevel(logging.ERROR)
+        assert passes() == [False, False, False, True] * 2
+        ORTModule(Of(noisy), DebugOptions(LogLevel.DEVINFO))
+        assert passes() == [False, False, False, True] * 2
+    finally:
+        ours.setLevel(before)
+
+
 def test_other_ranks_speak_from_devinfo_on(caplog, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -49,9 +49,22 @@ def test_a_variable_that_has_no_effect_is_named_with_the_reason():
     )
     assert said == [
         "ORTMODULE_FALLBACK_POLCY is set and is no variable of lowtide's; did you mean ORTMODULE_FALLBACK_POLICY?",
-        "ORTMODULE_SKIPCHECK_POLICY is set and has no effect in lowtide: checks are always on, and cheap",
         "ORTMODULE_USE_TRITON is set and has no effect in lowtide: there are no Triton kernels in this build",
+        "ORTMODULE_SKIPCHECK_POLICY is set and has no effect in lowtide: checks are always on, and cheap",
     ]
+
+
+def test_names_of_skipped_checks_are_checked(monkeypatch):
+    for policy in ("SKIP_CHECK_DISABLED", "SKIP_CHECK_DEVICE | SKIP_CHECK_BUILD_GRADIENT|SKIP_CHECK_EXECUTION_AGENT"):
+        monkeypatch.setenv("ORTMODULE_SKIPCHECK_POLICY", policy)
+        ORTModule(torch.nn.Linear(2, 2))
+    monkeypatch.setenv("ORTMODULE_SKIPCHECK_POLICY", "SKIP_CHECK_DEVICE|SKIP_CHEKS")
+    with pytest.raises(InvalidArgument, match="has 'SKIP_CHEKS', expected names joined by | of SKIP_CHECK_DISABLED,"):
+        ORTModule(torch.nn.Linear(2, 2))
+
+
+def test_filters_of_the_ancestors_logs_have_nothing_to_filter():
+    assert DebugOptions().torch_exporter_filter is None and DebugOptions().onnxruntime_log_filter is None
 
 
 def test_notices_come_once(caplog, monkeypatch):

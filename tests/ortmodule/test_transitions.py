@@ -325,5 +325,8 @@ def test_the_processed_model_constructs_inputs_and_restores_outputs(monkeypatch)
     accessors = dict(zip(info.onnx_graph_input_names, info.data_accessor, strict=True))
     assert accessors["args_0"]((a,), {}) is a and accessors["mean"] is None
     assert info.restore_outputs([a])["out"] is a and info.restore_outputs([a])["size"] == 5
+    model = info._post_export_processed_model
+    assert {value.name for value in model.graph.input} == set(info.onnx_graph_input_names)
+    assert "Gemm" in {node.op_type for node in model.graph.node} and model is info._post_export_processed_model
     with pytest.raises(InvalidArgument, match="another graph"):
         info.construct_inputs((a.double(),), {"b": None})

@@ -48,9 +48,10 @@ def test_random_steps(steps):
         call = {"ids": torch.randint(0, 11, shape)}
         if draw.random() < 0.5:
             call["mask"] = torch.rand(shape) if draw.random() < 0.7 else None
-        if steps == 1000 and draw.random() < 0.3:
+        if draw.random() < 0.3:
             call["bias"] = torch.randn(8)
-        call.update(scale=draw.random(), steps=number)
+        if steps == 1000:
+            call.update(scale=draw.random(), steps=number)
         with_gradients = draw.random() < 0.8
         with torch.set_grad_enabled(with_gradients):
             found, expected = wrapped(**call), eager(**call)

@@ -27,6 +27,9 @@ VARIABLES = {
         "the four FALLBACK_UNSUPPORTED_…", "which failures PyTorch takes over: names joined by |"
     ),
     "ORTMODULE_FALLBACK_RETRY": Variable("0", "1, true or yes: every call tries the engine again after a fallback"),
+    "ORTMODULE_SKIPCHECK_POLICY": Variable(
+        "", "SKIP_CHECK_… names joined by |: accepted, never needed, checks are always on, and cheap"
+    ),
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
     "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs and plans: a later process skips both"),
     "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
@@ -44,7 +47,6 @@ VARIABLES = {
         "", "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied"
     ),
     # ---- of the ancestor, without effect
-    "ORTMODULE_SKIPCHECK_POLICY": Variable("", "checks are always on, and cheap", read=False),
     "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "save_onnx writes files of one opset", read=False),
     "ORTMODULE_MEMORY_OPT_PROBE_RECOMPUTE_LEVEL": Variable(
         "", "its later name is ORTMODULE_MEMORY_OPT_PROBE_CONFIG", read=False
@@ -111,12 +113,8 @@ def notices(environment):
         elif name.startswith(("ORTMODULE_", "LOWTIDE_")):
             near = difflib.get_close_matches(name, [known for known in VARIABLES if VARIABLES[known].read], 1)
             yield f"{name} is set and is no variable of lowtide's" + (f"; did you mean {near[0]}?" if near else "")
-
-    if "FALLBACK_FORCE_TORCH_BACKWARD" in environment.get("ORTMODULE_FALLBACK_POLICY", ""):
-        yield (
-            "FALLBACK_FORCE_TORCH_BACKWARD has no effect in lowtide: a backward that fails is raised, since PyTorch "
-            "has no graph of a forward that ran in the engine"
-        )
+    if environment.get("ORTMODULE_SKIPCHECK_POLICY", "").strip():
+        yield "ORTMODULE_SKIPCHECK_POLICY is set and has no effect in lowtide: checks are always on, and cheap"
 
 
 def announce():

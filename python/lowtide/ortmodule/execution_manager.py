@@ -72,6 +72,8 @@ class ExecutionManager:
     def _in_engine(self, args, kwargs):
         if self._refused is not None:
             raise self._refused.error()
+        if self.training:
+            self._fallback.check_backward()
         transition = self._graph_transition_manager
         with exclusive, bugs_become_refusals():
             check_surroundings(self._module, args, kwargs)

@@ -43,7 +43,7 @@ _MOST_WARNINGS = 8  # of one manager
 class FallbackPolicy(enum.IntFlag):
     FALLBACK_DISABLE = 1  # wins over all others: every failure is raised
     FALLBACK_FORCE_TORCH_FORWARD = 2  # whatever fails in forward, out of memory too
-    FALLBACK_FORCE_TORCH_BACKWARD = 4  # accepted; a failing backward is raised
+    FALLBACK_FORCE_TORCH_BACKWARD = 4  # backward is PyTorch's, so forward of calls with gradients too
     FALLBACK_UNSUPPORTED_DEVICE = 8
     FALLBACK_UNSUPPORTED_DATA = 16
     FALLBACK_UNSUPPORTED_TORCH_MODEL = 32
@@ -58,9 +58,15 @@ _DEFAULT = (
     | FallbackPolicy.FALLBACK_UNSUPPORTED_ONNX_MODEL
 )
 
+
+class BackwardIsTorchs(UnsupportedError):
+    """FALLBACK_FORCE_TORCH_BACKWARD asks for it."""
+
+
 # The first class that fits tells the policy that takes the error; what fits none is always raised.
 _POLICY_OF = (
     (BadInitialization, FallbackPolicy.FALLBACK_BAD_INITIALIZATION),
+    (BackwardIsTorchs, FallbackPolicy.FALLBACK_FORCE_TORCH_BACKWARD),
     (UnsupportedDevice, FallbackPolicy.FALLBACK_UNSUPPORTED_DEVICE),
     (UnsupportedData, FallbackPolicy.FALLBACK_UNSUPPORTED_DATA),
     (UnsupportedModel, FallbackPolicy.FALLBACK_UNSUPPORTED_TORCH_MODEL),
@@ -98,6 +104,12 @@ class Fallback:
     @property
     def disabled(self):
         return FallbackPolicy.FALLBACK_DISABLE in self.policy
+
+    def check_backward(self):
+        if FallbackPolicy.FALLBACK_FORCE_TORCH_BACKWARD in self.policy and not self.disabled:
+            raise BackwardIsTorchs(
+                "FALLBACK_FORCE_TORCH_BACKWARD asks for PyTorch's backward, which needs PyTorch's forward"
+            )
 
     def takes(self, error):
         """Whether PyTorch runs the call that failed with this error."""

@@ -1,5 +1,6 @@
 """What users set: DebugOptions, and what environment variables ask for."""
 
+import enum
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -58,6 +59,17 @@ class DebugOptions:
         """The ancestor's name: `debug_options.logging.log_level`."""
         return _Logging(self.log_level)
 
+    @property
+    def torch_exporter_filter(self):
+        """The ancestor's: fragments of the exporter's output to drop. None: no output is redirected, so there is none
+        to filter; PyTorch's loggers are quiet during an export at levels from INFO up."""
+        return None
+
+    @property
+    def onnxruntime_log_filter(self):
+        """The ancestor's, for its backend's output. None: the engine's records come through Python's logging."""
+        return None
+
 
 @dataclass(frozen=True)
 class _Logging:
@@ -71,6 +83,26 @@ def _environment_level():
     if name not in LogLevel.__members__:
         raise InvalidArgument(f"ORTMODULE_LOG_LEVEL is '{name}', expected one of {', '.join(LogLevel.__members__)}")
     return LogLevel[name]
+
+
+class SkipCheck(enum.IntFlag):
+    """The ancestor's names of checks that it could leave out. Here none is ever left out: they are cheap."""
+
+    SKIP_CHECK_DISABLED = 1
+    SKIP_CHECK_DEVICE = 2
+    SKIP_CHECK_BUILD_GRADIENT = 4
+    SKIP_CHECK_EXECUTION_AGENT = 8
+
+
+def skip_checks():
+    """ORTMODULE_SKIPCHECK_POLICY: SkipCheck of what is asked for."""
+    policy = SkipCheck(0)
+    for name in filter(None, (part.strip() for part in environment.read("ORTMODULE_SKIPCHECK_POLICY").split("|"))):
+        if name not in SkipCheck.__members__:
+            known = ", ".join(SkipCheck.__members__)
+            raise InvalidArgument(f"ORTMODULE_SKIPCHECK_POLICY has '{name}', expected names joined by | of {known}")
+        policy |= SkipCheck[name]
+    return policy
 
 
 def session_options():

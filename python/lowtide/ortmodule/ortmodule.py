@@ -16,7 +16,7 @@ from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedModel
 from . import environment, terminal_log
 from .fallback import check_initialization
 from .inference_manager import InferenceManager
-from .options import DebugOptions
+from .options import DebugOptions, skip_checks
 from .training_manager import TrainingManager
 
 # nn.Module's tables: the wrapper's are the wrapped module's own, so that names have no prefix.
@@ -77,6 +77,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         super().__init__()
         self.training = mode  # nn.Module's constructor has set it, and ours is the module's
         own["_options"] = debug_options or DebugOptions()
+        skip_checks()  # names that nobody knows are the user's mistake, though none has an effect
         for name in _SHARED:
             own[name] = getattr(module, name)
         own["_training_manager"] = TrainingManager(module, self._options)

@@ -1,12 +1,16 @@
 """One graph, ready to run: what the managers need of it, and users of the graph transition manager."""
 
+import functools
+import importlib.util
 from collections import OrderedDict
 
 import torch
 
-from lowtide._lowtide import GraphInputs
+from lowtide._lowtide import Graph, GraphInputs
 from lowtide.capture import trees
-from lowtide.errors import InvalidArgument, UnsupportedDevice
+from lowtide.errors import InvalidArgument, UnsupportedDevice, UnsupportedError
+
+from .save_onnx import constants_of
 
 
 class PostExportProcessedModelInfo:
@@ -45,6 +49,15 @@ class PostExportProcessedModelInfo:
         """The live tensors of parameters, buffers and constants by the names of graph inputs."""
         pairs = zip(self.captured.sources, self._live, strict=True)
         return OrderedDict((source.name, live()) for source, live in pairs if live is not None)
+
+    @functools.cached_property
+    def _post_export_processed_model(self):
+        """The forward graph before gradients as an onnx.ModelProto, converted when it is first asked for."""
+        if importlib.util.find_spec("onnx") is None:
+            raise UnsupportedError("the processed model needs the onnx package: pip install lowtide[onnx]")
+        from lowtide import onnx_io  # the onnx package is optional
+
+        return onnx_io.to_model(Graph.parse(self.agent.session.lowered_text()), tensors=constants_of(self.captured))
 
     def construct_inputs(self, args, kwargs, constant_as_tensor=True, device=None):
         """The live tensors of the graph's inputs, in order. Numbers among them (docs/transitions.md) are 0-d tensors of

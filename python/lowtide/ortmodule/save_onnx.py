@@ -26,7 +26,7 @@ def save_stages(agent, options):
     from lowtide import onnx_io  # the onnx package is optional
 
     mode = "training" if agent.training else "inference"
-    constants = _constants(agent.captured)
+    constants = constants_of(agent.captured)
     for stage, (text, own_ops) in _STAGES.items():
         if stage in _OF_TRAINING and not agent.training:
             continue
@@ -39,7 +39,7 @@ def save_stages(agent, options):
             logger.warning("%s is not saved: onnx refuses it: %s", path, error)
 
 
-def _constants(captured):
+def constants_of(captured):
     """name → array of what the model holds as plain tensors: no caller could give them."""
     from lowtide.onnx_io.element_types import array_from_torch
 

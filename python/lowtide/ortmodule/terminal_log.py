@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from lowtide.log import logger
+from lowtide.log import let_through, logger
 
 _FORMAT = "%(asctime)s %(name)s [%(levelname)s] - %(message)s"
 
@@ -17,10 +17,8 @@ class _Terminal(logging.Handler):
 
 
 def set_up(python_level):
-    """For a module with this level of logging's. The loggers let through what the most talkative module asks for;
-    lowtide.log holds each module's records against its own level."""
-    if logger.level == logging.NOTSET or logger.level > python_level:
-        logger.setLevel(python_level)
+    """For a module with this level of logging's."""
+    let_through(python_level)
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
         terminal = _Terminal()
         terminal.setFormatter(logging.Formatter(_FORMAT))
