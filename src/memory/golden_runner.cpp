@@ -2,8 +2,9 @@
 // warnings and the rewritten graph out.
 //
 // Behind a case's title stands, in brackets and separated by ';', what is asked for: a configuration
-// ("FastGelu+:1:12"), "level=1", "probe=0:1", "pure=aten::NAME", "no rebuild". Every candidate is printed; those in
-// force have a star. "tables b=2,s=8" prints what users are told at these dims in place of candidates and graph.
+// ("FastGelu+:1:12"), "level=1", "probe=0:1", "pure=aten::NAME", "no rebuild", "no casts". Every candidate is printed;
+// those in force have a star. "tables b=2,s=8" prints what users are told at these dims in place of candidates and
+// graph.
 #include <sstream>
 
 #include "base/check.h"
@@ -37,6 +38,8 @@ MemoryOptions options_of(const std::string& text) {
       options.pure_calls.insert(part.substr(5));
     } else if (part == "no rebuild") {
       options.rebuild = false;
+    } else if (part == "no casts") {
+      options.rebuild_casts = false;
     } else {
       config = part;
     }

@@ -14,7 +14,9 @@ struct MemoryOptimizer::Impl {
   Impl(const Graph& graph, const PlanResult& plan, MemoryOptions asked)
       : options(std::move(asked)),
         layers(find_layers(graph)),
-        stash(graph, plan, options.rebuild ? rebuilt_values(graph, StashAnalysis(graph, plan)) : std::set<ValueId>()),
+        stash(graph, plan,
+              options.rebuild ? rebuilt_values(graph, StashAnalysis(graph, plan), options.rebuild_casts)
+                              : std::set<ValueId>()),
         context{graph,
                 stash,
                 layers,

@@ -21,7 +21,9 @@ struct MemoryOptions {
   int level = 0;  // 1: every plain plan inside each layer, the layers' inputs stay; 2: compromised ones too
   ProbeConfig probe;
   std::set<std::string> pure_calls;  // see MemoryContext
-  bool rebuild = true;               // norm results and SiLU are made again by default: they cost next to nothing
+  // Made again by default, since it costs next to nothing: norm results and SiLU; casts between floats.
+  bool rebuild = true;
+  bool rebuild_casts = true;
 };
 
 // A request and what became of it.

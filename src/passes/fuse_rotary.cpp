@@ -24,8 +24,23 @@ Columns columns(const Graph& graph, ValueId value) {
   return {value, 0, shape.back()};
 }
 
+// What `value` is a cast of, to more bytes; else itself.
+ValueId before_widening(const Graph& graph, ValueId value) {
+  const NodeId cast = producer(graph, value, Op::kCast);
+  if (!cast) return value;
+  const ValueId x = operand(graph, cast, 0);
+  const DType from = graph.type(x).dtype, to = graph.type(value).dtype;
+  return is_float(from) && is_float(to) && size_bytes(from) < size_bytes(to) ? x : value;
+}
+
 // Whether `rotated` is concat(-x[E/2:], x[:E/2]) of the last dim.
 bool is_rotated_half(const Graph& graph, Pattern& pattern, ValueId rotated, ValueId x) {
+  // Each cast by itself, as autocast does with tables in f32: halves and signs are the same before and after.
+  if (const ValueId narrow = before_widening(graph, rotated); narrow != rotated && before_widening(graph, x) != x) {
+    pattern.add(graph.value(rotated).producer);
+    rotated = narrow;
+    x = before_widening(graph, x);
+  }
   const NodeId concat = producer(graph, rotated, Op::kConcat);
   const Shape& shape = graph.type(x).shape;
   if (!concat || shape.empty() || graph.node(concat).inputs.size() != 2 ||

@@ -24,6 +24,7 @@ MemoryOptions memory_options(const SessionOptions& options, std::string_view con
   result.probe = parse_probe_config(probe_config);
   result.pure_calls.insert(options.pure_calls.begin(), options.pure_calls.end());
   result.rebuild = std::find(disabled.begin(), disabled.end(), kRebuild) == disabled.end();
+  result.rebuild_casts = options.cast_level > 0;
   return result;
 }
 

@@ -121,23 +121,32 @@ class Rewriter {
   std::vector<NodeId> new_order_;
 };
 
-bool is_rebuilt_op(const StashAnalysis& stash, const Node& node) {
+bool is_float_cast(const Graph& graph, const Node& node) {
+  return node.op == Op::kCast && is_float(graph.type(node.inputs[0]).dtype) && is_float(node.attrs.t("to"));
+}
+
+// Whether backward can make the node's first output again from what it reads anyway.
+bool is_cheap_again(const Graph& graph, const StashAnalysis& stash, bool casts, const Node& node) {
   // A view with bytes of its own is a copy: of what the caller holds, it is made again.
   if (is_view(node.op)) return stash.is_free(node.inputs[0]);
-  return node.op == Op::kLayerNormalization || node.op == Op::kSimplifiedLayerNormalization || node.op == Op::kSwish;
+  const bool has_inputs = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                      [&](ValueId input) { return !input || stash.is_alive(input); });
+  if (node.op == Op::kLayerNormalization || node.op == Op::kSimplifiedLayerNormalization || node.op == Op::kSwish)
+    return has_inputs;
+  if (!casts || !is_float_cast(graph, node)) return false;
+  if (has_inputs) return true;
+  const Value& cast = graph.value(stash.base(node.inputs[0]));
+  return cast.producer && cast.output_index == 0 && stash.in_forward(cast.producer) &&
+         is_cheap_again(graph, stash, casts, graph.node(cast.producer));
 }
 
 }  // namespace
 
-std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash) {
+std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash, bool casts) {
   std::set<ValueId> rebuilt;
-  for (const Stash& each : stash.stashes()) {
-    const Node& node = graph.node(each.producer);
-    if (each.pinned || each.output_index != 0 || !is_rebuilt_op(stash, node)) continue;
-    const bool inputs_stay = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                         [&](ValueId input) { return !input || stash.is_alive(input); });
-    if (inputs_stay) rebuilt.insert(each.value);
-  }
+  for (const Stash& each : stash.stashes())
+    if (!each.pinned && each.output_index == 0 && is_cheap_again(graph, stash, casts, graph.node(each.producer)))
+      rebuilt.insert(each.value);
   return rebuilt;
 }
 

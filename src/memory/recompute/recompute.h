@@ -23,8 +23,9 @@ std::string_view cluster_name(const Node& node);
 std::vector<ValueId> operands_again(const Node& node);
 
 // What is made again in backward without being asked, since it costs next to nothing there: results of LayerNorm and
-// RMSNorm, and SiLU, whose gradients keep their inputs anyway, and copies of inputs. `stash` is an analysis without
-// rebuilding.
-std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash);
+// RMSNorm, and SiLU, whose gradients keep their inputs anyway; copies of inputs; with `casts`, casts between floats of
+// what is there (parameters under autocast, activations that are kept) or of such results. `stash` is an analysis
+// without rebuilding.
+std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash, bool casts);
 
 }  // namespace lowtide
