@@ -6,7 +6,7 @@ import sys
 
 from lowtide.errors import Error
 
-from . import analyze, compare
+from . import analyze, bisect, compare
 from .model import BadInput
 
 
@@ -16,6 +16,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="lowtide", description=__doc__.strip())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     analyze.add_to(commands)
+    bisect.add_to(commands)
     compare.add_to(commands)
     options = parser.parse_args(arguments)
     try:

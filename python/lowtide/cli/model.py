@@ -51,11 +51,16 @@ def load(target, loss=""):
     return _from_function(target).with_loss(loss)
 
 
-def _from_function(target):
+def load_call(target):
+    """(model, args, kwargs) of "module:function"."""
     module, colon, function = target.partition(":")
     if not colon or not module or not function:
         raise BadInput(f"'{target}' is neither a file nor 'module:function'")
-    return _captured(target, *_example(target, _function(module, function)))
+    return _example(target, _function(module, function))
+
+
+def _from_function(target):
+    return _captured(target, *load_call(target))
 
 
 def _from_text(path, loss):

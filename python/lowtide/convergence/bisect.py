@@ -2,7 +2,7 @@
 
 Every value of the engine is compared with what PyTorch makes of the engine's own values before it, in float64: the
 errors of an op's inputs play no part then, and rounding does not grow. Where the engine fuses, the ops inside are
-PyTorch's. A value is wrong if it is farther off than rounding of its dtype may be (LIMITS), and much farther than
+PyTorch's. A value is wrong if it is farther off than rounding of its dtype may be (ROUNDING), and much farther than
 PyTorch itself is in the value's own dtype: sums that cancel leave nothing but rounding on both sides.
 """
 
@@ -13,9 +13,12 @@ import torch
 from lowtide.utils.hooks.summary_file import BACKWARD, FORWARD
 
 from .captured_graph import CapturedGraph
-from .compare import GROWTH, LIMITS
+from .compare import GROWTH
+from .distance import ROUNDING, distance
+from .engine_region import Region, find_region
 from .engine_step import loss_alone, run_step
 from .local_values import LocalValues
+from .module_step import capture_differs
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Found:
 
     name: str  # in the captured graph
     direction: str
-    engine_name: str  # in the training graph
+    engine_name: str  # in the training graph, empty for the gradient of an input that has none of its own
     error: float  # relative to the largest element of what it should be
     rounding: float  # how far off PyTorch is, in the value's dtype
     limit: float
@@ -32,6 +35,7 @@ class Found:
     engine: torch.Tensor
     eager: torch.Tensor  # of a run in PyTorch from the start
     eager_error: float  # from that
+    region: Region | None = None  # where the engine makes it
 
 
 @dataclass
@@ -42,45 +46,62 @@ class Bisection:
     engine_forward: dict  # captured name → tensor of the engine
     engine_backward: dict
     names: dict  # name in the training graph → (direction, captured name)
+    engine_names: dict  # the reverse; several captured values may have one name
     compared: dict = field(default_factory=lambda: {FORWARD: 0, BACKWARD: 0})
     largest: dict = field(default_factory=lambda: {FORWARD: 0.0, BACKWARD: 0.0})  # error that is rounding
     found: list = field(default_factory=list)  # in order of execution
+    capture_differs: str = ""  # in what the captured graph is not the module: then the engine runs something else
 
     def eager_tensor(self, direction, name):
         return self.eager.value(name) if direction == FORWARD else self.eager.gradient(name)
 
+    def error_from_eager(self, engine_name):
+        """Of a value of the engine; None where PyTorch has none that it stands for."""
+        if engine_name not in self.names:
+            return None
+        eager = self.eager_tensor(*self.names[engine_name])
+        return None if eager is None else distance(self.step.values[engine_name], eager)
+
 
 def bisect(example, session, stop=True):
-    """A Bisection of one step of an observed session. With `stop`, `found` holds the first value alone."""
+    """A Bisection of one step of an observed session. With `stop`, `found` holds the first value alone, with the region
+    that makes it."""
     captured = CapturedGraph(session.functional_graph(), example.captured.functions, example.size)
-    start = dict(zip(session.input_names, example.tensors(), strict=True))
     step = run_step(example, session, loss_alone)
+    start = step.given
     sent = loss_alone(step.outputs, session.grad_outputs)
     incoming = {
         captured.outputs[index]: gradient
         for index, gradient in zip(session.grad_outputs, sent, strict=True)
         if gradient is not None
     }
-    forward, backward, names = _known(captured, step)
-    result = Bisection(captured, step, LocalValues(captured, start, incoming), forward, backward, names)
+    forward, backward, engine_names = _known(captured, step)
+    names = {engine: known for known, engine in reversed(engine_names.items())}
+    eager = LocalValues(captured, start, incoming)
+    result = Bisection(captured, step, eager, forward, backward, names, engine_names)
     exact = LocalValues(captured, start, incoming, forward, backward, wide=True)
     rounded = LocalValues(captured, start, incoming, forward, backward)
     _walk(result, exact, rounded, stop)
+    _finish_eager(result)
+    result.capture_differs = capture_differs(example, session.grad_outputs, sent, eager, captured)
+    for found in result.found[: 1 if stop else 0]:
+        if found.engine_name:
+            found.region = find_region(step, found.engine_name, names, example.symbols())
     return result
 
 
 def _known(captured, step):
-    forward, backward, names = {}, {}, {}
+    """What the engine made: forward values and gradients by captured name, and their names in the engine."""
+    forward, backward, engine_names = {}, {}, {}
     for name, value, gradient in step.session.counterparts:
         if name in captured.maker and value in step.values:
             forward[name] = step.values[value]
-            names.setdefault(value, (FORWARD, name))
-        if gradient in step.values and name in captured.needing:
+            engine_names[FORWARD, name] = value
+        if name in captured.needing and gradient in step.values:
             backward[name] = step.values[gradient]
-            names.setdefault(gradient, (BACKWARD, name))
-    for name, gradient in step.gradients.items():
-        backward[name] = gradient
-    return forward, backward, names
+            engine_names[BACKWARD, name] = gradient
+    backward.update(step.gradients)
+    return forward, backward, engine_names
 
 
 def _walk(result, exact, rounded, stop):
@@ -98,6 +119,16 @@ def _walk(result, exact, rounded, stop):
     for name in graph.trainable:
         if _backward(result, name, exact, rounded) and stop:
             return
+
+
+def _finish_eager(result):
+    """All values and gradients of eager, in order."""
+    for call in result.graph.calls:
+        for name in filter(None, call.outputs):
+            result.eager.value(name)
+    for name in [name for call in reversed(result.graph.calls) for name in call.outputs if name] + result.graph.inputs:
+        if name in result.graph.needing:
+            result.eager.gradient(name)
 
 
 def _backward(result, name, exact, rounded):
@@ -132,7 +163,7 @@ def _judge(result, direction, name, exact, rounded):
     if not engine.dtype.is_floating_point and result.graph.maker[name].target.startswith(_CHOOSING):
         return False
     result.compared[direction] += 1
-    limit = LIMITS.get(str(engine.dtype).removeprefix("torch."), 0.0)
+    limit = ROUNDING.get(engine.dtype, 0.0)
     error = distance(engine, expected)
     if error <= limit:
         result.largest[direction] = max(result.largest[direction], error)
@@ -142,22 +173,6 @@ def _judge(result, direction, name, exact, rounded):
     if error <= GROWTH * rounding:
         return False
     calls = [result.graph.maker[name]] if forward else [call for call in result.graph.calls if name in call.inputs]
-    names = {known: key for key, known in result.names.items()}
-    engine_name = names.get((direction, name), "")
+    engine_name = result.engine_names.get((direction, name), "")
     result.found.append(Found(name, direction, engine_name, error, rounding, limit, calls, engine, eager, eager_error))
     return True
-
-
-def distance(found, expected):
-    """The largest difference relative to the largest element of `expected`; inf where NaN or infinity differ."""
-    if found.numel() == 0:
-        return 0.0
-    found, expected = found.detach().double(), expected.detach().double().reshape(found.shape)
-    finite = torch.isfinite(found) & torch.isfinite(expected)
-    if not torch.equal(torch.nan_to_num(found[~finite]), torch.nan_to_num(expected[~finite])):
-        return float("inf")
-    difference = (found - expected)[finite].abs().amax().item() if finite.any() else 0.0
-    if difference == 0:
-        return 0.0
-    scale = expected[finite].abs().amax().item()
-    return difference / scale if scale > 0 else float("inf")

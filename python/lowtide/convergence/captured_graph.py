@@ -30,7 +30,6 @@ class CapturedGraph:
     def __init__(self, graph, functions, evaluate):
         """`functions`: the capture's table of custom functions; `evaluate`: of a size's text."""
         self._handler = CallHandler(functions)
-        self._functions = functions
         name = [graph.value_name(value) for value in range(graph.value_count)]
         self.inputs = [name[entry["value"]] for entry in graph.inputs()]
         self.trainable = [name[entry["value"]] for entry in graph.inputs() if entry["requires_grad"]]
@@ -98,9 +97,6 @@ class CapturedGraph:
         outputs, incoming = zip(*flowing, strict=True)
         found = iter(torch.autograd.grad(outputs, taking, incoming, allow_unused=True))
         return [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
-
-    def call_text(self, call):
-        return call.target.removeprefix("aten::").removesuffix(".default")
 
 
 def _evaluated(typed, evaluate):

@@ -45,17 +45,18 @@ class EngineStep:
     values: dict  # name in the training graph → tensor
     outputs: list
     gradients: dict  # name of an input → its gradient
-    inputs: dict  # name → tensor, after forward: buffers are written
+    given: dict  # name of an input → tensor, as it was before
 
 
-def make_session(example, memory=None):
-    """`memory`: keywords of Session; without, what the environment asks for."""
+def make_session(example, memory=None, **options):
+    """`memory`: keywords of Session; without, what the environment asks for. `options`: the same, in place of what the
+    environment asks for."""
     install_torch(torch.get_num_threads())
     session = Session(
         example.captured.graph,
         training=True,
         observed=True,
-        **session_options(),
+        **{**session_options(), **options},
         **(memory_options().for_session() if memory is None else memory),
         pure_calls=pure_calls(),
     )
@@ -75,10 +76,11 @@ def run_step(example, session, incoming, random_key=0):
     returned = session.backward(pending, gradients, saved)
     session.observe(None)
     names = session.input_names
+    given = dict(zip(names, example.tensors(), strict=True))
     gradients = {
         names[target]: gradient.clone() for target, gradient in zip(session.gradient_targets, returned, strict=True)
     }
-    return EngineStep(session, values, outputs, gradients, dict(zip(names, tensors, strict=True)))
+    return EngineStep(session, values, outputs, gradients, given)
 
 
 def _output(found, tensors):
