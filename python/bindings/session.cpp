@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -315,6 +316,13 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("grad_outputs", [](const PythonSession& self) { return self.session.grad_outputs(); })
       .def_prop_ro("gradient_targets", [](const PythonSession& self) { return self.session.gradient_targets(); })
       .def_prop_ro("gradient_sources", [](const PythonSession& self) { return self.session.gradient_sources(); })
+      .def(
+          "existing_gradients",
+          [](const PythonSession& self, const std::vector<bool>& given,
+             const std::set<std::pair<int64_t, int64_t>>& missing) {
+            return self.session.existing_gradients(given, missing);
+          },
+          "given"_a, "missing"_a)
       .def_prop_ro("symbols", [](const PythonSession& self) { return self.session.symbols(); })
       .def_prop_ro("report", report)
       .def("memory", memory, "symbol_values"_a)

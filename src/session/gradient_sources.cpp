@@ -30,4 +30,33 @@ std::vector<std::vector<int>> gradient_sources(const Graph& training) {
   return result;
 }
 
+std::vector<bool> existing_gradients(const Graph& training, const std::vector<bool>& given,
+                                     const std::set<std::pair<int64_t, int64_t>>& missing) {
+  // PyTorch calls the backward of every function that a gradient could reach, with zeros where none does.
+  std::vector<bool> reached(training.value_count()), exists(training.value_count());
+  for (NodeId id : training.order()) {
+    const Node& node = training.node(id);
+    const auto any = [&](const std::vector<bool>& values) {
+      return std::any_of(node.inputs.begin(), node.inputs.end(),
+                         [&](ValueId input) { return input && values[input.at()]; });
+    };
+    const bool is_reached = any(reached), has_gradient = any(exists);
+    // A CallGrad's first operand is the context that the call makes.
+    const Node* call = node.op == Op::kCallGrad ? &training.node(training.value(node.inputs[0]).producer) : nullptr;
+    const bool is_function = call != nullptr && call->op == Op::kPythonOp;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (!node.outputs[i]) continue;
+      const size_t output = node.outputs[i].at();
+      reached[output] = node.op == Op::kYieldOp ? given.at(i) : is_reached;
+      exists[output] = !is_function ? node.op == Op::kYieldOp ? given.at(i) : has_gradient
+                                    : is_reached && !missing.contains({call->attrs.i("call"), static_cast<int64_t>(i)});
+    }
+  }
+  std::vector<bool> result(training.inputs().size());
+  for (const GraphOutput& output : training.outputs())
+    if (output.kind == OutputKind::kGradient)
+      result[static_cast<size_t>(training.value(output.target).output_index)] = exists[output.value.at()];
+  return result;
+}
+
 }  // namespace lowtide

@@ -1,6 +1,9 @@
 // Which incoming gradients the gradients of a training graph are made of.
 #pragma once
 
+#include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -11,5 +14,10 @@ namespace lowtide {
 // a call gives none of them, the input has no gradient at all, which is not the same as zeros: PyTorch leaves its grad
 // as it is.
 std::vector<std::vector<int>> gradient_sources(const Graph& training);
+
+// Per graph input: whether its gradient exists in a step, where `given` tells which outputs of YieldOp have one, and
+// the backward of PythonOps gave none for these operands: (the PythonOp's `call`, operand).
+std::vector<bool> existing_gradients(const Graph& training, const std::vector<bool>& given,
+                                     const std::set<std::pair<int64_t, int64_t>>& missing);
 
 }  // namespace lowtide

@@ -8,6 +8,7 @@
 #include "ir/print.h"
 #include "pack/csv.h"
 #include "runtime/binding.h"
+#include "session/gradient_sources.h"
 #include "session/plan_report.h"
 #include "session/stages.h"
 #include "session/stored_plan.h"
@@ -190,6 +191,14 @@ const std::vector<int>& Session::updated_inputs() const { return impl_->updated_
 const std::vector<int>& Session::grad_outputs() const { return impl_->grad_outputs; }
 const std::vector<int>& Session::gradient_targets() const { return impl_->gradient_targets; }
 const std::vector<std::vector<int>>& Session::gradient_sources() const { return impl_->gradient_sources; }
+
+std::vector<bool> Session::existing_gradients(const std::vector<bool>& given,
+                                              const std::set<std::pair<int64_t, int64_t>>& missing) const {
+  const std::vector<bool> of_inputs = lowtide::existing_gradients(impl_->stages().before_memory, given, missing);
+  std::vector<bool> result;
+  for (int target : impl_->gradient_targets) result.push_back(of_inputs.at(static_cast<size_t>(target)));
+  return result;
+}
 
 void Session::set_call_handler(CallHandler handler) { impl_->executor->set_call_handler(std::move(handler)); }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -86,6 +87,10 @@ class Session {
   const std::vector<int>& gradient_targets() const;
   // Per gradient that backward returns, indices into grad_outputs(): with none of these given it is no gradient at all.
   const std::vector<std::vector<int>>& gradient_sources() const;
+  // Per gradient that backward returned, whether it is one where some of grad_outputs() were `given`, and the backward
+  // of custom functions gave none for these arguments: (`call` of the PythonOp, operand).
+  std::vector<bool> existing_gradients(const std::vector<bool>& given,
+                                       const std::set<std::pair<int64_t, int64_t>>& missing) const;
 
   // ---- running
   // Where Aten, PythonOp and CallGrad steps go (Python, or nothing: then such a step is an error).

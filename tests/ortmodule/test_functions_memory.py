@@ -144,6 +144,56 @@ def test_saved_results_that_are_kept_stay_right():
         torch.testing.assert_close(y, torch.exp(module.l(a)))
 
 
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_what_a_function_begins_to_keep_later_stays_right(with_gradients):
+    kept, keeps = [], []
+
+    class Late(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            if keeps:
+                kept.append(a[1:])  # a view of what was lent
+            y = torch.exp(a)
+            ctx.save_for_backward(y, b)
+            return y
+
+        @staticmethod
+        def backward(ctx, gradient):
+            y, b = ctx.saved_tensors
+            if keeps:
+                kept.extend((gradient, y, b))
+            return gradient * y, None
+
+    def forward(m, a):
+        z = Late.apply(m.l(a), a * 2)
+        for _ in range(3):  # reuses memory
+            z = torch.tanh(m.l(z))
+        return z
+
+    module = Of(forward)
+    wrapped = ORTModule(module)
+
+    def step(model, a):
+        output = model(a)
+        if with_gradients:
+            output.sum().backward()
+
+    with torch.set_grad_enabled(with_gradients):
+        for _ in range(3):
+            step(wrapped, x())
+        keeps.append(True)
+        inputs = [x(n, 4) for n in (3, 5, 2, 4)]
+        for a in inputs:
+            step(wrapped, a)
+        assert wrapped.fallback_reason is None
+        found, kept[:] = list(kept), []
+        for a in inputs:
+            step(module, a)
+    assert len(found) == len(kept) == (16 if with_gradients else 4)
+    for ours, theirs in zip(found, kept, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_ops_without_a_lowering_are_handed_no_copies(clones_of_a_step):
     wrapped = ORTModule(Of(lambda m, a: torch.special.i0e(m.l(a))))
     assert [clones_of_a_step(wrapped, x()) for _ in range(3)][1:] == [0, 0]

@@ -1,9 +1,13 @@
 """Custom autograd Functions: what they return, and what gradients leave and reach it, against PyTorch."""
 
+import copy
+
 import torch
-from modules import Of, x
+from modules import Of, assert_same, step, x
 from torch.autograd import Function
 from training_steps import same_training
+
+from lowtide.ortmodule import ORTModule
 
 
 def test_two_outputs():
@@ -43,6 +47,34 @@ def test_a_gradient_of_none():
     module.w = torch.nn.Parameter(x(4))
     wrapped = same_training(module)
     assert wrapped.w.grad is None
+
+
+def test_gradients_that_turn_out_to_be_none():
+    switches = {"a": True, "weight": True}
+
+    class Sometimes(Function):
+        @staticmethod
+        def forward(ctx, a, weight):
+            ctx.save_for_backward(a, weight)
+            return a * weight
+
+        @staticmethod
+        def backward(ctx, gradient):
+            a, weight = ctx.saved_tensors
+            found = gradient * weight * 2, (gradient * a * 3).sum(0)
+            return tuple(g if on else None for g, on in zip(found, switches.values(), strict=True))
+
+    def forward(m, a):
+        y = Sometimes.apply(m.first(a), m.w)
+        return Sometimes.apply(torch.tanh(y), m.v) + m.l(a)
+
+    module = Of(forward, first=torch.nn.Linear(4, 4))
+    module.w, module.v = torch.nn.Parameter(x(4)), torch.nn.Parameter(x(4) + 1)
+    wrapped = ORTModule(copy.deepcopy(module))
+    for a_on, weight_on in ((True, True), (False, True), (True, False), (False, False), (True, True)):
+        switches.update(a=a_on, weight=weight_on)
+        assert_same(step(wrapped, (x(grad=True),)), step(module, (x(grad=True),)))
+        assert wrapped.fallback_reason is None
 
 
 def test_outputs_that_take_no_gradient():

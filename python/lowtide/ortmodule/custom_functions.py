@@ -24,6 +24,7 @@ class CallHandler:
     def __init__(self, functions):
         self._functions = functions
         self._overloads = {}
+        self.missing = set()  # (function call, argument) without a gradient, in the backward that runs or ran last
         self._inputs = defaultdict(_Habits)  # by function call: of what forward takes and makes
         self._gradients = defaultdict(_Habits)  # of what backward takes
 
@@ -43,25 +44,27 @@ class CallHandler:
         if is_function:
             _check_types(target, results, outputs)
         _copy(results, outputs)
+        inputs.clear()  # so that nobody but the function could hold them
         if not wants_context:
             results.clear()
             habits.settle(watched)
             return None
         for index, output in enumerate(outputs):
-            if output is not None and habits.may_share_result(index):
-                saved.move(results[index], output)
-            habits.watch_result(watched, index, results[index])
+            shared = output is not None and habits.may_share_result(index) and saved.move(results[index], output)
+            habits.watch_result(watched, index, output if shared else results[index], shared)
         edges = [get_gradient_edge(result) if result.requires_grad else None for result in results]
         return [edges, leaves, (attrs["call"], watched) if is_function else None]
 
     def backward(self, context, gradients, outputs):
         edges, leaves, function = context
         if function is None:
-            return _pull(edges, leaves, gradients, outputs)
+            _pull(edges, leaves, gradients, outputs)
+            return None
         call, watched = function
         lent, watched_gradients = self._gradients[call].lend(gradients)
-        _pull(edges, leaves, lent, outputs)
+        self.missing.update((call, index) for index in _pull(edges, leaves, lent, outputs))
         context.clear()
+        gradients.clear()
         del edges, leaves, lent
         self._gradients[call].settle(watched_gradients)
         self._inputs[call].settle(watched)
@@ -97,7 +100,8 @@ class CallHandler:
 
 class _Habits:
     """Which tensors a function still holds after its call (in a list of its own, say), to be seen at its first call:
-    then every tensor is lent as a clone. Later calls clone those that it held, for the engine reuses its memory."""
+    then every tensor is lent as a clone. Later calls clone those that it held, for the engine reuses its memory, and
+    watch the others: what a function begins to hold is saved in time, and cloned from then on."""
 
     def __init__(self):
         self._held = None  # indices; results are counted from -1 downwards
@@ -105,14 +109,13 @@ class _Habits:
 
     def lend(self, tensors):
         """(what to hand over, what to watch)."""
-        if self._held is not None and not self._held:
-            return list(tensors), None
-        lent, watched = [], [] if self._held is None else None
+        lent, watched = [], []
         for index, tensor in enumerate(tensors):
-            if tensor is not None and (self._held is None or index in self._held):
-                tensor = tensor.clone()
-                self.clones += 1
-                if watched is not None:
+            if tensor is not None:
+                if self._held is None or index in self._held:
+                    tensor = tensor.clone()
+                    self.clones += 1
+                if self._held is None or index not in self._held:
                     watched.append((index, StorageWeakRef(tensor.untyped_storage())))
             lent.append(tensor)
         return lent, watched
@@ -120,24 +123,39 @@ class _Habits:
     def may_share_result(self, index):
         return self._held is not None and -1 - index not in self._held
 
-    def watch_result(self, watched, index, result):
-        if watched is not None:
+    def watch_result(self, watched, index, result, shared):
+        """`shared`: it lies in the engine's memory."""
+        if shared or self._held is None:
             watched.append((-1 - index, StorageWeakRef(result.untyped_storage())))
 
     def settle(self, watched):
-        """Once the call and its context are gone, nobody should hold what is watched."""
-        if watched is not None:
-            self._held = (self._held or set()) | {index for index, storage in watched if not storage.expired()}
+        """Once the call and its context are gone, and the engine's memory is not yet reused: nobody should hold what is
+        watched."""
+        first = self._held is None
+        held = {index: storage for index, storage in watched if not storage.expired()}
+        self._held = (self._held or set()) | set(held)
+        if first:
+            return  # these are clones
+        for storage in held.values():
+            alive = torch.UntypedStorage._new_with_weak_ptr(storage.cdata)
+            if alive is not None:
+                alive.share_memory_()  # moves the bytes, under all tensors that look at them
 
 
 class _WellBehaved(_Habits):
     """PyTorch's own ops."""
 
     def lend(self, tensors):
-        return list(tensors), None
+        return list(tensors), []
 
     def may_share_result(self, index):
         return True
+
+    def watch_result(self, watched, index, result, shared):
+        pass
+
+    def settle(self, watched):
+        pass
 
 
 _WELL_BEHAVED = _WellBehaved()
@@ -158,6 +176,8 @@ class _SavedTensors:
         return saved_tensors_hooks(pack, _unpack)
 
     def move(self, result, output):
+        """Whether one was."""
+        moved = False
         for cell in self._cells:
             saved = cell[0]
             if (
@@ -167,6 +187,8 @@ class _SavedTensors:
                 and saved.stride() == output.stride()
             ):
                 cell[0] = output
+                moved = True
+        return moved
 
 
 def _unpack(cell):
@@ -181,24 +203,29 @@ def _copy(results, outputs):
 
 
 def _pull(edges, leaves, gradients, outputs):
-    """The backward of one call: gradients of its results to gradients of its leaves, zeros where there is none."""
+    """The backward of one call: gradients of its results to gradients of its leaves, zeros where there is none; returns
+    where there was none."""
     flowing = [
         (edge, gradient)
         for edge, gradient in zip(edges, gradients, strict=True)
         if edge is not None and gradient is not None
     ]
-    wanted = [(leaf, output) for leaf, output in zip(leaves, outputs, strict=True) if output is not None]
-    known = [leaf for leaf, _ in wanted if leaf is not None]
+    known = [leaf for leaf, output in zip(leaves, outputs, strict=True) if output is not None and leaf is not None]
     found = iter(())
     if flowing and known:
         sources, incoming = zip(*flowing, strict=True)
         found = iter(torch.autograd.grad(sources, known, incoming, allow_unused=True))
-    for leaf, output in wanted:
+    missing = []
+    for index, (leaf, output) in enumerate(zip(leaves, outputs, strict=True)):
+        if output is None:
+            continue
         gradient = next(found, None) if leaf is not None else None
         if gradient is None:
             output.zero_()
+            missing.append(index)
         else:
             output.copy_(gradient)
+    return missing
 
 
 def _check_types(target, results, outputs):

@@ -13,6 +13,8 @@ from .options import MemoryOptions, memory_options, session_options
 from .pure import pure_calls
 from .stored_plans import planned_session
 
+_MOST_PATTERNS = 64  # of gradients that are absent
+
 
 class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
@@ -26,7 +28,8 @@ class TrainingAgent:
         self.session_seconds = time.perf_counter() - begin
         self.export_seconds = None  # of the capture
         self.failure = None  # of an earlier call, which PyTorch took over
-        self.session.set_call_handler(CallHandler(captured.functions))
+        self._calls = CallHandler(captured.functions)
+        self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
         self._inspections = captured.inspections
@@ -40,7 +43,7 @@ class TrainingAgent:
             tensors = {index for kind, index in captured.transcript.outputs if kind == "graph"}
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
-            self._gradient_sources = self.session.gradient_sources
+            self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
     def _check_updates(self):
         for index in self._updated:
@@ -82,17 +85,26 @@ class TrainingAgent:
     def backward(self, pending, gradients, saved_inputs):
         pending, step = pending
         with self._lock:
+            self._calls.missing.clear()
             found = self.session.backward(pending, gradients, saved_inputs)
+            missing = frozenset(self._calls.missing)
             if self._inspects:
                 self._inspections.backward_done(step, self.session.take_inspected())
-        if not any(gradient is None for gradient in gradients):
+        if not missing and not any(gradient is None for gradient in gradients):
             return found
         # What only absent gradients lead to has none, as in PyTorch; the engine counted them as zeros.
-        given = [gradient is not None for gradient in gradients]
-        return [
-            gradient if any(given[index] for index in sources) else None
-            for gradient, sources in zip(found, self._gradient_sources, strict=True)
-        ]
+        given = tuple(gradient is not None for gradient in gradients)
+        exist = self._gradients_that_exist(given, missing)
+        return [gradient if exists else None for gradient, exists in zip(found, exist, strict=True)]
+
+    def _gradients_that_exist(self, given, missing):
+        if not missing:
+            return [any(given[index] for index in sources) for sources in self.session.gradient_sources]
+        if len(self._existing) >= _MOST_PATTERNS:
+            self._existing.clear()
+        if (given, missing) not in self._existing:
+            self._existing[given, missing] = self.session.existing_gradients(given, missing)
+        return self._existing[given, missing]
 
     def forward_step(self, tensors):
         """(outputs with None for views of inputs, these views or None, pending state)."""
