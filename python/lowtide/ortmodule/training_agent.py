@@ -98,13 +98,16 @@ class TrainingAgent:
         return [gradient if exists else None for gradient, exists in zip(found, exist, strict=True)]
 
     def _gradients_that_exist(self, given, missing):
-        if not missing:
-            return [any(given[index] for index in sources) for sources in self.session.gradient_sources]
-        if len(self._existing) >= _MOST_PATTERNS:
-            self._existing.clear()
-        if (given, missing) not in self._existing:
-            self._existing[given, missing] = self.session.existing_gradients(given, missing)
-        return self._existing[given, missing]
+        exist = self._existing.get((given, missing))
+        if exist is None:
+            if len(self._existing) >= _MOST_PATTERNS:
+                self._existing.clear()
+            if missing:
+                exist = self.session.existing_gradients(given, missing)
+            else:
+                exist = [any(given[index] for index in sources) for sources in self.session.gradient_sources]
+            self._existing[given, missing] = exist
+        return exist
 
     def forward_step(self, tensors):
         """(outputs with None for views of inputs, these views or None, pending state)."""
