@@ -22,15 +22,36 @@ static bool equal(nb::handle a, nb::handle b) {
 
 static bool is_exactly(nb::handle object, PyTypeObject* type) { return Py_TYPE(object.ptr()) == type; }
 
+namespace {
+
+// An attribute's getter itself, without a look through the classes of the tensor; PyTorch's classes live as long as the
+// process.
+class Getter {
+ public:
+  explicit Getter(const char* name)
+      : descriptor_(nb::object(nb::module_::import_("torch").attr("_C").attr("TensorBase").attr(name)).release().ptr()),
+        get_(reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(descriptor_), Py_tp_descr_get))) {}
+  nb::object operator()(nb::handle tensor) const {
+    PyObject* const value = get_(descriptor_, tensor.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())));
+    if (value == nullptr) throw nb::python_error();
+    return nb::steal(value);
+  }
+
+ private:
+  PyObject* descriptor_;
+  descrgetfunc get_;
+};
+
+}  // namespace
+
 bool requires_grad(nb::handle tensor) {
-  // The getter itself, without a look through the classes of the tensor; PyTorch's classes live as long as the process.
-  static PyObject* const descriptor =
-      nb::object(nb::module_::import_("torch").attr("_C").attr("TensorBase").attr("requires_grad")).release().ptr();
-  static const auto get = reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get));
-  PyObject* const flag = get(descriptor, tensor.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())));
-  if (flag == nullptr) throw nb::python_error();
-  Py_DECREF(flag);
-  return flag == Py_True;
+  static const Getter get("requires_grad");
+  return get(tensor).is(Py_True);
+}
+
+int64_t version(nb::handle tensor) {
+  static const Getter get("_version");
+  return nb::cast<int64_t>(get(tensor));
 }
 
 // A 0-d tensor with bytes of its own: a step may still be pending when the next one brings another number.
@@ -172,7 +193,8 @@ static nb::list list_of(const std::vector<nb::object>& objects) {
   return items;
 }
 
-static nb::tuple sizes(const SeenTensors& seen) {
+static nb::object sizes(CallTensors& seen) {
+  if (seen.sizes.is_valid()) return seen.sizes;
   PyObject* const all = PyTuple_New(static_cast<Py_ssize_t>(seen.views.size()));
   if (all == nullptr) throw nb::python_error();
   for (size_t i = 0; i < seen.views.size(); ++i) {
@@ -182,13 +204,14 @@ static nb::tuple sizes(const SeenTensors& seen) {
     for (int d = 0; d < view.rank; ++d) PyTuple_SetItem(one, d, PyLong_FromLongLong(view.sizes[d]));
     PyTuple_SetItem(all, static_cast<Py_ssize_t>(i), one);
   }
-  return nb::steal<nb::tuple>(all);
+  seen.sizes = nb::steal<nb::tuple>(all);
+  return seen.sizes;
 }
 
 void bind_calls(nb::module_& module) {
   nb::class_<CallTensors>(module, "CallTensors", "The tensors among a call's arguments, in the order of the tree.")
       .def_prop_ro("tensors", [](const CallTensors& self) { return list_of(self.tensors); })
-      .def("sizes", [](const CallTensors& self) { return sizes(self); });
+      .def("sizes", sizes);
   nb::class_<CallSchema>(module, "CallSchema", "What calls must share for one graph; see call_schema.h.")
       .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object, std::set<int64_t>>(), "args"_a, "kwargs"_a,
            "named"_a, "look"_a, "tensor_type"_a, "numbers"_a = std::set<int64_t>())

@@ -22,9 +22,18 @@ struct SeenTensors {
   }
 };
 
-struct CallTensors : SeenTensors {};  // in the order of flattened arguments
+struct CallTensors : SeenTensors {  // in the order of flattened arguments
+  nanobind::object sizes;           // a tuple of tuples, made when asked for
+};
 struct BoundInputs : SeenTensors {};  // in the order of a graph's inputs
 
+// What backward reads again, and the versions that it had: PyTorch counts a tensor's changes in place.
+struct KeptTensors {
+  std::vector<nanobind::object> tensors;
+  std::vector<int64_t> versions;
+};
+
 bool requires_grad(nanobind::handle tensor);
+int64_t version(nanobind::handle tensor);
 
 }  // namespace lowtide::bindings

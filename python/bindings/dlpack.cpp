@@ -109,7 +109,7 @@ bool try_view(nb::handle tensor, TensorRef& ref) {
   return true;
 }
 
-bool refresh_view(nb::handle tensor, TensorRef& known) {
+bool refresh_view(nb::handle tensor, TensorRef& known, const void*& where) {
   dlpack::Tensor view;
   if (api().from_python(tensor.ptr(), &view) != 0) return PyErr_Clear(), false;
   if (view.rank != known.rank || view.device.type != kCpu || find_dtype(view.dtype) != known.dtype) return false;
@@ -120,6 +120,7 @@ bool refresh_view(nb::handle tensor, TensorRef& known) {
     dense *= view.sizes[i];
   }
   known.data = static_cast<char*>(view.data) + view.byte_offset;
+  where = view.sizes;
   return true;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "bindings.h"
+#include "call_schema.h"
 #include "call_tensors.h"
 #include "dlpack.h"
 #include "module_watch.h"
@@ -25,7 +26,7 @@ class GraphInputs {
   GraphInputs(nb::object watch, nb::list sources, std::vector<std::optional<bool>> wants_gradient,
               std::vector<size_t> written)
       : watch_object_(watch),
-        watch_(nb::cast<const ModuleWatch*>(watch)),
+        watch_(nb::cast<ModuleWatch*>(watch)),
         wants_gradient_(std::move(wants_gradient)),
         written_(std::move(written)) {
     for (nb::handle source : sources) {
@@ -64,6 +65,21 @@ class GraphInputs {
     return as_wanted;
   }
 
+  // The graph is right for calls whose tensors have these sizes.
+  void accept(const CallTensors& call) {
+    if (accepts(call)) return;
+    if (accepted_.size() == kMostSizes) accepted_.erase(accepted_.begin());
+    accepted_.push_back(call.views);
+  }
+
+  // All of the checks in one, for a call like one of those before. False: some check did not find what it found then,
+  // and the caller has to look which.
+  bool bind_again(const CallSchema& schema, nb::handle args, nb::handle kwargs, int64_t handles, CallTensors& call,
+                  BoundInputs& bound) const {
+    return schema.match(args, kwargs, call) && accepts(call) &&
+           watch_->check(handles).found == ModuleWatch::Found::kNothing && bind(call, bound);
+  }
+
   // Whether forward writes into bytes that it also takes under another name: it would read them before or after.
   bool overlaps(const BoundInputs& bound) const {
     if (written_.empty()) return false;
@@ -95,6 +111,7 @@ class GraphInputs {
   }
 
  private:
+  static constexpr size_t kMostSizes = 16;
   enum class Kind { kInput, kState, kAttribute };
   struct Source {
     Kind kind = Kind::kInput;
@@ -102,10 +119,20 @@ class GraphInputs {
     nb::object object, name;
   };
   nb::object watch_object_;
-  const ModuleWatch* watch_;
+  ModuleWatch* watch_;
   std::vector<Source> sources_;
   std::vector<std::optional<bool>> wants_gradient_;
   std::vector<size_t> written_;
+  std::vector<std::vector<TensorRef>> accepted_;  // only their sizes count
+
+  bool accepts(const CallTensors& call) const {
+    return std::any_of(accepted_.begin(), accepted_.end(), [&](const std::vector<TensorRef>& known) {
+      return std::equal(known.begin(), known.end(), call.views.begin(), call.views.end(), same_sizes);
+    });
+  }
+  static bool same_sizes(const TensorRef& a, const TensorRef& b) {
+    return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
+  }
 };
 
 nb::tuple take(const BoundInputs& self, const std::vector<int>& indices) {
@@ -115,6 +142,24 @@ nb::tuple take(const BoundInputs& self, const std::vector<int>& indices) {
     PyTuple_SetItem(taken, static_cast<Py_ssize_t>(i),
                     nb::object(self.tensors[static_cast<size_t>(indices[i])]).release().ptr());
   return nb::steal<nb::tuple>(taken);
+}
+
+KeptTensors keep(const BoundInputs& self, const std::vector<int>& indices) {
+  KeptTensors kept;
+  kept.tensors.reserve(indices.size());
+  kept.versions.reserve(indices.size());
+  for (int index : indices) {
+    kept.tensors.push_back(self.tensors[static_cast<size_t>(index)]);
+    kept.versions.push_back(version(kept.tensors.back()));
+  }
+  return kept;
+}
+
+nb::object find_changed(const KeptTensors& self) {
+  for (size_t i = 0; i < self.tensors.size(); ++i)
+    if (const int64_t now = version(self.tensors[i]); now != self.versions[i])
+      return nb::make_tuple(i, self.versions[i], now);
+  return nb::none();
 }
 
 }  // namespace
@@ -128,7 +173,10 @@ void bind_graph_inputs(nb::module_& module) {
              return self.tensors[index];
            })
       .def("requires_grad", [](const BoundInputs& self) { return nb::tuple(nb::cast(self.requires_grad)); })
-      .def("take", take, "indices"_a, "A tuple of the tensors at these indices.");
+      .def("take", take, "indices"_a, "A tuple of the tensors at these indices.")
+      .def("keep", keep, "indices"_a, "KeptTensors of the tensors at these indices.");
+  nb::class_<KeptTensors>(module, "KeptTensors", "Inputs that backward reads again.")
+      .def("find_changed", find_changed, "None, or (position, version then, version now) of one changed in place.");
   nb::class_<GraphInputs>(module, "GraphInputs", "Where the tensors of a graph's inputs come from.")
       .def(nb::init<nb::object, nb::list, std::vector<std::optional<bool>>, std::vector<size_t>>(), "watch"_a,
            "sources"_a, "wants_gradient"_a, "written"_a)
@@ -140,6 +188,18 @@ void bind_graph_inputs(nb::module_& module) {
             return nb::make_tuple(as_wanted, nb::cast(std::move(bound)));
           },
           "call"_a, "(whether the same inputs require gradients as the graph was processed for, BoundInputs).")
+      .def("accept", &GraphInputs::accept, "call"_a, "bind_again may take calls of these sizes.")
+      .def(
+          "bind_again",
+          [](const GraphInputs& self, const CallSchema& schema, nb::tuple args, nb::dict kwargs,
+             int64_t handles) -> nb::object {
+            CallTensors call;
+            BoundInputs bound;
+            if (!self.bind_again(schema, args, kwargs, handles, call, bound)) return nb::none();
+            return nb::make_tuple(nb::cast(std::move(call)), nb::cast(std::move(bound)));
+          },
+          "schema"_a, "args"_a, "kwargs"_a, "handles"_a,
+          "(CallTensors, BoundInputs) of a call that is like one before it in all that is checked, else None.")
       .def("overlaps", &GraphInputs::overlaps, "bound"_a);
 }
 

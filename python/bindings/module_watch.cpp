@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "bindings.h"
 #include "call_tensors.h"
 #include "dlpack.h"
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int kDepth = 3;              // of containers that are compared element by element
 constexpr Py_ssize_t kLargest = 4096;  // elements of one
+constexpr size_t kTurns = 16;          // calls in which each quiet place is looked at once
+constexpr size_t kAhead = 8;           // tensors or dicts that are fetched before they are looked at
 
 bool same_kind(const TensorRef& a, const TensorRef& b) {
   if (a.dtype != b.dtype || a.rank != b.rank) return false;
@@ -41,12 +44,14 @@ nb::object attribute(const nb::object& owner, const nb::object& name) {
 
 }  // namespace
 
-size_t ModuleWatch::add_table(nb::dict table) {
+size_t ModuleWatch::add_table(nb::dict table, bool quiet) {
+  LT_CHECK(!quiet || PyDict_Size(table.ptr()) == 0, "a quiet table has entries");
   Table added{table, {}, {}};
   for (auto [key, value] : table) {
     added.keys.push_back(nb::borrow(key));
     added.values.push_back(nb::borrow(value));
   }
+  (quiet ? quiet_ : loud_).push_back(tables_.size());
   tables_.push_back(std::move(added));
   return tables_.size() - 1;
 }
@@ -183,17 +188,55 @@ ModuleWatch::Found ModuleWatch::check_tensor(Tensor& tensor, nb::handle now) {
     TensorRef view;
     return found == Found::kMoved || try_view(now, view) ? Found::kKind : Found::kNothing;
   }
-  if (!refresh_view(now, tensor.view)) return Found::kKind;
-  tensor.requires_grad = bindings::requires_grad(now);
+  if (!refresh_view(now, tensor.view, tensor.where)) return Found::kKind;
+  if (!flags_known_ || !tensor.requires_grad || found == Found::kMoved)
+    tensor.requires_grad = bindings::requires_grad(now);
   if (found == Found::kMoved) tensor.object = nb::borrow(now);
   return found;
 }
 
-ModuleWatch::Change ModuleWatch::check() {
-  for (size_t i = 0; i < tables_.size(); ++i)
+bool ModuleWatch::same_attribute(size_t index) const {
+  const Attribute& attribute = attributes_[index];
+  return same(attribute.picture, entry(attribute.owner, attribute.name));
+}
+
+ModuleWatch::Change ModuleWatch::check_quiet(bool all) {
+  for (size_t i = all ? 0 : turn_; i < quiet_.size(); i += all ? 1 : kTurns)
+    if (PyDict_Size(tables_[quiet_[i]].dict.ptr()) != 0) return {Found::kTable, quiet_[i]};
+  return {};
+}
+
+ModuleWatch::Change ModuleWatch::check_absent(Absent& absent, bool in_any_case) {
+  const Py_ssize_t size = PyDict_Size(absent.attributes.ptr());
+  if (size == absent.size && !in_any_case) return {};
+  for (size_t index : absent.names)
+    if (!same_attribute(index)) return {Found::kAttribute, index};
+  absent.size = size;
+  return {};
+}
+
+// Between two steps these lines leave the caches, and fetching them one after another is most of a check's cost.
+void ModuleWatch::fetch(const Tensor& tensor) {
+  __builtin_prefetch(tensor.object.ptr());
+  if (tensor.where == nullptr) return;
+  const char* const where = static_cast<const char*>(tensor.where);
+  __builtin_prefetch(where);
+  __builtin_prefetch(where - 64);
+  __builtin_prefetch(where + 64);
+}
+
+ModuleWatch::Change ModuleWatch::check(int64_t handles) {
+  for (size_t i : loud_)
     if (!same_tables(tables_[i])) return {Found::kTable, i};
-  for (size_t i = 0; i < attributes_.size(); ++i)
-    if (!same(attributes_[i].picture, entry(attributes_[i].owner, attributes_[i].name))) return {Found::kAttribute, i};
+  if (const Change change = check_quiet(handles != handles_); change.found != Found::kNothing) return change;
+  handles_ = handles;
+  for (size_t i = 0; i < std::min(kAhead, tensors_.size()); ++i) fetch(tensors_[i]);
+  for (size_t i : present_)
+    if (!same_attribute(i)) return {Found::kAttribute, i};
+  for (size_t i = 0; i < absent_.size(); ++i)
+    if (const Change change = check_absent(absent_[i], i % kTurns == turn_); change.found != Found::kNothing)
+      return change;
+  turn_ = (turn_ + 1) % kTurns;
   for (size_t i = 0; i < computed_.size(); ++i)
     if (!same(computed_[i].picture, attribute(computed_[i].owner, computed_[i].name))) return {Found::kComputed, i};
   for (size_t t = 0; t < tensor_tables_.size(); ++t) {
@@ -203,6 +246,7 @@ ModuleWatch::Change ModuleWatch::check() {
     PyObject *name = nullptr, *object = nullptr;
     for (size_t i = table.first; i < table.first + table.count; ++i) {
       if (!PyDict_Next(table.dict.ptr(), &place, &name, &object)) return {Found::kNames, t};
+      if (i + kAhead < tensors_.size()) fetch(tensors_[i + kAhead]);
       if (name != tensors_[i].name.ptr() && PyObject_RichCompareBool(name, tensors_[i].name.ptr(), Py_EQ) != 1)
         return PyErr_Clear(), Change{Found::kNames, t};
       const Found found = check_tensor(tensors_[i], object);
@@ -210,6 +254,7 @@ ModuleWatch::Change ModuleWatch::check() {
       moved_ = moved_ || found == Found::kMoved;
     }
   }
+  flags_known_ = !exact_flags_;
   return {moved_ ? Found::kMoved : Found::kNothing, 0};
 }
 
@@ -233,10 +278,12 @@ const char* word(ModuleWatch::Found found) {
 void bind_module_watch(nb::module_& module) {
   nb::class_<ModuleWatch>(module, "ModuleWatch", "A module's Python side as one export saw it; see module_watch.h.")
       .def(nb::init<nb::object, nb::object>(), "plain_types"_a, "tensor_type"_a)
-      .def("add_table", &ModuleWatch::add_table, "table"_a)
+      .def("add_table", &ModuleWatch::add_table, "table"_a, "quiet"_a = false)
       .def("add_attribute", &ModuleWatch::add_attribute, "attributes"_a, "name"_a)
       .def("add_computed", &ModuleWatch::add_computed, "owner"_a, "name"_a)
       .def("add_tensors", &ModuleWatch::add_tensors, "table"_a)
+      .def("forget_flags", &ModuleWatch::forget_flags, "The next check reads each tensor's requires_grad.")
+      .def("exact_flags", &ModuleWatch::exact_flags, "Each check reads each tensor's requires_grad.")
       .def("settle", &ModuleWatch::settle, "Tensors that moved share no other names than before.")
       .def("requires_grad",
            [](const ModuleWatch& self) {
@@ -246,12 +293,12 @@ void bind_module_watch(nb::module_& module) {
            })
       .def(
           "check",
-          [](ModuleWatch& self) -> nb::object {
-            const ModuleWatch::Change change = self.check();
+          [](ModuleWatch& self, int64_t handles) -> nb::object {
+            const ModuleWatch::Change change = self.check(handles);
             if (change.found == ModuleWatch::Found::kNothing) return nb::none();
             return nb::make_tuple(word(change.found), change.index);
           },
-          "None, or (what, index) of the first change.");
+          "handles"_a, "None, or (what, index) of the first change.");
 }
 
 }  // namespace lowtide::bindings

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "bindings.h"
@@ -117,13 +118,27 @@ nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, b
   return nb::make_tuple(outputs_to_python(outputs), keep ? nb::cast(std::move(pending)) : nb::none());
 }
 
+// What only absent gradients lead to has none, as in PyTorch; the engine counts them as zeros.
 nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
   const std::vector<TensorRef> gradient_refs = views_of(gradients);
-  const std::vector<TensorRef> saved_refs = views_of(saved_inputs);
+  std::vector<TensorRef> saved_refs;
+  if (nb::isinstance<KeptTensors>(saved_inputs)) {
+    const std::vector<nb::object>& kept = nb::inst_ptr<KeptTensors>(saved_inputs)->tensors;
+    saved_refs.reserve(kept.size());
+    for (const nb::object& tensor : kept) saved_refs.push_back(view_of(tensor));
+  } else {
+    saved_refs = views_of(saved_inputs);
+  }
   std::vector<OwnedTensor> results;
   self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved_refs); });
-  nb::list items = outputs_to_python(results);
+  nb::list items;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::vector<int>& sources = self.session.gradient_sources()[i];
+    const bool is_reached = std::any_of(sources.begin(), sources.end(),
+                                        [&](int source) { return gradient_refs[static_cast<size_t>(source)].present; });
+    items.append(is_reached ? output_to_python(results[i]) : nb::none());
+  }
   pending.state.reset();
   return items;
 }

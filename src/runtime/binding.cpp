@@ -93,6 +93,11 @@ static void bind_steps(const Program& program, Binding& binding) {
     for (int32_t id : step.outputs) add(id);
     if (step.kind != StepKind::kEmit) bound.attrs = bind_attrs(binding, step.attrs);
   }
+  for (int32_t id : program.gradients) {
+    const ProgramOperand& operand = program.operands[static_cast<size_t>(id)];
+    binding.gradients.push_back({bind_operand(program, binding, id), operand.buffer,
+                                 value_of(binding, operand.offset) * size_bytes(operand.dtype)});
+  }
   // refs no longer grows: spans into it are safe.
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kKernel) continue;

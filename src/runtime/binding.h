@@ -35,6 +35,12 @@ struct BoundStep {
   int64_t scratch_bytes = 0;
 };
 
+struct BoundGradient {
+  TensorRef ref;
+  int32_t buffer = 0;
+  int64_t offset = 0;  // bytes into the buffer
+};
+
 struct Binding {
   std::vector<int64_t> symbol_values;
   std::vector<int64_t> values;        // of expressions
@@ -43,6 +49,7 @@ struct Binding {
   std::vector<int32_t> ref_buffers;   // by ref; -1: absent
   std::vector<int64_t> ref_offsets;   // bytes into the buffer
   std::vector<BoundStep> steps;
+  std::vector<BoundGradient> gradients;
   Packing packing;                    // gradients in the arena
   std::unique_ptr<Packing> separate;  // gradients apart; made when first needed
   std::vector<int32_t> pack_order;

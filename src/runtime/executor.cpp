@@ -363,14 +363,13 @@ std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const Ten
   const std::shared_ptr<Block> arena = state.arena_;
   run_steps(state, program_.forward_steps, static_cast<int32_t>(program_.steps.size()));
   std::vector<OwnedTensor> results;
-  for (int32_t id : program_.gradients) {
-    const ProgramOperand& operand = program_.operands[static_cast<size_t>(id)];
-    OwnedTensor tensor;
-    tensor.ref = bind_operand(program_, binding, id);
-    tensor.ref.data = state.bases_[static_cast<size_t>(operand.buffer)] +
-                      binding.values[static_cast<size_t>(operand.offset)] * size_bytes(operand.dtype);
-    tensor.owner = state.packing_->offsets[static_cast<size_t>(operand.buffer)] >= 0 ? arena : state.gradients_;
-    results.push_back(std::move(tensor));
+  results.reserve(binding.gradients.size());
+  for (const BoundGradient& gradient : binding.gradients) {
+    const auto buffer = static_cast<size_t>(gradient.buffer);
+    OwnedTensor& tensor = results.emplace_back();
+    tensor.ref = gradient.ref;
+    tensor.ref.data = state.bases_[buffer] + gradient.offset;
+    tensor.owner = state.packing_->offsets[buffer] >= 0 ? arena : state.gradients_;
   }
   state.arena_.reset();
   state.gradients_.reset();

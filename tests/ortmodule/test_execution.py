@@ -269,6 +269,30 @@ def test_two_wrappers_of_one_module_have_one_set_of_parameters():
     assert one.fallback_reason is None and other.fallback_reason is None
 
 
+def test_a_call_while_another_thread_exports():
+    import threading
+
+    exports, was_called = threading.Event(), threading.Event()
+
+    def slow(module, a):
+        exports.set()
+        was_called.wait(0.3)  # in vain, where the call has to wait for the export
+        return torch.tanh(module.l(a))
+
+    wrapped, eager = pair()
+    wrapped(x())
+    other = ORTModule(Of(slow))
+    thread = threading.Thread(target=other, args=(x(),))
+    thread.start()
+    exports.wait()
+    output = wrapped(x(grad=True))
+    was_called.set()
+    thread.join()
+    torch.testing.assert_close(output, eager(x()))
+    assert type(output) is torch.Tensor and output.grad_fn is not None
+    assert wrapped.fallback_reason is None and other.fallback_reason is None
+
+
 def test_threads_share_a_wrapper():
     import threading
 

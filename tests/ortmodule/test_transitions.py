@@ -237,6 +237,33 @@ def test_requires_grad_flips_process_the_graph_anew_and_alternate(caplog):
     assert watched.wrapped.transition_counts() == {"in training mode": {"first call": 1, "requires_grad": 2}}
 
 
+def test_one_parameter_is_frozen_while_another_thaws(caplog):
+    module = Of(lambda m, a: torch.tanh(m.other(m.l(a))), other=torch.nn.Linear(4, 4))
+    watched = Watched(module, caplog)
+    for turn in range(6):
+        for parameter in module.l.parameters():
+            parameter.requires_grad_(turn % 2 == 0)
+        for parameter in module.other.parameters():
+            parameter.requires_grad_(turn % 3 != 1)
+        expected, found = step(module, (x(grad=True),)), step(watched.wrapped, (x(grad=True),))
+        assert {n: g is None for n, g in found[1].items()} == {n: g is None for n, g in expected[1].items()}
+        torch.testing.assert_close(found, expected)
+    assert watched.wrapped.fallback_reason is None
+    # Four combinations: one comes with the export, and two return.
+    assert watched.wrapped.transition_counts()["in training mode"] == {"first call": 1, "requires_grad": 3}
+
+
+def test_what_gets_into_a_hook_table_without_a_handle_is_found_some_calls_later():
+    module = Of(lambda m, a: m.l(a))
+    wrapped = ORTModule(module)
+    plain = wrapped(x())
+    module.l._forward_hooks[0] = hook
+    outputs = [wrapped(x()) for _ in range(17)]
+    torch.testing.assert_close(outputs[-1], plain * 2)
+    module.l._forward_hooks.clear()
+    torch.testing.assert_close(wrapped(x()), plain)
+
+
 def test_code_that_asks_for_requires_grad_is_exported_again(caplog):
     watched = Watched(Of(lambda m, a: m.l(a) * (2 if m.l.weight.requires_grad else 3)), caplog)
     watched.call(x())

@@ -5,6 +5,7 @@ captured.graph.text()
 captured.accepts(Call(args, kwargs).sizes())
 """
 
+import functools
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +14,7 @@ from lowtide.errors import UnsupportedError
 
 from . import trees
 from .call import DTYPES, PLAIN, Call, describe, is_array, may_vary, schema_of
-from .export import Exported, Facts, exclusive, export, repeats_samples, user_line
+from .export import Exported, Facts, exclusive, export, exports_elsewhere, repeats_samples, user_line
 from .numbers import difference
 from .sizes import NeedsConstants, SizeText
 from .transcribe import Source, Transcript, transcribe
@@ -31,6 +32,7 @@ __all__ = [
     "capture_with_numbers",
     "describe",
     "exclusive",
+    "exports_elsewhere",
     "may_vary",
     "recapture",
     "schema_of",
@@ -76,6 +78,8 @@ class Captured:
 
     def rebuild(self, tensors, sizes):
         """The module's output from its tensors, in the structure that the user's forward returns."""
+        if all(self.exported.output_is_tensor):
+            return self._build_output(tensors)
         rest = iter(tensors)
         leaves = []
         for leaf, is_tensor in zip(self.exported.output_leaves, self.exported.output_is_tensor, strict=True):
@@ -88,6 +92,10 @@ class Captured:
                 leaf = int(self.transcript.sizes.evaluate(text, sizes))
             leaves.append(leaf)
         return trees.unflatten(leaves, self.exported.output_structure)
+
+    @functools.cached_property
+    def _build_output(self):
+        return trees.builder(self.exported.output_structure)
 
 
 def capture(module, args=(), kwargs=None, facts=None, numbers=()):

@@ -34,6 +34,22 @@ from .watch import (
 
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
 exclusive = threading.RLock()
+_exporter = None  # the thread that exports
+
+
+def exports_elsewhere():
+    """Whether another thread exports: what PyTorch says of tracing, it says of the whole process."""
+    return _exporter is not None and _exporter != threading.get_ident()
+
+
+@contextlib.contextmanager
+def _this_thread_exports():
+    global _exporter
+    before, _exporter = _exporter, threading.get_ident()
+    try:
+        yield
+    finally:
+        _exporter = before
 
 
 @dataclass(frozen=True)
@@ -138,6 +154,7 @@ def export(module, call: Call, facts: Facts) -> Exported:
     flat = _Flat(module, call)
     with contextlib.ExitStack() as stack:
         stack.enter_context(exclusive)
+        stack.enter_context(_this_thread_exports())
         stack.enter_context(random_states_kept())
         stack.enter_context(_quiet())
         stack.enter_context(_without_cache(module, call))

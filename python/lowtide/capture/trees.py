@@ -6,9 +6,10 @@ of transformers), any other Mapping, and dataclasses are nodes. Whatever else is
 
 import copy
 import dataclasses
-from collections import UserDict
+from collections import OrderedDict, UserDict
 from collections.abc import Mapping
 
+import torch
 import torch.utils._pytree as pytree
 
 
@@ -76,6 +77,39 @@ def _unflatten(rest, structure):
         else:
             leaves.append(next(rest))
     return pytree.tree_unflatten(leaves, structure.spec)
+
+
+def builder(structure):
+    """`unflatten` for many trees of this structure whose leaves are tensors: a function of the leaves.
+
+    A dataclass that is an OrderedDict too (transformers' ModelOutput) asks for its fields again and again while it is
+    made. Where one that is put together from its parts is the same, that is what is made.
+    """
+    spec = structure.spec
+    made_by_class = isinstance(spec.type, type) and issubclass(spec.type, OrderedDict)
+    if not made_by_class or not dataclasses.is_dataclass(spec.type):
+        return lambda leaves: unflatten(leaves, structure)
+    samples = [torch.empty(0) for _ in range(spec.num_leaves)]
+    model = unflatten(samples, structure)
+    keys = tuple(OrderedDict.keys(model))
+    attributes = {**vars(model)}
+
+    def build(leaves):
+        made = OrderedDict.__new__(spec.type)
+        fields = vars(made)
+        fields.update(attributes)
+        for key, leaf in zip(keys, leaves, strict=True):
+            OrderedDict.__setitem__(made, key, leaf)
+            fields[key] = leaf
+        return made
+
+    same = len(keys) == len(samples) and _parts(build(samples)) == _parts(model)
+    return build if same else lambda leaves: unflatten(leaves, structure)
+
+
+def _parts(instance):
+    """What an OrderedDict with attributes is made of, tensors by identity."""
+    return [(key, id(value)) for key, value in (*OrderedDict.items(instance), *vars(instance).items())]
 
 
 def open_node(leaf):

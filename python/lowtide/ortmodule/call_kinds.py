@@ -146,11 +146,16 @@ _SURROUNDINGS = (
 )
 
 
+# Asked at each call.
+_is_autocast_enabled = torch.is_autocast_enabled
+_default_dtype = torch.get_default_dtype
+_is_deterministic = torch._C._get_deterministic_algorithms
+
+
 def surroundings_now():
     """What of PyTorch's state around the call changes a captured graph."""
-    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    return autocast, torch.get_default_dtype(), deterministic, GlobalSubscriberManager.capture_key()
+    autocast = torch.get_autocast_dtype("cpu") if _is_autocast_enabled("cpu") else None
+    return autocast, _default_dtype(), _is_deterministic(), GlobalSubscriberManager.capture_key()
 
 
 def _word(setting):

@@ -13,7 +13,7 @@ from .fallback import Failure, Fallback, bugs_become_refusals
 from .graph_transition_manager import GraphTransitionManager
 from .save_onnx import save_stages
 from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
-from .training_agent import TrainingAgent
+from .training_agent import OtherGradients, TrainingAgent
 
 
 class ExecutionManager:
@@ -93,6 +93,10 @@ class ExecutionManager:
             warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=5)
         try:
             return agent.run(tensors, seen.sizes()), agent
+        except OtherGradients:
+            with exclusive, bugs_become_refusals():
+                info, seen, tensors = transition.prepare_again(args, kwargs)
+            return info.agent.run(tensors, seen.sizes()), info.agent
         except Error as error:
             # Nothing has been written yet; what PyTorch takes over stays PyTorch's.
             agent.failure = Failure.of(error) if self._fallback.takes(error) else None

@@ -1,7 +1,6 @@
 """Which failures of the engine PyTorch takes over (ORTMODULE_FALLBACK_POLICY), and what users hear of it."""
 
 import bdb
-import contextlib
 import enum
 import re
 import sys
@@ -152,17 +151,21 @@ class Failure:
         return self.kind(self.text)
 
 
-@contextlib.contextmanager
-def bugs_become_refusals():
+class bugs_become_refusals:
     """Around exporting and planning: what comes up there, unforeseen, is a bug of ours, and the training goes on. What
     a user's code raises while it is traced is a refusal already."""
-    try:
-        yield
-    except (UnsupportedError, InvalidArgument, MemoryError, bdb.BdbQuit):
-        raise
-    except Exception as error:
-        text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-        raise UnsupportedError(f"internal error: {text}") from error
+
+    __slots__ = ()
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, UnsupportedError | InvalidArgument | MemoryError | bdb.BdbQuit):
+            return
+        if isinstance(error, Exception):
+            text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+            raise UnsupportedError(f"internal error: {text}") from error
 
 
 def _users_frame():

@@ -3,6 +3,8 @@ other processing, and both of them; docs/transitions.md tells when."""
 
 import time
 
+from torch.utils.hooks import RemovableHandle
+
 from lowtide.capture import Call, capture, capture_with_numbers, recapture, transcribe_again
 from lowtide.errors import UnsupportedError
 
@@ -29,6 +31,7 @@ class GraphTransitionManager:
         self._module, self._build_agent = module, build_agent
         self.mode, self._with_gradients = mode, with_gradients
         self._schemas = []  # CallKind, latest first
+        self._latest = None  # (CallKind, PostExportProcessedModelInfo) of the last call
         self._numbers = set()  # names of arguments that are inputs of some graph
         self._constant_numbers = {}  # names of arguments whose values forward needs to know → why
         self._calls, self._exports = 0, 0
@@ -53,23 +56,47 @@ class GraphTransitionManager:
         return self.log.counts.total() > before, info
 
     def prepare(self, args, kwargs):
-        """(PostExportProcessedModelInfo, CallTensors, BoundInputs) for a call."""
+        """(PostExportProcessedModelInfo, CallTensors, BoundInputs) for a call. A parameter that required a gradient is
+        taken to do so still; if running it raises OtherGradients, `prepare_again` is right."""
         self._calls += 1
-        schema, seen = self._find_schema(args, kwargs)
+        return self._prepared(args, kwargs)
+
+    def prepare_again(self, args, kwargs):
+        """The same call, after another look at what requires a gradient."""
+        for schema in self._schemas:
+            for graph in schema.graphs:
+                graph.watch.native.forget_flags()
+        return self._prepared(args, kwargs)
+
+    def _prepared(self, args, kwargs):
+        surroundings = surroundings_now()
+        if self._latest is not None:
+            schema, info = self._latest
+            if schema.surroundings == surroundings:
+                found = info.inputs.bind_again(schema.arguments, args, kwargs, RemovableHandle.next_id)
+                if found is not None:
+                    return info, *found
+        self._latest = None
+        schema, seen = self._find_schema(args, kwargs, surroundings)
         graph = self._re_export_check(schema, seen)
         while graph is None:
             graph = self._export(schema, schema.call(args, kwargs, self._module), seen)
             if graph is None:  # forward needs a number's value
-                schema, seen = self._find_schema(args, kwargs)
+                schema, seen = self._find_schema(args, kwargs, surroundings)
         info, bound = self._re_post_process_check(graph, seen)
         if info is None:
+            graph.watch.native.forget_flags()
+            graph.watch.unchanged()
+            info, bound = self._re_post_process_check(graph, seen)
+        if info is None:
             info, bound = self._post_process(graph, schema.call(args, kwargs, self._module), seen, schema)
+        info.inputs.accept(seen)
+        self._latest = schema, info
         return info, seen, bound
 
     # ---- the schema of a call
 
-    def _find_schema(self, args, kwargs):
-        surroundings = surroundings_now()
+    def _find_schema(self, args, kwargs, surroundings):
         for place, schema in enumerate(self._schemas):
             if schema.surroundings == surroundings and (seen := schema.arguments.match(args, kwargs)) is not None:
                 if place:
@@ -252,6 +279,8 @@ class _Graph:
         self.export_seconds = None
         self.who_asks = _who_asks(captured)  # in words
         self._accepted = {}  # sizes → whether the graph is right for them
+        if self.who_asks is not None:
+            watch.native.exact_flags()
 
     def accepts(self, sizes):
         answer = self._accepted.get(sizes)

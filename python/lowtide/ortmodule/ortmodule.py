@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from lowtide import _lowtide, log
+from lowtide.capture import exclusive, exports_elsewhere
 from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedModel
 
 from . import environment, terminal_log
@@ -62,6 +63,9 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     class as well as this one (docs/decisions/0008). What the engine cannot run, PyTorch does: one warning names the
     reason, and `fallback_reason` holds it.
     """
+
+    # Not torch.nn.Module's own, which PyTorch replaces for all threads while one of them exports.
+    __call__ = torch.nn.Module._wrapped_call_impl
 
     def __new__(cls, module=None, *args, **kwargs):
         return super().__new__(_class_for(cls, type(module)))
@@ -323,7 +327,10 @@ def _warn_of_hidden_names(module):
 def _with_signature_of(module):
     def forward(self, *args, **kwargs):
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return self._original(*args, **kwargs)
+            if not exports_elsewhere():
+                return self._original(*args, **kwargs)
+            with exclusive:  # until that export is done
+                pass
         manager = self._training_manager if torch.is_grad_enabled() else self._inference_manager
         return manager.forward(args, kwargs)
 

@@ -16,9 +16,14 @@ SAVED_TENSORS_NOTICE = (
 )
 
 
+# Asked at each call.
+_transforms = torch._C._functorch.peek_interpreter_stack
+_saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+
 def check_surroundings(module, args, kwargs):
     """UnsupportedError under torch.func's transforms, for forward-mode AD, and where a mode wants to see each op."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if _transforms() is not None:
         raise UnsupportedError("torch.func transforms (grad, vmap, jvp …) differentiate PyTorch's own operations")
     if forward_ad._current_level >= 0:
         leaves = trees.flatten((args, kwargs))[0]
@@ -32,4 +37,4 @@ def check_surroundings(module, args, kwargs):
 
 
 def saved_tensors_are_hooked():
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return _saved_tensors_hooks(True) is not None

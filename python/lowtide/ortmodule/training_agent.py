@@ -16,6 +16,10 @@ from .stored_plans import planned_session
 _MOST_PATTERNS = 64  # of gradients that are absent
 
 
+class OtherGradients(Exception):
+    """Before a step: other tensors require gradients than those that the graph was processed for."""
+
+
 class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
@@ -32,7 +36,7 @@ class TrainingAgent:
         self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
-        self._inspections = captured.inspections
+        self._inspections, self._random = captured.inspections, captured.transcript.random
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
@@ -44,6 +48,7 @@ class TrainingAgent:
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
+            self.needs_input_grad = (False, *(True for _ in self.gradient_targets))  # of the autograd Function
 
     def _check_updates(self):
         for index in self._updated:
@@ -69,18 +74,19 @@ class TrainingAgent:
 
     def _forward(self, tensors, keep):
         with self._lock:
-            state = torch.get_rng_state() if self.captured.transcript.random else None
-            key = 0 if state is None else int(torch.empty((), dtype=torch.int64).random_())
-            try:
-                outputs, pending = self.session.forward(tensors, key, keep)
-            except BaseException:
-                if state is not None:
+            if not self._random:
+                outputs, pending = self.session.forward(tensors, 0, keep)
+            else:
+                state = torch.get_rng_state()
+                try:
+                    outputs, pending = self.session.forward(tensors, _random_key(), keep)
+                except BaseException:
                     torch.set_rng_state(state)
-                raise
+                    raise
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
         if self._updated:
             increment_version(tensors.take(self._updated))
-        return [_on_input(output, tensors) for output in outputs], (pending, step)
+        return [_View(*output) if type(output) is tuple else output for output in outputs], (pending, step)
 
     def backward(self, pending, gradients, saved_inputs):
         pending, step = pending
@@ -90,31 +96,34 @@ class TrainingAgent:
             missing = frozenset(self._calls.missing)
             if self._inspects:
                 self._inspections.backward_done(step, self.session.take_inspected())
-        if not missing and not any(gradient is None for gradient in gradients):
+        if not missing:
             return found
-        # What only absent gradients lead to has none, as in PyTorch; the engine counted them as zeros.
         given = tuple(gradient is not None for gradient in gradients)
         exist = self._gradients_that_exist(given, missing)
         return [gradient if exists else None for gradient, exists in zip(found, exist, strict=True)]
 
     def _gradients_that_exist(self, given, missing):
+        """Where a function's backward gave None: what only that leads to is none either."""
         exist = self._existing.get((given, missing))
         if exist is None:
             if len(self._existing) >= _MOST_PATTERNS:
                 self._existing.clear()
-            if missing:
-                exist = self.session.existing_gradients(given, missing)
-            else:
-                exist = [any(given[index] for index in sources) for sources in self.session.gradient_sources]
-            self._existing[given, missing] = exist
+            exist = self._existing[given, missing] = self.session.existing_gradients(given, missing)
         return exist
+
+    def changed_in_place(self, position, version_then, version_now):
+        """The error for an input among those that backward reads again."""
+        source = self.captured.sources[self.saved_inputs[position]]
+        return EngineError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: the "
+            f"{source.kind} '{source.name}' is at version {version_now}; expected version {version_then} instead"
+        )
 
     def forward_step(self, tensors):
         """(outputs with None for views of inputs, these views or None, pending state)."""
-        with self._lock:
-            outputs, pending = self._forward(tensors, keep=True)
-        aliases = [output if isinstance(output, _View) else None for output in outputs]
-        return [None if isinstance(output, _View) else output for output in outputs], aliases, pending
+        outputs, pending = self._forward(tensors, keep=True)
+        aliases = [output if type(output) is _View else None for output in outputs]
+        return [None if type(output) is _View else output for output in outputs], aliases, pending
 
     def _rebuild(self, outputs, tensors, sizes):
         results = []
@@ -166,8 +175,8 @@ class _View:
         return base.as_strided(self.sizes, self.strides, base.storage_offset() + self.offset)
 
 
-def _on_input(output, tensors):
-    return _View(*output) if isinstance(output, tuple) else output
+def _random_key():
+    return int(torch.empty((), dtype=torch.int64).random_())
 
 
 class _Step:
@@ -183,11 +192,14 @@ class _ORTModuleFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, step, *targets):
         agent = step.agent
+        if ctx.needs_input_grad != agent.needs_input_grad:
+            raise OtherGradients
         outputs, step.aliases, ctx.pending = agent.forward_step(step.tensors)
-        ctx.agent, ctx.saved_inputs = agent, len(agent.saved_inputs)
-        # PyTorch checks at the backward that nobody changed these in place.
-        saved = step.tensors.take(agent.saved_inputs)
-        ctx.save_for_backward(*saved, *(outputs[index] for index in agent.saved_outputs))
+        ctx.agent = agent
+        # Backward checks that nobody changed these in place: inputs here, at a third of PyTorch's cost, and outputs
+        # there, without a cycle of references.
+        ctx.inputs = step.tensors.keep(agent.saved_inputs)
+        ctx.save_for_backward(*(outputs[index] for index in agent.saved_outputs))
         others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
         if others:
             ctx.mark_non_differentiable(*others)
@@ -201,12 +213,14 @@ class _ORTModuleFunction(torch.autograd.Function):
                 "create_graph=True: lowtide's backward cannot be differentiated again. Where a second derivative is "
                 "needed, call the wrapped module itself (model.module(...))."
             )
-        saved = ctx.saved_tensors
+        _ = ctx.saved_tensors  # which looks for changes
         if ctx.pending is None:
             raise EngineError(
                 "Trying to backward through the graph a second time: lowtide frees its memory as backward runs, and "
                 "retain_graph=True cannot keep it. Run forward again."
             )
-        pending, ctx.pending = ctx.pending, None
+        if (changed := ctx.inputs.find_changed()) is not None:
+            raise ctx.agent.changed_in_place(*changed)
+        pending, inputs, ctx.pending, ctx.inputs = ctx.pending, ctx.inputs, None, None
         incoming = [gradients[index] for index in ctx.agent.grad_outputs]
-        return None, *ctx.agent.backward(pending, incoming, saved[: ctx.saved_inputs])
+        return None, *ctx.agent.backward(pending, incoming, inputs)
