@@ -3,6 +3,7 @@
 #include <atomic>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "bindings.h"
@@ -76,13 +77,6 @@ dlpack::DataType type_of(DType dtype) {
   return {is_float(dtype) ? kFloat : kInt, bits, 1};
 }
 
-struct Owned {
-  dlpack::ManagedTensor managed;
-  std::shared_ptr<void> owner;
-  int64_t sizes[kMaxRank];
-  int64_t strides[kMaxRank];
-};
-
 }  // namespace
 
 TensorRef view_of(nb::handle tensor) {
@@ -124,24 +118,57 @@ bool refresh_view(nb::handle tensor, TensorRef& known, const void*& where) {
   return true;
 }
 
-nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) {
-  auto* owned = new Owned{{}, std::move(owner), {}, {}};
-  for (int i = 0; i < ref.rank; ++i) {
-    owned->sizes[i] = ref.sizes[i];
-    owned->strides[i] = ref.strides[i];
-  }
-  owned->managed = {{1, 0},
-                    owned,
-                    [](dlpack::ManagedTensor* managed) { delete static_cast<Owned*>(managed->context); },
-                    0,
-                    {ref.data, {kCpu, 0}, ref.rank, type_of(ref.dtype), owned->sizes, owned->strides, 0}};
+struct ManyToPython::Owned {
+  dlpack::ManagedTensor managed;
+  std::shared_ptr<void> owner;
+  Batch* batch = nullptr;
+};
+
+// One allocation for all, which has one user for each tensor and one more while they are made.
+struct ManyToPython::Batch {
+  explicit Batch(size_t count) : tensors(count) {}
+  std::vector<Owned> tensors;
+  std::atomic<size_t> users{1};
+};
+
+ManyToPython::ManyToPython(size_t count) : batch_(new Batch(count)) {}
+ManyToPython::~ManyToPython() { release(batch_); }
+
+void ManyToPython::release(Batch* batch) {
+  if (batch->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete batch;
+}
+
+nb::object ManyToPython::next(const TensorRef& ref, const std::shared_ptr<void>& owner) {
+  LT_CHECK(taken_ < batch_->tensors.size(), "more tensors than were announced");
+  Owned& owned = batch_->tensors[taken_++];
+  owned.owner = owner;
+  owned.batch = batch_;
+  // PyTorch copies sizes and strides before it returns.
+  owned.managed = {{1, 0},
+                   &owned,
+                   [](dlpack::ManagedTensor* managed) {
+                     Owned* const freed = static_cast<Owned*>(managed->context);
+                     freed->owner.reset();
+                     release(freed->batch);
+                   },
+                   0,
+                   {ref.data,
+                    {kCpu, 0},
+                    ref.rank,
+                    type_of(ref.dtype),
+                    const_cast<int64_t*>(ref.sizes),
+                    const_cast<int64_t*>(ref.strides),
+                    0}};
+  batch_->users.fetch_add(1, std::memory_order_relaxed);
   void* tensor = nullptr;
-  if (api().managed_to_python(&owned->managed, &tensor) != 0) {
-    delete owned;
+  if (api().managed_to_python(&owned.managed, &tensor) != 0) {
+    release(batch_);
     throw nb::python_error();
   }
   return nb::steal(static_cast<PyObject*>(tensor));
 }
+
+nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) { return ManyToPython(1).next(ref, owner); }
 
 void bind_tensors(nb::module_& module) {
   // What the engine would see of a tensor: (address, dtype, sizes, strides). For tests and messages.

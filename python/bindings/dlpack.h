@@ -61,5 +61,21 @@ bool refresh_view(nanobind::handle tensor, TensorRef& known, const void*& where)
 // A torch.Tensor over the bytes, which `owner` keeps alive until the tensor is freed (by any thread, without Python's
 // lock).
 nanobind::object to_python(const TensorRef& ref, std::shared_ptr<void> owner);
+// The same of many. What keeps their bytes alive is freed with the last of them.
+class ManyToPython {
+ public:
+  explicit ManyToPython(size_t count);
+  ~ManyToPython();
+  ManyToPython(const ManyToPython&) = delete;
+  // At most `count` times.
+  nanobind::object next(const TensorRef& ref, const std::shared_ptr<void>& owner);
+
+ private:
+  struct Batch;
+  struct Owned;
+  static void release(Batch* batch);
+  Batch* batch_;
+  size_t taken_ = 0;
+};
 
 }  // namespace lowtide::bindings

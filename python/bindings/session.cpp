@@ -73,13 +73,12 @@ nb::tuple span_tuple(const int64_t* values, int count) {
 }
 
 // A tensor, None, or for a view of an input (its index, sizes, strides, offset after its first element).
-nb::object output_to_python(OwnedTensor& output) {
+nb::object output_to_python(const OwnedTensor& output, ManyToPython& many) {
   const TensorRef& ref = output.ref;
   if (output.alias_input >= 0)
     return nb::make_tuple(output.alias_input, span_tuple(ref.sizes, ref.rank), span_tuple(ref.strides, ref.rank),
                           output.offset);
-  if (!ref.present) return nb::none();
-  return to_python(ref, std::move(output.owner));
+  return ref.present ? many.next(ref, output.owner) : nb::none();
 }
 
 // (dtype, shape, (min, max, mean, std), (nan, inf, negative, positive, zero), first elements)
@@ -101,9 +100,10 @@ nb::tuple statistics_of(nb::handle tensor) {
   return statistics_to_python(found);
 }
 
-nb::list outputs_to_python(std::vector<OwnedTensor>& outputs) {
+nb::list outputs_to_python(const std::vector<OwnedTensor>& outputs) {
   nb::list items;
-  for (OwnedTensor& output : outputs) items.append(output_to_python(output));
+  ManyToPython many(outputs.size());
+  for (const OwnedTensor& output : outputs) items.append(output_to_python(output, many));
   return items;
 }
 
@@ -133,11 +133,12 @@ nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, n
   std::vector<OwnedTensor> results;
   self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved_refs); });
   nb::list items;
+  ManyToPython many(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     const std::vector<int>& sources = self.session.gradient_sources()[i];
     const bool is_reached = std::any_of(sources.begin(), sources.end(),
                                         [&](int source) { return gradient_refs[static_cast<size_t>(source)].present; });
-    items.append(is_reached ? output_to_python(results[i]) : nb::none());
+    items.append(is_reached ? output_to_python(results[i], many) : nb::none());
   }
   pending.state.reset();
   return items;

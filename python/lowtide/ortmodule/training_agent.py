@@ -63,7 +63,7 @@ class TrainingAgent:
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
             step = _Step(self, tensors)
-            outputs = _ORTModuleFunction.apply(step, *tensors.take(self.gradient_targets))
+            outputs = _apply(step, *tensors.take(self.gradient_targets))
             # Not out of autograd's Function: views of inputs, which autograd shall see as views.
             outputs = [
                 output if output is not None else alias for output, alias in zip(outputs, step.aliases, strict=True)
@@ -224,3 +224,8 @@ class _ORTModuleFunction(torch.autograd.Function):
         pending, inputs, ctx.pending, ctx.inputs = ctx.pending, ctx.inputs, None, None
         incoming = [gradients[index] for index in ctx.agent.grad_outputs]
         return None, *ctx.agent.backward(pending, incoming, inputs)
+
+
+# What Function.apply does besides is about torch.func, which check_surroundings refuses: each tensor would be asked
+# whether it is left over from one of its transforms, at half of the cost of a call with many parameters.
+_apply = super(torch.autograd.Function, _ORTModuleFunction).apply
