@@ -145,6 +145,27 @@ def test_sizes_that_nodes_compute():
         ("Pad", ["x", "pads"], {}, {"pads": ints(0, 1, 0, 0, 2, 1)}),
         ("TopK", ["x", "k"], {}, {"k": ints(2)}),
         ("Cast", ["x"], {"to": INT64}, {}),
+        ("Celu", ["x"], {"alpha": 0.7}, {}),
+        ("ThresholdedRelu", ["x"], {"alpha": 0.3}, {}),
+        ("Softsign", ["x"], {}, {}),
+        ("Shrink", ["x"], {"lambd": 0.4, "bias": 0.1}, {}),
+        ("Sinh", ["x"], {}, {}),
+        ("Cosh", ["x"], {}, {}),
+        ("LpNormalization", ["x"], {"p": 1, "axis": 1}, {}),
+        ("LpNormalization", ["x"], {}, {}),
+        ("Einsum", ["x", "b"], {"equation": "nij,jk->nik"}, {"b": random(6, 5)}),
+        ("Einsum", ["b", "x"], {"equation": "...k,nk...->n..."}, {"b": random(6, 4)}),
+        ("Einsum", ["x", "b", "v"], {"equation": "bid,jd,j"}, {"b": random(5, 6), "v": random(5)}),
+        ("Einsum", ["x"], {"equation": "bid->dbi"}, {}),
+        ("ConvTranspose", ["x", "w", "v"], {"strides": [3]}, {"w": random(4, 2, 3), "v": random(2)}),
+        (
+            "ConvTranspose",
+            ["x", "w"],
+            {"strides": [2], "pads": [1, 2], "output_padding": [1], "dilations": [2], "group": 2},
+            {"w": random(4, 3, 3)},
+        ),
+        ("ConvTranspose", ["x", "w"], {"strides": [2], "auto_pad": "SAME_UPPER"}, {"w": random(4, 2, 3)}),
+        ("ConvTranspose", ["x", "w"], {"pads": [3, 3]}, {"w": random(4, 2, 2)}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -157,6 +178,103 @@ def test_an_op_of_theirs(op, inputs, attrs, weights):
     shapes = {info.name: info for info in inferred}
     model.graph.output.extend([shapes[name] for name in outputs])
     check(model, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "shape"),
+    [
+        ("DepthToSpace", {"blocksize": 2}, ["n", 8, 3, 2]),
+        ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, ["n", 8, 3, 2]),
+        ("SpaceToDepth", {"blocksize": 2}, ["n", 2, 4, 6]),
+        ("MeanVarianceNormalization", {"axes": [0, 2, 3]}, ["n", 3, 4, 5]),
+        ("Asin", {}, ["n", 3]),
+        ("Acos", {}, ["n", 3]),
+        ("EyeLike", {"k": 1}, [3, 5]),
+    ],
+)
+def test_an_op_of_images_or_bounds(op, attrs, shape):
+    model = model_of([helper.make_node(op, ["x"], ["y"], **attrs)], {"x": (FLOAT, shape)}, {"y": (FLOAT, None)})
+    inferred = {info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.output}
+    if inferred["y"].type.tensor_type.HasField("shape"):
+        model.graph.output[0].CopyFrom(inferred["y"])
+    else:
+        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, shape))
+    x = torch.rand([2 if size == "n" else size for size in shape], generator=torch.Generator().manual_seed(0))
+    check(model, {"x": x * 2 - 1})
+
+
+def test_one_hot():
+    node = helper.make_node("OneHot", ["i", "depth", "values"], ["y"], axis=1)
+    weights = {"depth": numpy.array(4), "values": numpy.array([0.5, 2.0], dtype=numpy.float32)}
+    model = model_of([node], {"i": (INT64, ["n", 3])}, {"y": (FLOAT, ["n", 4, 3])}, weights)
+    check(model, {"i": torch.tensor([[0, 3, -1], [9, 1, 2]])})
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["four dims", "three dims"])
+def test_attention_of_opset_23(flat):
+    shapes = (
+        [["b", "s", 16], ["b", "s", 8], ["b", "s", 8]]
+        if flat
+        else [["b", 4, "s", 4], ["b", 2, "s", 4], ["b", 2, "s", 4]]
+    )
+    heads = {"q_num_heads": 4, "kv_num_heads": 2} if flat else {}
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1, **heads)
+    inputs = {name: (FLOAT, shape) for name, shape in zip("qkv", shapes, strict=True)}
+    imported = from_model(model_of([node], inputs, {"y": (FLOAT, shapes[0])}, opset=23))
+    given = [torch.randn([{"b": 2, "s": 5}.get(size, size) for size in shape]) for shape in shapes]
+    (found,) = run(imported.graph, given)
+    q, k, v = given
+    if flat:
+        q, k, v = (each.unflatten(2, (-1, 4)).transpose(1, 2) for each in given)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    expected = expected.transpose(1, 2).flatten(2) if flat else expected
+    torch.testing.assert_close(found, expected)
+
+
+def branch(name, *nodes):
+    return helper.make_graph(list(nodes), name, [], [helper.make_tensor_value_info("r", FLOAT, None)])
+
+
+def test_branches_that_sizes_decide():
+    """As PyTorch's exporter writes `if q.shape[-2] != k.shape[-2]`; both branches have the same names."""
+    node = helper.make_node
+    choices = [
+        branch("then", node("Neg", ["x"], ["m"]), node("Mul", ["m", "w"], ["r"])),
+        branch("else", node("Exp", ["x"], ["m"]), node("Mul", ["m", "w"], ["r"])),
+    ]
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "minus1"], ["last"], axis=0),
+        node("Equal", ["last", "four"], ["same"]),
+        node("Not", ["same"], ["other"]),
+        node("If", ["same"], ["a"], then_branch=choices[0], else_branch=choices[1]),
+        node("If", ["other"], ["b"], then_branch=choices[0], else_branch=choices[1]),
+        node("Sub", ["a", "b"], ["y"]),
+    ]
+    weights = {"minus1": numpy.array(-1), "four": numpy.array(4), "w": random(4)}
+    model = model_of(nodes, {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, ["n", 4])}, weights)
+    imported = check(model, {"x": torch.randn(3, 4)})
+    assert imported.tensors.keys() == {"w"}
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
+    refused(model, UnsupportedError, "If node: its condition depends on data, or on sizes that a call chooses")
+
+
+def test_pads_that_are_turned_round():
+    """As PyTorch's exporter writes F.pad: pairs from the last dim on, made a matrix, turned round and transposed."""
+    node = helper.make_node
+    nodes = [
+        node("Concat", ["some", "zeros"], ["all"], axis=0),
+        node("Reshape", ["all", "pairs"], ["matrix"]),
+        node("Slice", ["matrix", "last", "before", "axis0", "back"], ["turned"]),
+        node("Transpose", ["turned"], ["columns"], perm=[1, 0]),
+        node("Reshape", ["columns", "minus1"], ["flat"]),
+        node("Cast", ["flat"], ["pads"], to=INT64),
+        node("Pad", ["x", "pads"], ["y"]),
+    ]
+    weights = {"some": ints(1, 2), "zeros": ints(0, 3), "pairs": ints(-1, 2), "last": ints(-1), "axis0": ints(0)}
+    weights |= {"before": ints(-(2**63) + 1), "back": ints(-1), "minus1": ints(-1)}
+    model = model_of(nodes, {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, ["m", 7])}, weights)
+    check(model, {"x": torch.randn(2, 4)})
 
 
 def test_weights_of_our_own_file_keep_their_kind(tmp_path):
@@ -178,7 +296,13 @@ def refused(model, kind, text):
 def test_what_is_refused(tmp_path):
     x, y = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, None)}
     loop = helper.make_node("NonZero", ["x"], ["y"], name="which")
-    refused(model_of([loop], x, y), UnsupportedError, "node 'which' (NonZero): lowtide does not read NonZero")
+    refused(
+        model_of([loop], x, y),
+        UnsupportedError,
+        "node 'which' (NonZero): lowtide does not read NonZero: how many elements",
+    )
+    diagonal = helper.make_node("Einsum", ["x"], ["y"], equation="ii->i")
+    refused(model_of([diagonal], {"x": (FLOAT, [4, 4])}, y), UnsupportedError, "'ii->i' takes a diagonal")
     old = model_of([helper.make_node("Relu", ["x"], ["y"])], x, y, opset=11)
     refused(old, UnsupportedError, "opset 11, expected 13 or newer")
     dangling = model_of([helper.make_node("Relu", ["z"], ["y"])], x, y)

@@ -266,9 +266,7 @@ def test_casts_keep_fewer_bytes_under_autocast(name, monkeypatch, tmp_path):
     assert peaks[1] < 0.98 * peaks[0]
     # Of the casts only the logits' is kept: nothing else runs between the two halves of the loss.
     assert sum("cast" in value for value in stashed[0]) > 10 and sum("cast" in value for value in stashed[1]) <= 5
-    if (
-        name == "llama"
-    ):  # its tables are f32, and each half of a rotation has a cast of its own; a gradient rotates back
+    if name == "llama":  # each half of a rotation has a cast of its own; a gradient rotates back
         assert wrapped.text("training").count("= RotaryEmbedding") == 2 * 4
 
 

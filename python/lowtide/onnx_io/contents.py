@@ -4,6 +4,7 @@ ONNX computes shapes with tensors (Shape, Gather, Concat, Reshape); a graph of l
 """
 
 import math
+import operator
 from dataclasses import dataclass, field
 
 import numpy
@@ -19,6 +20,7 @@ class Contents:
     items: list  # ints, or text over symbols; bools of a comparison
     scalar: bool
     dtype: str = "i64"
+    columns: int | None = None  # of a matrix, as PyTorch's exporter turns the pads of Pad round with
 
     @property
     def constant(self):
@@ -151,7 +153,13 @@ def _slice(n):
     steps = n.ints(4) if len(n.inputs) > 4 else [1]
     if data is None or data.scalar or None in bounds or steps is None:
         return None
-    return Contents(data.items[bounds[0][0] : bounds[1][0] : steps[0]], False, data.dtype)
+    window = slice(bounds[0][0], bounds[1][0], steps[0])
+    if data.columns is None:
+        return Contents(data.items[window], False, data.dtype)
+    if len(bounds[0]) != 1 or len(n.inputs) < 4 or n.ints(3) != [0]:
+        return None
+    rows = [data.items[start : start + data.columns] for start in range(0, len(data.items), data.columns)]
+    return Contents([item for row in rows[window] for item in row], False, data.dtype, data.columns)
 
 
 def _concat(n):
@@ -172,9 +180,22 @@ def _squeeze(n):
 
 def _reshape(n):
     x, target = n.inputs[0], n.ints(1)
-    if x is None or target is None or len(target) > 1:
+    if x is None or target is None or len(target) > 2:
         return None
-    return Contents(x.items, not target, x.dtype)
+    if len(target) < 2:
+        return Contents(x.items, not target, x.dtype)
+    columns = target[1] if target[1] > 0 else len(x.items) // max(1, target[0])
+    return Contents(x.items, False, x.dtype, columns) if columns and len(x.items) % columns == 0 else None
+
+
+def _transpose(n):
+    x = n.inputs[0]
+    if x is None or x.columns is None or n.attrs.get("perm", [1, 0]) != [1, 0]:
+        return None
+    rows = len(x.items) // x.columns
+    return Contents(
+        [x.items[row * x.columns + column] for column in range(x.columns) for row in range(rows)], False, x.dtype, rows
+    )
 
 
 def _constant_of_shape(n):
@@ -210,12 +231,31 @@ def _range(n):
     return Contents(items, False, n.inputs[0].dtype) if len(items) <= _MOST else None
 
 
-def _equal(n):
-    result = _elementwise(equal)(n)
-    return result and Contents(result.items, result.scalar, "bool")
+def _logical(function):
+    def fold(n):
+        result = _elementwise(function)(n)
+        return result and Contents([bool(item) for item in result.items], result.scalar, "bool")
+
+    return fold
 
 
-FOLDED = {
+def _compare(function):
+    """Of constants; what holds for sizes depends on the call."""
+    return _logical(lambda a, b: function(a, b) if isinstance(a, int) and isinstance(b, int) else None)
+
+
+def _not(n):
+    x = n.inputs[0]
+    return x and Contents([not item for item in x.items], x.scalar, "bool") if x and x.constant else None
+
+
+def _flat(fold):
+    """Of vectors and scalars alone."""
+    return lambda n: None if any(found is not None and found.columns is not None for found in n.inputs) else fold(n)
+
+
+_MATRICES = {"Reshape": _reshape, "Slice": _slice, "Transpose": _transpose, "Identity": _identity, "Cast": _identity}
+_VECTORS = {
     "Add": _elementwise(plus),
     "Sub": _elementwise(minus),
     "Mul": _elementwise(times),
@@ -224,22 +264,26 @@ FOLDED = {
     "Min": _elementwise(smaller),
     "Max": _elementwise(larger),
     "Neg": _negative,
-    "Identity": _identity,
-    "Cast": _identity,
     "Shape": _shape,
     "Size": _size,
     "Gather": _gather,
-    "Slice": _slice,
     "Concat": _concat,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
-    "Reshape": _reshape,
     "ConstantOfShape": _constant_of_shape,
     "Where": _where,
     "ReduceProd": _reduce_prod,
     "Range": _range,
-    "Equal": _equal,
+    "Equal": _logical(equal),
+    "Less": _compare(operator.lt),
+    "LessOrEqual": _compare(operator.le),
+    "Greater": _compare(operator.gt),
+    "GreaterOrEqual": _compare(operator.ge),
+    "And": _compare(operator.and_),
+    "Or": _compare(operator.or_),
+    "Not": _not,
 }
+FOLDED = {**{op: _flat(fold) for op, fold in _VECTORS.items()}, **_MATRICES}
 
 
 def uniform(array):

@@ -2,6 +2,8 @@
 
 from lowtide.errors import UnsupportedError
 
+from .contents import minus, plus, times
+
 
 def _pads(r, n, x, kernel, strides, dilations):
     """Begins then ends. auto_pad needs constant sizes."""
@@ -29,6 +31,72 @@ def _conv(r, n):
     kernel = r.shape(operands[1])[2:]
     attrs, dilations = _window(r, n, operands[0], kernel)
     return r.op("Conv", operands, dilations=dilations, group=n.get("group", 1), **attrs)
+
+
+def _conv_transpose(r, n):
+    """A convolution, in unit steps, of x with zeros between its elements and a kernel that is turned round."""
+    x, weight, *bias = r.operands(n)
+    shape, (_, each, *kernel) = r.shape(x), r.shape(weight)
+    spatial, group = len(kernel), n.get("group", 1)
+    strides, dilations = (n.get(name, [1] * spatial) for name in ("strides", "dilations"))
+    if not all(isinstance(width, int) for width in (*kernel, each)):
+        raise UnsupportedError("the sizes of its kernel are not constant")
+    spans = [dilation * (width - 1) for dilation, width in zip(dilations, kernel, strict=True)]
+    pads, more = _transposed_pads(n, shape[2:], strides, spans)
+    for axis, stride in enumerate(strides, 2):
+        x = _spread(r, x, axis, stride)
+    begins = [span - pad for span, pad in zip(spans, pads, strict=False)]
+    ends = [span - pad + end for span, pad, end in zip(spans, pads[spatial:], more, strict=True)]
+    for axis in range(spatial):  # a crop where more is cut off than the kernel reaches
+        size = r.shape(x)[axis + 2]
+        first, last = max(0, -begins[axis]), plus(size, min(0, ends[axis]))
+        if first or ends[axis] < 0:
+            x = r.op("Slice", [x], axis=axis + 2, start=first, end=last, step=1)
+    pads = [0, 0, *(max(0, begin) for begin in begins), 0, 0, *(max(0, end) for end in ends)]
+    if any(pads):
+        x = r.op("Pad", [x], pads=pads, mode="constant", value=0.0)
+    channels = r.shape(weight)[0]
+    parts = r.op("Reshape", [weight], shape=[group, channels // group, each, *kernel])
+    parts = r.op("Transpose", [parts], perm=[0, 2, 1, *range(3, 3 + spatial)])
+    parts = r.op("Reshape", [parts], shape=[group * each, channels // group, *kernel])
+    parts = r.op("Flip", [parts], axes=list(range(2, 2 + spatial)))
+    ones, none = [1] * spatial, [0] * (2 * spatial)
+    return r.op("Conv", [x, parts, *bias], strides=ones, pads=none, dilations=dilations, group=group)
+
+
+def _transposed_pads(n, sizes, strides, spans):
+    """(what is cut off, begins then ends; what is added at the ends)."""
+    spatial = len(strides)
+    more, mode = n.get("output_padding", [0] * spatial), n.get("auto_pad", "NOTSET")
+    wanted = n.get("output_shape")
+    if wanted is None and mode not in ("SAME_UPPER", "SAME_LOWER"):
+        return n.get("pads", [0] * (2 * spatial)) if mode == "NOTSET" else [0] * (2 * spatial), more
+    begins, ends = [], []
+    for axis, (size, stride, span) in enumerate(zip(sizes, strides, spans, strict=True)):
+        if wanted is not None and not isinstance(size, int):
+            raise UnsupportedError("output_shape is set, and the size that it is made of is not constant")
+        # stride*(size - 1) + more + span + 1 - what comes out
+        total = more[axis] + span + 1 - stride
+        if wanted is not None:
+            total += stride * size - wanted[-spatial:][axis]
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return begins + ends, more
+
+
+def _spread(r, x, axis, stride):
+    """stride - 1 zeros between the elements."""
+    if stride == 1:
+        return x
+    shape = r.shape(x)
+    wide = r.op("Unsqueeze", [x], axes=[axis + 1])
+    pads = [0] * (2 * len(shape) + 2)
+    pads[len(shape) + 1 + axis + 1] = stride - 1
+    wide = r.op("Pad", [wide], pads=pads, mode="constant", value=0.0)
+    long = times(shape[axis], stride)
+    wide = r.op("Reshape", [wide], shape=[*shape[:axis], long, *shape[axis + 1 :]])
+    return r.op("Slice", [wide], axis=axis, start=0, end=minus(long, stride - 1), step=1)
 
 
 def _max_pool(r, n):
@@ -76,6 +144,7 @@ def _resize(r, n):
 
 
 WINDOWS = {
+    "ConvTranspose": _conv_transpose,
     "Conv": _conv,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,

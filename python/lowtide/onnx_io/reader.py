@@ -14,6 +14,7 @@ from lowtide.errors import Error, InvalidArgument, UnsupportedError
 from . import read_ops
 from .contents import FOLDED, Known, of_array, uniform
 from .element_types import FLOATS, NAMES, NAMES_OF_NUMPY, shortest
+from .read_node import ReadNode, constant_array, fill_array
 from .writer import DOMAIN, METADATA
 
 OLDEST_OPSET = 13  # before it, axes stood in attributes and Softmax flattened its input
@@ -25,23 +26,6 @@ class Imported:
     graph: Graph
     tensors: dict  # name of a graph input → array, for those whose values the model holds
     outputs: list  # names in the model, in the graph's order
-
-
-@dataclass
-class ReadNode:
-    op: str
-    inputs: list  # names; "" for absent ones
-    outputs: list
-    attrs: dict
-
-    def get(self, name, default=None):
-        return self.attrs.get(name, default)
-
-    def has(self, index):
-        return index < len(self.inputs) and self.inputs[index] != ""
-
-    def wants(self, index):
-        return index < len(self.outputs) and self.outputs[index] != ""
 
 
 def read_file(path):
@@ -200,6 +184,9 @@ class Reader:
 
     # ---- nodes
 
+    def operands(self, n):
+        return [self.value(name) if name else None for name in n.inputs]
+
     def op(self, op, operands, wanted=(), **attrs):
         """The first output of one op of lowtide's."""
         return self.ops(op, operands, wanted, **attrs)[0]
@@ -229,7 +216,7 @@ class Reader:
         if node.domain == DOMAIN:
             results = self._own(n)
         elif node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            self._arrays[n.outputs[0]] = read_ops.constant_array(n)
+            self._arrays[n.outputs[0]] = constant_array(n)
             if self.ours:
                 self._rename(n, [self.value(n.outputs[0])], 0)
             return
@@ -237,10 +224,14 @@ class Reader:
             self._contents[n.outputs[0]] = found
             return
         else:
+            if n.op == "If" and node.domain in ("", "ai.onnx"):
+                self._read_if(n)
+                return
             read = read_ops.table(node.domain).get(n.op)
             if read is None:
                 domain = f"{node.domain}." if node.domain else ""
-                raise UnsupportedError(f"lowtide does not read {domain}{n.op}")
+                reason = read_ops.REFUSED.get(n.op) if not domain else None
+                raise UnsupportedError(f"lowtide does not read {domain}{n.op}" + (f": {reason}" if reason else ""))
             before = self.graph.value_count
             results = read(self, n)
             results = results if isinstance(results, list) else [results]
@@ -248,6 +239,37 @@ class Reader:
         for name, value in zip(n.outputs, results, strict=False):
             if name and value is not None:
                 self._values[name] = value
+
+    def _read_if(self, n):
+        """The branch that is taken, in place of the node."""
+        taken = self._condition(n.inputs[0])
+        if taken is None:
+            raise UnsupportedError("its condition depends on data, or on sizes that a call chooses")
+        branch = n.get("then_branch" if taken else "else_branch")
+        tables = self._values, self._contents, self._arrays
+        for tensor in branch.initializer:
+            self._arrays[tensor.name] = numpy_helper.to_array(tensor)
+        for node in branch.node:
+            self._read(node)
+        found = [[table.get(output.name) for table in tables] for output in branch.output]
+        # Another branch may have the same names.
+        inside = [
+            *(tensor.name for tensor in branch.initializer),
+            *(name for node in branch.node for name in node.output),
+        ]
+        for table in tables:
+            for name in inside:
+                table.pop(name, None)
+        for name, entries in zip(n.outputs, found, strict=True):
+            for table, entry in zip(tables, entries, strict=True):
+                if entry is not None:
+                    table[name] = entry
+
+    def _condition(self, name):
+        array, found = self.array(name), self.contents(name)
+        if array is not None and array.size == 1:
+            return bool(array.item())
+        return bool(found.items[0]) if found is not None and len(found.items) == 1 and found.constant else None
 
     def _rename(self, n, results, before):
         for name, value in zip(n.outputs, results, strict=False):
@@ -267,11 +289,11 @@ class Reader:
         known = [self.contents(name) if name else None for name in n.inputs]
         if known[0] is None and n.op != "Where":
             return None
-        if n.op == "Cast" and (NAMES.get(n.get("to")) not in ("i64", "i32") or known[0].dtype == "bool"):
-            return None
+        if n.op == "Cast":
+            return _cast_contents(known[0], NAMES.get(n.get("to")))
         attrs = n.attrs
         if n.op == "ConstantOfShape":
-            array = read_ops.fill_array(n)
+            array = fill_array(n)
             if NAMES_OF_NUMPY.get(array.dtype) != "i64":
                 return None
             attrs = {"fill": array.item()}
@@ -295,6 +317,15 @@ class Reader:
             if name and value is not None and self.graph.value_name(value) != name:
                 self.graph.rename_value(value, name)
         return outputs
+
+
+def _cast_contents(found, to):
+    if (found.dtype == "bool") != (to == "bool") and not found.constant:
+        return None
+    if to == "bool":
+        return replace(found, items=[bool(item) for item in found.items], dtype=to)
+    items = [int(item) if isinstance(item, bool) else item for item in found.items]
+    return replace(found, items=items, dtype=to) if to in ("i64", "i32") else None
 
 
 def parse_type(text):
