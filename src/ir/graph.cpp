@@ -179,7 +179,7 @@ void Graph::replace_uses(ValueId from, ValueId to) {
   for (GraphOutput& output : outputs_)
     if (output.value == from) output.value = to;
   stand_ins_[from] = to;
-  stand_ins_.erase(to);
+  if (const auto at = stand_ins_.find(to); at != stand_ins_.end() && at->second) stand_ins_.erase(at);
 }
 
 ValueId Graph::stand_in(ValueId value) const {

@@ -129,7 +129,10 @@ class Graph {
   ValueId add_node_output(NodeId node, TensorType type, std::string name = {});
   // Every user of `from`, and the graph outputs (not the target of updates), read `to` instead.
   void replace_uses(ValueId from, ValueId to);
-  // The value that took the place of `value` in all replace_uses so far: itself, if it never lost its users.
+  // The value is another one from now on, for its node was edited so.
+  void redefine(ValueId value) { stand_ins_[value] = ValueId{}; }
+  // The value that took the place of `value` in all replace_uses so far: itself, if it never lost its users; none, if
+  // that one was redefined.
   ValueId stand_in(ValueId value) const;
   // An output that nobody reads becomes invalid.
   void drop_output(NodeId node, size_t index);

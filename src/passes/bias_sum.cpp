@@ -41,7 +41,12 @@ std::optional<BiasSum> match_bias_sum(const Graph& graph, Pattern& pattern, Valu
 }
 
 void take_bias(Graph& graph, const BiasSum& sum) {
-  if (sum.product) graph.drop_last_operand(sum.product);
+  if (!sum.product) return;
+  graph.drop_last_operand(sum.product);
+  for (ValueId value = sum.x;; value = operand(graph, graph.value(value).producer, 0)) {
+    graph.redefine(value);
+    if (graph.value(value).producer == sum.product) return;
+  }
 }
 
 Origin bias_origin(const Graph& graph, std::initializer_list<NodeId> nodes) {

@@ -27,7 +27,7 @@ Standing find_standing(const Graph& forward, const std::vector<ValueId>& lowered
   std::map<ValueId, std::set<ValueId>> merged;  // value → lowered values that it stands for
   for (ValueId value : lowered) {
     standing.values.push_back(value ? forward.stand_in(value) : ValueId{});
-    if (value) merged[standing.values.back()].insert(value);
+    if (standing.values.back()) merged[standing.values.back()].insert(value);
   }
   std::set<ValueId> taken;
   for (ValueId value : standing.values)

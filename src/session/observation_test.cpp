@@ -97,6 +97,23 @@ TEST(Observation, ShowsValuesAndGradientsUnderTheirCounterparts) {
   EXPECT_EQ(find(step.session, "same").gradient, "");
 }
 
+// A linear whose bias its GELU takes kept its name, and stood for the sum that it no longer was.
+TEST(Observation, AValueThatBecameAnotherHasNoCounterpart) {
+  const Session session(parse(R"(
+graph @net(%x: f32[n, 4] input, %w: f32[3, 4] param, %b: f32[3] param) where n in [1, 64] {
+  %y: f32[n, 3] = aten::linear.default(operands=["input", "weight", "bias"]) %x, %w, %b
+  %g: f32[n, 3] = aten::gelu.default(approximate="none", operands=["self"]) %y
+  %z: f32[n, 3] = aten::mul.Tensor(operands=["self", "other"]) %g, %b
+  return %z output
+}
+)"),
+                        observed());
+  EXPECT_NE(session.observation().training.find_value("y"), ValueId{}) << "the product alone has the name";
+  EXPECT_EQ(find(session, "y").value, "");
+  EXPECT_EQ(find(session, "y").gradient, "");
+  EXPECT_NE(find(session, "g").value, "");
+}
+
 TEST(Observation, ChangesNeitherGraphNorPlanNorBits) {
   Step step(observed()), other({});
   other.observes = false;

@@ -52,7 +52,11 @@ MODELS = {"gpt2": gpt2, "bert": bert, "resnet": resnet}
 def build(name):
     """(model, generator → batch)"""
     torch.manual_seed(3)
-    return MODELS[name]()
+    model, make_batch = MODELS[name]()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases of 0 and scales of 1 hide what goes wrong with them
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model, make_batch
 
 
 _NORM = f"bert.encoder.layer.{FAULTY}.attention.output"

@@ -48,7 +48,7 @@ def test_what_is_rounding_is_no_fault(name):
     parameters = sum(parameter.requires_grad for parameter in example(name).module.parameters())
     assert result.compared["forward"] > 10 * layered.LAYERS
     assert result.compared["backward"] > parameters
-    assert 0 < max(result.largest.values()) < 5e-6
+    assert 0 < max(result.largest.values()) < 1e-5
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -96,8 +96,8 @@ def test_a_wrong_gradient_rule_is_told_from_a_wrong_kernel(monkeypatch):
     monkeypatch.setattr(CapturedGraph, "pull", wrong)
     first = tell(bisect(example("gpt2"), make_session(example("gpt2"))))["first"]
     assert first["direction"] == "backward" and first["op"] is None and first["all_right_alone"]
-    assert [step["op"] for step in first["steps"]] == ["FastGeluGrad"]
-    assert f"h.{layered.FAULTY}.mlp.act" in first["steps"][0]["origin"]
+    assert [step["op"] for step in first["steps"]] == ["Gemm", "FastGeluGrad", "Gemm"]
+    assert f"h.{layered.FAULTY}.mlp.act" in first["steps"][1]["origin"]
 
 
 class Net(torch.nn.Module):

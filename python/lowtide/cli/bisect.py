@@ -95,6 +95,7 @@ def tell(result):
         found = result.found[0]
         told["first"] = {
             "value": found.name,
+            "engine_value": found.engine_name,
             "direction": found.direction,
             "error": found.error,
             "rounding": found.rounding,
@@ -154,7 +155,8 @@ def _text(told, files):
             lines.append(f"no op errs: on its own inputs each is at most {worst:.1e} off, which is rounding")
         return "\n".join(lines)
     lines += _headline(first)
-    lines += ["", *_table(first), "", *_inputs(first)]
+    lines += ["", *_table(first, ("eager", "engine"), ("PyTorch", "engine"))]
+    lines += [f"  difference from a run in PyTorch: {first['from_eager']:.1e}", "", *_inputs(first)]
     if first["graph"]:
         lines += ["", "a graph that reproduces it:" if not files else f"written: {', '.join(files)}"]
         lines += [] if files else [first["graph"].rstrip()]
@@ -164,14 +166,14 @@ def _text(told, files):
 def _headline(first):
     op, direction = first["op"], first["direction"]
     what = first["value"] if direction == "forward" else f"the gradient of {first['value']}"
-    if op:
-        yield f"first op that errs: {direction}, {op['op']}, {_place(op)}"
-    elif len(first["steps"]) == 1:
+    if op is None and len(first["steps"]) == 1:
         (op,) = first["steps"]
+    if op:
         yield f"first op that errs: {direction}, {op['op']}, {_place(op)}"
     else:
         yield f"first value that is wrong: {direction}, {what}"
-    yield f"  makes {what}, which is {first['error']:.1e} of its largest element off"
+    verb = "makes" if op and first["engine_value"] in op["outputs"] else "seen in"
+    yield f"  {verb} {what}, which is {first['error']:.1e} of its largest element off"
     yield f"  rounding would be up to {first['limit']:.0e}; PyTorch's own is {first['rounding']:.1e}"
     if first["op"]:
         yield f"  alone, on the same inputs, it is {first['alone']:.1e} off its reference kernel in float64"
@@ -183,16 +185,16 @@ def _headline(first):
         yield f"  in the model: {call['call'].removesuffix('.default')}, {_place(call)}"
 
 
-def _table(first):
-    yield f"  {'':10}{'PyTorch':>26}{'engine':>26}"
+def _table(first, sides, titles):
+    """The statistics of two tensors side by side."""
+    yield f"  {'':10}" + "".join(f"{title:>26}" for title in titles)
     for name in _FIELDS:
-        cells = (first[side][name] for side in ("eager", "engine"))
-        eager, engine = (
-            f"{cell:.9g}" if isinstance(cell, float) else str(list(cell) if isinstance(cell, tuple) else cell)
-            for cell in cells
-        )
-        yield f"  {name:10}{eager:>26}{engine:>26}"
-    yield f"  difference from a run in PyTorch: {first['from_eager']:.1e}"
+        cells = "".join(f"{_shown(first[side][name]):>26}" for side in sides)
+        yield f"  {name:10}{cells}"
+
+
+def _shown(cell):
+    return f"{cell:.9g}" if isinstance(cell, float) else str(list(cell) if isinstance(cell, tuple) else cell)
 
 
 def _inputs(first):
@@ -259,10 +261,4 @@ def _plan_text(told):
         return "\n".join([*lines, "equal in every bit"])
     lines.append(f"first value that differs: {first['direction']}, {first['value']}")
     lines.append(f"  made by {first['op']}, {_place(first)}")
-    lines.append(f"  {'':10}{'without':>26}{'with the plan':>26}")
-    for name in _FIELDS:
-        cells = (first[side][name] for side in ("without", "with"))
-        lines.append(
-            f"  {name:10}" + "".join(f"{cell:>26.9g}" if isinstance(cell, float) else f"{cell!s:>26}" for cell in cells)
-        )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_table(first, ("without", "with"), ("without", "with the plan"))])

@@ -51,7 +51,7 @@ def find_region(step, name, right, symbols):
         outputs = [number(each) for each in op.outputs]
         graph = training.excerpt([value for value in seen if value not in outputs], outputs, symbols)
         found = _error_alone(graph, step)
-        if found is None and op.op in _VIEWS:
+        if not found and op.op in _VIEWS:
             continue
         ops.append(op)
         alone = alone and found is not None
