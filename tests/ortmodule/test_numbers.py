@@ -112,6 +112,36 @@ def test_a_value_that_forward_needs_stays_a_constant(function, numbers):
     assert counts == {"first call": 1, "number": 1, "constant": 1, "argument": 2}
 
 
+class Reversed(torch.autograd.Function):
+    """A layer whose gradient is turned round, by more and more."""
+
+    @staticmethod
+    def forward(ctx, a, alpha, options):
+        ctx.alpha, ctx.power = alpha, options[1]
+        return a * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient * ctx.alpha * ctx.power, None, None
+
+
+def test_custom_functions_get_numbers():
+    module = Of(lambda m, a, k, n: torch.tanh(Reversed.apply(m.l(a), k, ("by", n))))
+    counts = run(module, [((x(), 0.5 + i, 2 + i), {}) for i in range(12)])
+    assert counts == {"first call": 1, "number": 1}
+
+
+def test_numbers_under_no_grad_and_in_checkpoints():
+    def forward(m, a, k):
+        with torch.no_grad():
+            b = m.l(a) * k + a
+        y = torch.utils.checkpoint.checkpoint(lambda a, k: torch.tanh(m.l(a)) * k, a, k, use_reentrant=False)
+        return y * b * (1 - k)
+
+    counts = run(Of(forward), [((x(), 0.5 + i), {}) for i in range(6)], {"rtol": 1e-4, "atol": 1e-4})
+    assert counts == {"first call": 1, "number": 1}
+
+
 def test_one_number_is_needed_and_the_other_is_not(caplog):
     caplog.set_level(logging.INFO, "lowtide")
     module = Of(lambda m, a, n=1, alpha=0.0: sum(m.l(a) for _ in range(n)) * alpha)

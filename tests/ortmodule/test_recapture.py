@@ -71,6 +71,14 @@ def test_a_size_that_the_model_asks_about_leads_to_another_capture():
         assert wrapped.fallback_reason is None
 
 
+def test_a_condition_on_sizes_among_an_ops_arguments():
+    module = Of(lambda m, a: m.l(a) * (a.shape[0] == 3))
+    wrapped = ORTModule(module)
+    for n in (3, 4, 3, 5):
+        torch.testing.assert_close(wrapped(x(n, 4)), module(x(n, 4)))
+        assert wrapped.fallback_reason is None
+
+
 def test_arguments_that_are_plain_values_are_part_of_the_graph():
     module = Of(lambda m, a, k, add=None: m.l(a) * k + (0 if add is None else add))
     wrapped = ORTModule(module)

@@ -141,6 +141,21 @@ def _write_assigned_buffers(path, module, before):
 
 def export(module, call: Call, facts: Facts) -> Exported:
     """UnsupportedError with the reason and the user's line where PyTorch must run the module itself."""
+    for _ in range(_TRIES - 1):
+        try:
+            return _export(module, call, facts)
+        except UnsupportedError as error:
+            if _DISTURBED not in str(error):
+                raise
+    return _export(module, call, facts)
+
+
+# PyTorch follows the calls of modules of all threads while it exports in one, and stumbles over the others'.
+_DISTURBED = "Unexpected key _export_root"
+_TRIES = 5
+
+
+def _export(module, call, facts):
     call.check()
     refuse_backward_hooks(module)
     _refuse_uninitialized(module)

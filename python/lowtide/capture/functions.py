@@ -21,9 +21,10 @@ _tracing = threading.local()  # .table: the FunctionTable of the export that thi
 
 @dataclass(frozen=True)
 class Given:
-    """Stands in an argument for what each call brings: a tensor (the node's operand) or a size."""
+    """Stands in an argument for what each call brings: a tensor (the node's operand), a size, or a number that is in
+    an operand."""
 
-    kind: str  # "tensor" or "size"
+    kind: str  # "tensor", "size" or "number"
     index: int
 
 
@@ -40,6 +41,8 @@ class FunctionCall:
     # ("value", the object itself)
     outputs: list = field(default_factory=list)
     single: bool = True
+    operands: int = 0  # of the node
+    symbols: dict = field(default_factory=dict)  # while tracing: operand → the symbolic number in it
 
     @property
     def name(self):
@@ -47,8 +50,12 @@ class FunctionCall:
 
     def filled(self, tensors, sizes=()):
         """The arguments of `apply`."""
-        given = {"tensor": tensors, "size": sizes}
+        given = {"tensor": tensors, "size": sizes, "number": _Numbers(tensors, self.symbols)}
         return [_filled(argument, given) for argument in self.arguments]
+
+    def parts(self, argument):
+        """The leaves of an argument, Given among them."""
+        return argument.leaves if isinstance(argument, _Tree) else [argument]
 
     def trace(self, tensors, sizes):
         """Runs forward on fake tensors: the outputs' types, and what it marks."""
@@ -80,8 +87,9 @@ class FunctionCall:
         self.outputs, found = [], []
         for item in [result] if self.single else result:
             if not isinstance(item, torch.Tensor):
-                if any(isinstance(leaf, torch.Tensor | torch.SymInt) for leaf in pytree.tree_leaves(item)):
-                    raise UnsupportedError(f"{self.name} returns a container of tensors or a symbolic size")
+                symbolic = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
+                if any(isinstance(leaf, symbolic) for leaf in pytree.tree_leaves(item)):
+                    raise UnsupportedError(f"{self.name} returns a container of tensors, or a symbolic size or number")
                 self.outputs.append(("value", item))
                 continue
             differentiable = not _holds(context.non_differentiable, item)
@@ -117,6 +125,14 @@ class FunctionCall:
 class _Tree:
     leaves: list
     spec: pytree.TreeSpec
+
+
+class _Numbers:
+    def __init__(self, tensors, symbols):
+        self._tensors, self._symbols = tensors, symbols
+
+    def __getitem__(self, index):
+        return self._symbols[index] if index in self._symbols else self._tensors[index].item()
 
 
 # No function inside of `filled`: one that calls itself is a cycle, which would keep the tensors until a collection.
@@ -230,10 +246,16 @@ def functions_as_nodes():
 
 
 def _add_call(table, function, arguments):
-    tensors, sizes, operands = [], [], []
+    tensors, sizes, operands, symbols = [], [], [], {}
     without_gradient = _inputs_without_gradient(function, len(arguments))
 
-    def note(value, operand):
+    def note(value, operand=None):
+        if _is_number(value):
+            symbols[len(tensors)] = value
+            dtype = torch.int64 if isinstance(value, torch.SymInt) else torch.float64
+            operands.append(torch.scalar_tensor(value, dtype=dtype))
+            tensors.append(operands[-1])
+            return Given("number", len(tensors) - 1)
         if isinstance(value, torch.SymInt):
             sizes.append(value)
             return Given("size", len(sizes) - 1)
@@ -245,35 +267,39 @@ def _add_call(table, function, arguments):
     for index, argument in enumerate(arguments):
         if isinstance(argument, torch.Tensor):
             noted.append(note(argument, argument.detach() if index in without_gradient else argument))
-        elif isinstance(argument, torch.SymInt):
-            noted.append(note(argument, None))
+        elif isinstance(argument, torch.SymInt | torch.SymFloat):
+            noted.append(note(argument))
         else:
             noted.append(_note_container(argument, note))
     needs_input_grad = tuple(isinstance(argument, torch.Tensor) and argument.requires_grad for argument in arguments)
     autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-    call = FunctionCall(function, noted, needs_input_grad, autocast)
+    call = FunctionCall(function, noted, needs_input_grad, autocast, operands=len(operands), symbols=symbols)
     table.append(call)
     found = torch.ops.lowtide.python_op(operands, sizes, len(table) - 1)
+    symbols.clear()
     return call.traced_outputs(tensors, found)
 
 
+def _is_number(value):
+    """A float that is computed from sizes, or a number that changes from call to call: it has no hint."""
+    return isinstance(value, torch.SymFloat) or (isinstance(value, torch.SymInt) and value.node.hint is None)
+
+
 def _note_container(argument, note):
-    """A plain object stays itself; one that holds tensors or sizes is taken apart."""
+    """A plain object stays itself; one that holds tensors, sizes or numbers is taken apart."""
     leaves, spec = pytree.tree_flatten(argument)
-    if not any(isinstance(leaf, torch.Tensor | torch.SymInt) for leaf in leaves):
-        if any(isinstance(leaf, torch.SymFloat | torch.SymBool) for leaf in leaves):
-            raise UnsupportedError("a custom function takes a number that is computed from sizes")
+    if any(isinstance(leaf, torch.SymBool) for leaf in leaves):
+        raise UnsupportedError("a custom function takes a condition that is computed from sizes or numbers")
+    if not any(isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymFloat) for leaf in leaves):
         return argument
     # PyTorch gives no gradient to tensors in containers.
-    return _Tree(
-        [
-            note(leaf, leaf.detach() if isinstance(leaf, torch.Tensor) else None)
-            if isinstance(leaf, torch.Tensor | torch.SymInt)
-            else leaf
-            for leaf in leaves
-        ],
-        spec,
-    )
+    return _Tree([_note_leaf(leaf, note) for leaf in leaves], spec)
+
+
+def _note_leaf(leaf, note):
+    if isinstance(leaf, torch.Tensor):
+        return note(leaf, leaf.detach())
+    return note(leaf) if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf
 
 
 def _has_setup_context(function):

@@ -14,20 +14,22 @@ import torch.utils._pytree as pytree
 from lowtide.errors import UnsupportedError
 
 from .call import dtype_name
+from .functions import Given
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 # Arguments of ATen ops that may be such a number: what src/lower takes as a tensor in their place.
-_BINARY = "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod eq ne lt le gt ge rsub"
+_BINARY = (
+    "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod eq ne lt le gt ge rsub "
+    "bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__"
+)
 TAKES = {
     **{name: ("self", "other", "alpha") for word in _BINARY.split() for name in (word, f"{word}_")},
     "pow": ("self", "exponent"),
     "where": ("self", "other"),
     "masked_fill": ("value",),
     "masked_fill_": ("value",),
-    "clamp": ("min", "max"),
-    "clamp_min": ("min",),
-    "clamp_max": ("max",),
+    **{name: ("min", "max") for name in ("clamp", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")},
     "lerp": ("weight",),
     "full": ("fill_value",),
     "full_like": ("fill_value",),
@@ -163,7 +165,7 @@ def difference(constant, captured, values):
 
 
 def _words(step):
-    plain = [repr(leaf) for leaf in step[1] if isinstance(leaf, _Plain)]
+    plain = [repr(leaf) for leaf in step[1] if isinstance(leaf, _Plain)] if len(step) > 2 else []
     return f"{step[0]} with {', '.join(plain) or 'no number'}"
 
 
@@ -178,7 +180,7 @@ class _Reading:
 
     def __init__(self, exported, values):
         program = exported.program
-        self._values, self.steps = values, []
+        self._values, self._functions, self.steps = values, exported.functions, []
         names = iter(exported.names)
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         arguments = [
@@ -214,16 +216,38 @@ class _Reading:
             return ("computed", str(node.target), arguments)
         if node.target is operator.getitem:
             return ("part", leaves)
-        number = len(self.steps)
-        bodies = [leaf[1] for leaf in leaves if isinstance(leaf, tuple) and leaf[0] == "module"]
-        rest = [leaf for leaf in leaves if not (isinstance(leaf, tuple) and leaf[0] == "module")]
+        if node.target is torch.ops.aten.scalar_tensor.default:
+            return ("tensor of", *arguments)
+        if node.target is torch.ops.lowtide.python_op.default:
+            return self._step("call of a function", self._function(leaves), (), value)
+        body = next((leaf[1] for leaf in leaves if isinstance(leaf, tuple) and leaf[0] == "module"), None)
+        if body is None:
+            return self._step(str(node.target), leaves, arguments[1], value)
+        formal = [child for child in body.graph.nodes if child.op == "placeholder"]
+        given = leaves[len(leaves) - len(formal) :]
+        rest = [leaf for leaf in leaves[: len(leaves) - len(formal)] if not isinstance(leaf, tuple)]
+        seen = self._step(f"region {node.target}", rest, (), value)
+        self.steps.append(("results of the region", self._block(body, dict(zip(formal, given, strict=True)))))
+        return seen
+
+    def _step(self, target, leaves, structure, value):
         types = [(leaf.dtype, leaf.dim()) for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-        self.steps.append((str(node.target), rest, arguments[1], types))
-        for body in bodies:
-            formal = [child for child in body.graph.nodes if child.op == "placeholder"]
-            given = rest[len(rest) - len(formal) :]
-            self.steps.append(("results of a region", self._block(body, dict(zip(formal, given, strict=True)))))
-        return ("step", number)
+        self.steps.append((target, list(leaves), structure, types))
+        return ("step", len(self.steps) - 1)
+
+    def _function(self, leaves):
+        """What a custom function is called with: operands, sizes, its number → its arguments."""
+        record = self._functions[leaves[-1].value]
+        operands, sizes = leaves[: record.operands], leaves[record.operands : -1]
+        found = [_Plain(record.function)]
+        for argument in pytree.tree_leaves([list(part) for part in map(record.parts, record.arguments)]):
+            if not isinstance(argument, Given):
+                found.append(_Plain(argument))
+            elif argument.kind == "number":
+                found.append(operands[argument.index][1][0])  # of the number in ("tensor of", …)
+            else:
+                found.append((operands if argument.kind == "tensor" else sizes)[argument.index])
+        return found
 
 
 class _Plain:

@@ -379,8 +379,10 @@ class _Transcriber:
         if isinstance(value, bool):
             return ("bool", value) if "bool" in kind or "number" in kind or "Tensor" in kind else ("int", int(value))
         if isinstance(value, torch.SymBool):
-            self._sizes.add_guard(value if value.node.require_hint() else torch.sym_not(value))
-            return "bool", bool(value.node.require_hint())
+            if (holds := value.node.hint) is None:
+                raise UnsupportedError("a condition depends on data")
+            self._sizes.add_guard(value if holds else torch.sym_not(value))
+            return "bool", bool(holds)
         if isinstance(value, float | torch.SymFloat) or "float" in kind:
             return "float", self._number(value)
         if isinstance(value, int | torch.SymInt):
