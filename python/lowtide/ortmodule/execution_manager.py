@@ -25,7 +25,8 @@ class ExecutionManager:
         self._transitions = {}  # module.training → GraphTransitionManager
         self._noticed = False  # that hooks on saved tensors see little
         self._announced = False  # once, with the first graph
-        self._refused = None  # the Failure that keeps every call out of the engine
+        # The Failure that keeps every call out of the engine.
+        self._refused = self._fallback.refusal_of_backward() if self.training else None
         self.last_agent = None
         self.fallback_reason = None
         self.last_call = 0.0  # when
@@ -72,8 +73,6 @@ class ExecutionManager:
     def _in_engine(self, args, kwargs):
         if self._refused is not None:
             raise self._refused.error()
-        if self.training:
-            self._fallback.check_backward()
         transition = self._graph_transition_manager
         with exclusive, bugs_become_refusals():
             check_surroundings(self._module, args, kwargs)

@@ -104,11 +104,13 @@ class Fallback:
     def disabled(self):
         return FallbackPolicy.FALLBACK_DISABLE in self.policy
 
-    def check_backward(self):
-        if FallbackPolicy.FALLBACK_FORCE_TORCH_BACKWARD in self.policy and not self.disabled:
-            raise BackwardIsTorchs(
-                "FALLBACK_FORCE_TORCH_BACKWARD asks for PyTorch's backward, which needs PyTorch's forward"
-            )
+    def refusal_of_backward(self):
+        """Why no call that needs gradients can run in the engine, or None."""
+        if FallbackPolicy.FALLBACK_FORCE_TORCH_BACKWARD not in self.policy or self.disabled:
+            return None
+        return Failure.of(
+            BackwardIsTorchs("FALLBACK_FORCE_TORCH_BACKWARD asks for PyTorch's backward, which needs PyTorch's forward")
+        )
 
     def takes(self, error):
         """Whether PyTorch runs the call that failed with this error."""
@@ -161,7 +163,7 @@ class bugs_become_refusals:
         pass
 
     def __exit__(self, kind, error, traceback):
-        if isinstance(error, UnsupportedError | InvalidArgument | MemoryError | bdb.BdbQuit):
+        if error is None or isinstance(error, UnsupportedError | InvalidArgument | MemoryError | bdb.BdbQuit):
             return
         if isinstance(error, Exception):
             text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
