@@ -32,6 +32,8 @@ class Excerpt {
         for (ValueId input : graph_.node(producer).inputs) pending.push_back(input);
       }
     }
+    // A node that makes a cut value beside a wanted one makes both.
+    std::erase_if(inputs, [&](ValueId input) { return wanted.contains(graph_.value(input).producer); });
     for (ValueId input : inputs) values_[input] = out_.add_input(name(input), type(input), kind_of(input));
     for (NodeId id : graph_.order())
       if (wanted.contains(id)) copy(id);

@@ -171,5 +171,20 @@ graph @net(%s: f32[3, 4] input) {
 )")));
 }
 
+TEST(Excerpt, ANodeIsNotCutBetweenItsResults) {
+  const Graph graph = parse(R"(
+graph @net(%x: f32[2, 4] input, %w: f32[4] param, %b: f32[4] param) {
+  %h: f32[2, 4] = Tanh %x
+  %y: f32[2, 4], %mean: f32[2], %scale: f32[2] = LayerNormalization(axis=1, epsilon=1e-05) %h, %w, %b
+  %d: f32[2, 4], _, _ = LayerNormalizationGrad(axis=1) %y, %h, %mean, %scale, %w
+  return %d output
+}
+)");
+  const Graph part = excerpt(graph, {graph.find_value("y"), graph.find_value("h")}, {graph.find_value("d")}, {});
+  EXPECT_EQ(part.inputs().size(), 3u);
+  EXPECT_EQ(part.order().size(), 2u);
+  EXPECT_TRUE(part.value(part.find_value("y")).producer.valid());
+}
+
 }  // namespace
 }  // namespace lowtide

@@ -49,6 +49,7 @@ class Bisection:
     engine_names: dict  # the reverse; several captured values may have one name
     compared: dict = field(default_factory=lambda: {FORWARD: 0, BACKWARD: 0})
     largest: dict = field(default_factory=lambda: {FORWARD: 0.0, BACKWARD: 0.0})  # error that is rounding
+    right: set = field(default_factory=set)  # names in the training graph of values that were compared and are right
     found: list = field(default_factory=list)  # in order of execution
     capture_differs: str = ""  # in what the captured graph is not the module: then the engine runs something else
 
@@ -86,7 +87,7 @@ def bisect(example, session, stop=True):
     result.capture_differs = capture_differs(example, session.grad_outputs, sent, eager, captured)
     for found in result.found[: 1 if stop else 0]:
         if found.engine_name:
-            found.region = find_region(step, found.engine_name, names, example.symbols())
+            found.region = find_region(step, found.engine_name, result.right, example.symbols())
     return result
 
 
@@ -101,6 +102,10 @@ def _known(captured, step):
             backward[name] = step.values[gradient]
             engine_names[BACKWARD, name] = gradient
     backward.update(step.gradients)
+    training = step.session.training_graph()
+    for entry in training.outputs():
+        if entry["kind"] == "gradient":
+            engine_names[BACKWARD, training.value_name(entry["target"])] = training.value_name(entry["value"])
     return forward, backward, engine_names
 
 
@@ -152,6 +157,7 @@ def _is_free(call, dtype):
 def _judge(result, direction, name, exact, rounded):
     forward = direction == FORWARD
     engine = (result.engine_forward if forward else result.engine_backward)[name]
+    engine_name = result.engine_names.get((direction, name), "")
     expected = exact(name)
     if expected is None:  # nothing flows into it
         expected = torch.zeros_like(engine)
@@ -159,18 +165,20 @@ def _judge(result, direction, name, exact, rounded):
     eager = torch.zeros_like(engine) if eager is None else eager
     eager_error = distance(engine, eager)
     if forward and _is_free(result.graph.maker[name], engine.dtype):
+        result.right.add(engine_name)
         return False
     result.compared[direction] += 1
     limit = ROUNDING.get(engine.dtype, 0.0)
     error = distance(engine, expected)
     if error <= limit:
         result.largest[direction] = max(result.largest[direction], error)
+        result.right.add(engine_name)
         return False
     native = rounded(name)
     rounding = 0.0 if native is None else distance(native, expected)
     if error <= GROWTH * rounding:
+        result.right.add(engine_name)
         return False
     calls = [result.graph.maker[name]] if forward else [call for call in result.graph.calls if name in call.inputs]
-    engine_name = result.engine_names.get((direction, name), "")
     result.found.append(Found(name, direction, engine_name, error, rounding, limit, calls, engine, eager, eager_error))
     return True

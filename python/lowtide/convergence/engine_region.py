@@ -4,6 +4,8 @@ wrongly. Each step runs again alone, on what the engine gave it, by the referenc
 import re
 from dataclasses import dataclass
 
+import torch
+
 from lowtide._lowtide import Graph, Session
 from lowtide.errors import Error
 
@@ -42,17 +44,16 @@ def find_region(step, name, right, symbols):
     """`step`: EngineStep; `name`: of the wrong value; `right`: names of values that are; `symbols`: sizes."""
     training = step.session.training_graph()
     number = training.find_value
-    cuts = [number(each) for each in right if each != name]
-    wrong = number(name)
-    region = training.excerpt([cut for cut in cuts if cut is not None], [wrong], symbols)
+    cuts = [cut for cut in map(number, right) if cut is not None]
+    region = training.excerpt(cuts, [number(name)], symbols)
     seen = [value for value in map(number, step.values) if value is not None]
     ops, faulty, error, alone = [], None, 0.0, True
     for op in _ops(region):
+        if op.op in _VIEWS:
+            continue
         outputs = [number(each) for each in op.outputs]
         graph = training.excerpt([value for value in seen if value not in outputs], outputs, symbols)
         found = _error_alone(graph, step)
-        if not found and op.op in _VIEWS:
-            continue
         ops.append(op)
         alone = alone and found is not None
         if faulty is None and found:
@@ -100,9 +101,12 @@ def _run_alone(graph, step, wide):
         session = Session(alone, training=False, disabled_kernels=["cpu", "blas", "aten"])
         inputs = []
         for name, entry in zip(session.input_names, alone.inputs(), strict=True):
-            tensor = step.values[name] if name in step.values else step.given[name]
-            inputs.append(tensor.to(TORCH_DTYPES[alone.value_type(entry["value"])[0]]).contiguous())
+            dtype, shape = alone.value_type(entry["value"])
+            tensor = step.values.get(name, step.given.get(name))
+            if tensor is None:  # an incoming gradient that the caller did not send
+                tensor = torch.zeros(shape)
+            inputs.append(tensor.to(TORCH_DTYPES[dtype]).contiguous())
         outputs, _ = session.forward(inputs, 0, False)
-    except (Error, KeyError):  # calls of PyTorch, ops without a kernel for float64
+    except Error:  # calls of PyTorch, ops without a kernel for float64
         return None
-    return [inputs[each[0]].reshape(each[1]) if isinstance(each, tuple) else each for each in outputs]
+    return [inputs[each[0]].as_strided(*each[1:]) if isinstance(each, tuple) else each for each in outputs]
