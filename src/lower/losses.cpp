@@ -57,10 +57,11 @@ bool lower_cross_entropy(Call& c) {
   if (is_float(c.b.dtype(c.tensor("target")))) return soft_cross_entropy(c);
   std::vector<ValueId> operands{c.operand("self", dtype), c.operand("target", DType::kI64)};
   if (c.is_tensor("weight")) operands.push_back(c.operand("weight", dtype));
-  return c.result(c.b.op(Op::kSoftmaxCrossEntropyLoss, operands,
-                         {{"reduction", reduction_name(c)},
-                          {"ignore_index", Dim(c.integer("ignore_index", -100))},
-                          {"label_smoothing", c.real("label_smoothing", 0)}}));
+  const ValueId loss = c.b.op(Op::kSoftmaxCrossEntropyLoss, operands,
+                              {{"reduction", reduction_name(c)},
+                               {"ignore_index", Dim(c.integer("ignore_index", -100))},
+                               {"label_smoothing", c.real("label_smoothing", 0)}});
+  return c.result(c.b.dtype(loss) == dtype ? loss : c.b.cast(loss, dtype));
 }
 
 // -weight[t] * x[t]; the mean divides by the summed weights of targets that are not ignored.

@@ -22,16 +22,18 @@ static Shape check_logits(const InferArgs& args, size_t logits, size_t labels, s
   return args.in(labels).shape;
 }
 
-// loss = -weight[label]*log softmax(logits)[label], summed, averaged or neither
+// loss = -weight[label]*log softmax(logits)[label], summed, averaged or neither; of bf16 and f16 logits in f32
 std::vector<TensorType> infer_cross_entropy(const InferArgs& args) {
   const Shape rows = check_logits(args, 0, 1, 2);
   const DType dtype = args.in(0).dtype;
-  return {{dtype, args.attrs.s("reduction") == "none" ? rows : Shape{}}, {statistics_dtype(dtype), rows}};
+  return {{statistics_dtype(dtype), args.attrs.s("reduction") == "none" ? rows : Shape{}},
+          {statistics_dtype(dtype), rows}};
 }
 
 std::vector<TensorType> infer_cross_entropy_grad(const InferArgs& args) {
   const Shape rows = check_logits(args, 1, 2, 4);
-  check_same_dtype(args, 0, 1);
+  const DType loss = statistics_dtype(args.in(1).dtype);
+  LT_INFER_CHECK(args, args.in(0).dtype == loss, "dloss must be ", name(loss), ", is ", to_string(args.in(0)));
   check_shape(args, 0, "dloss", args.attrs.s("reduction") == "none" ? rows : Shape{});
   check_shape(args, 3, "log_sum_exp", rows);
   return {args.in(1)};

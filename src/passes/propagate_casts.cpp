@@ -18,9 +18,25 @@ struct Allowed {
   int level;
 };
 constexpr Allowed kAllowed[] = {
-    {Op::kExpand, 1},  {Op::kTranspose, 1}, {Op::kRelu, 1},    {Op::kReshape, 1},   {Op::kSlice, 1}, {Op::kTanh, 1},
-    {Op::kSqueeze, 1}, {Op::kGelu, 1},      {Op::kSoftmax, 1}, {Op::kUnsqueeze, 1}, {Op::kAdd, 2},   {Op::kSub, 2},
-    {Op::kMul, 2},     {Op::kDiv, 2},       {Op::kDropout, 2}, {Op::kGather, 2},    {Op::kWhere, 2}, {Op::kConcat, 2},
+    {Op::kExpand, 1},
+    {Op::kTranspose, 1},
+    {Op::kRelu, 1},
+    {Op::kReshape, 1},
+    {Op::kSlice, 1},
+    {Op::kTanh, 1},
+    {Op::kSqueeze, 1},
+    {Op::kGelu, 1},
+    {Op::kSoftmax, 1},
+    {Op::kUnsqueeze, 1},
+    {Op::kAdd, 2},
+    {Op::kSub, 2},
+    {Op::kMul, 2},
+    {Op::kDiv, 2},
+    {Op::kDropout, 2},
+    {Op::kGather, 2},
+    {Op::kWhere, 2},
+    {Op::kConcat, 2},
+    {Op::kSoftmaxCrossEntropyLoss, 1},
 };
 
 std::set<Op> allowed_ops(const PassOptions& options) {
@@ -53,7 +69,9 @@ class Propagation {
   bool run() {
     return rewrite_nodes(graph_, kRounds, [this](NodeId id) {
       const Node& node = graph_.node(id);
-      if (!ops_.contains(node.op) || node.outputs.size() != 1 || !is_read(graph_, node.outputs[0])) return false;
+      if (!ops_.contains(node.op)) return false;
+      if (node.op == Op::kSoftmaxCrossEntropyLoss) return narrow_logits(id);
+      if (node.outputs.size() != 1 || !is_read(graph_, node.outputs[0])) return false;
       return narrow_pair(id) || move_up(id) || move_down(id);
     });
   }
@@ -98,6 +116,17 @@ class Propagation {
       found = true;
     }
     return found && replace_casts(id, std::move(inputs));
+  }
+
+  // Loss(Cast(f32) x) → Loss(x): its kernels widen the logits row by row, and it gives f32 either way.
+  bool narrow_logits(NodeId id) {
+    const ValueId x = widened_from(graph_.node(id).inputs[0]);
+    const bool has_weights = graph_.node(id).inputs.size() > 2 && graph_.node(id).inputs[2];
+    if (!x || has_weights || graph_.type(graph_.node(id).inputs[0]).dtype != DType::kF32) return false;
+    const NodeId cast = graph_.value(graph_.node(id).inputs[0]).producer;
+    graph_.set_operand(id, 0, x);
+    remove_unread(cast);
+    return true;
   }
 
   // Cast(op(x)) → op(Cast(x))

@@ -17,11 +17,14 @@ namespace lowtide {
 //   %t = Tanh %w                       →
 //   %y = Cast(bf16) %t                       a pair around an op that computes: kernels compute in f32 and round once
 //
+//   %w = Cast(f32) %x: bf16                  %y = SoftmaxCrossEntropyLoss %x, %t
+//   %y = SoftmaxCrossEntropyLoss %w, %t  →   a loss without class weights, whose result is f32 either way
+//
 // An op is touched if `options.cast_level` or `options.cast_allow` (names of ops) has it: level 0 none; 1 Expand,
-// Transpose, Relu, Reshape, Slice, Tanh, Squeeze, Unsqueeze, Gelu, Softmax; 2 also Add, Sub, Mul, Div, Dropout, Gather,
-// Where and Concat. Error(kInvalidArgument) for another level, or for a name of no op or of one with several outputs.
-// Requires: no gradient yet, for casts around saved activations decide their dtype. Leaves: dead casts, pairs (run fold
-// and dce).
+// Transpose, Relu, Reshape, Slice, Tanh, Squeeze, Unsqueeze, Gelu, Softmax, SoftmaxCrossEntropyLoss; 2 also Add, Sub,
+// Mul, Div, Dropout, Gather, Where and Concat. Error(kInvalidArgument) for another level, or for a name of no op or of
+// one with several outputs. Requires: no gradient yet, for casts around saved activations decide their dtype. Leaves:
+// dead casts, pairs (run fold and dce).
 bool propagate_casts(Graph& graph, const PassOptions& options = {});
 
 }  // namespace lowtide

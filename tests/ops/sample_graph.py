@@ -68,6 +68,7 @@ class SampleGraph:
             ),
             names=[f"x{index}" for index in range(len(placeholders))],
             sizes=[list(tensor.shape) for tensor in self._tensors],
+            output_leaves=[],
         )
         self._transcript = transcribe(exported, Facts(), self)
         self._session = Session(self._transcript.graph)

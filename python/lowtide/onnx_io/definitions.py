@@ -260,7 +260,7 @@ def _cross_entropy(w, n):
     if n.wants(1):
         w.give(n, w.term("Squeeze", log_sum_exp, w.sizes([0, 1] if unbatched else [1])), 1)
     if n.wants(0):
-        w.give(n, loss.cast(n.dtype))
+        w.give(n, loss)
 
 
 # ---- matrix multiply

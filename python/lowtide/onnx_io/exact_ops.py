@@ -170,7 +170,8 @@ def _layer_normalization(w, n):
 
 
 def _cross_entropy(w, n):
-    if w.own_ops or n.wants(1) or n["label_smoothing"] != 0 or len(n.shape) < 2:
+    half = n.input_types[0][0] in ("bf16", "f16")  # ONNX's loss has the logits' type
+    if w.own_ops or half or n.wants(1) or n["label_smoothing"] != 0 or len(n.shape) < 2:
         return False
     attrs = {"reduction": n["reduction"], "ignore_index": n["ignore_index"]}
     w.node("SoftmaxCrossEntropyLoss", n.inputs, n.outputs[:1], **attrs)

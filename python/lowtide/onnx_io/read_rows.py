@@ -114,6 +114,8 @@ def _cross_entropy(r, n):
     operands = r.operands(n)
     attrs = {"reduction": n.get("reduction", "mean"), "ignore_index": n.get("ignore_index", -100)}
     loss = r.ops("SoftmaxCrossEntropyLoss", operands, label_smoothing=0.0, **attrs)[0]
+    if r.dtype(loss) != r.dtype(operands[0]):  # of half logits lowtide's is f32
+        loss = r.op("Cast", [loss], to=r.dtype(operands[0]))
     return [loss, r.op("LogSoftmax", operands[:1], axis=1)] if n.wants(1) else loss
 
 

@@ -1,8 +1,7 @@
-// Softmax, norms and cross entropy over dense f32 rows.
+// Softmax and norms over dense f32 rows.
 #include "kernels/adapters/list.h"
 #include "kernels/adapters/strided.h"
 #include "kernels/cpu/batch_norm.h"
-#include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/softmax.h"
 
@@ -141,58 +140,6 @@ const char* supports_batch_norm(const KernelQuery& query) {
     if (!both || query.outputs[3].present != query.outputs[4].present) return "one running statistic without the other";
   }
   return supports_f32(query);
-}
-
-// ---- cross entropy of [rows, classes]
-
-static cpu::CrossEntropyOptions loss_options(const KernelCall& call) {
-  return {call.attrs->i("ignore_index"), static_cast<float>(call.attrs->f("label_smoothing"))};
-}
-static cpu::LossReduction reduction_of(const KernelCall& call) {
-  return call.attrs->s("reduction") == "mean" ? cpu::LossReduction::kMean : cpu::LossReduction::kSum;
-}
-static Rows loss_rows(const TensorRef& logits) {
-  return logits.rank == 1 ? Rows{1, logits.sizes[0]} : Rows{logits.sizes[0], logits.sizes[1]};
-}
-constexpr const char* kBadLabel = "SoftmaxCrossEntropyLoss: a label is neither a class nor ignore_index";
-
-const char* supports_cross_entropy(const KernelQuery& query) {
-  const size_t logits = query.op == Op::kSoftmaxCrossEntropyLoss ? 0 : 1;
-  if (query.inputs.size() > logits * 2 + 2 && query.inputs[logits * 2 + 2].present) return "class weights";
-  if (query.inputs[logits].rank > 2) return "classes are not the last dim";
-  if (query.inputs[logits].dtype != DType::kF32 || query.inputs[0].dtype != DType::kF32) return "not f32";
-  if (query.inputs[logits + 1].dtype != DType::kI64) return "labels are not i64";
-  return nullptr;
-}
-
-int64_t cross_entropy_scratch(const KernelCall& call) { return 2 * loss_rows(call.inputs[0]).rows * 4; }
-
-KernelStatus cross_entropy(const KernelCall& call) {
-  const auto [rows, classes] = loss_rows(call.inputs[0]);
-  const int64_t* labels = call.inputs[1].as<int64_t>();
-  const cpu::CrossEntropyOptions options = loss_options(call);
-  if (cpu::first_bad_label(labels, rows, classes, options.ignore_index) >= 0) return kBadLabel;
-  float* spare = static_cast<float*>(call.scratch);
-  const TensorRef *loss = output(call, 0), *lse = output(call, 1);
-  const bool whole = call.attrs->s("reduction") != "none";
-  float* row_loss = whole || !loss ? spare : target(loss);
-  cpu::cross_entropy(floats(&call.inputs[0]), labels, options, row_loss, lse ? target(lse) : spare + rows, rows,
-                     classes);
-  if (whole && loss) *target(loss) = cpu::reduce_loss(reduction_of(call), row_loss, labels, options.ignore_index, rows);
-  return nullptr;
-}
-
-KernelStatus cross_entropy_grad(const KernelCall& call) {
-  const auto [rows, classes] = loss_rows(call.inputs[1]);
-  const int64_t* labels = call.inputs[2].as<int64_t>();
-  const cpu::CrossEntropyOptions options = loss_options(call);
-  if (cpu::first_bad_label(labels, rows, classes, options.ignore_index) >= 0) return kBadLabel;
-  const bool whole = call.attrs->s("reduction") != "none";
-  const float* dloss = floats(&call.inputs[0]);
-  const float scale = whole ? *dloss / cpu::loss_divisor(reduction_of(call), labels, options.ignore_index, rows) : 1.0f;
-  cpu::cross_entropy_grad(floats(&call.inputs[1]), labels, options, floats(&call.inputs[3]), whole ? nullptr : dloss,
-                          scale, target(output(call, 0)), rows, classes);
-  return nullptr;
 }
 
 }  // namespace lowtide::adapters
