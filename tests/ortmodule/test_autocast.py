@@ -245,7 +245,7 @@ def test_levels_of_cast_propagation(monkeypatch):
     assert run_cast_heavy()[2] == found["1"][2]  # the default is 1
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("bert", marks=pytest.mark.long), "llama"])
 def test_casts_keep_fewer_bytes_under_autocast(name, monkeypatch, tmp_path):
     """Level 1 makes casts of parameters, norms and kept activations again in backward: the same bits, a lower peak."""
     monkeypatch.setenv("ORTMODULE_CACHE_DIR", str(tmp_path))  # one export for both

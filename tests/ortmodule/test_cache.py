@@ -431,6 +431,35 @@ def test_custom_functions_and_ops_are_found_again_by_name(folder, exports, plann
     assert len(exports) == len(planned) == 1
 
 
+class Numbered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x, scale, step):
+        return Scaled.apply(self.fc(x), scale, [x.detach(), 3], None, None)[0] * (step + 1)
+
+
+def test_graphs_with_numbers_that_change_are_found_again(folder, exports, monkeypatch):
+    def train():
+        net = seeded_numbered()
+        wrapped = ORTModule(net, DebugOptions(LogLevel.ERROR))
+        for step in range(4):
+            x = torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
+            torch.testing.assert_close(wrapped(x, 0.5 + step, step), net(x, 0.5 + step, step))
+        assert wrapped.fallback_reason is None
+
+    train()
+    first = len(exports)
+    train()
+    assert len(exports) == first
+
+
+def seeded_numbered():
+    torch.manual_seed(0)
+    return Numbered()
+
+
 def test_another_function_or_op_of_the_same_name_is_captured_anew(folder, exports, monkeypatch, caplog):
     x = torch.randn(3, 4)
     run(Cubes(), x)

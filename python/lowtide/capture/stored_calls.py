@@ -30,6 +30,7 @@ def _call_to_json(call):
             for kind, *rest in call.outputs
         ],
         "single": call.single,
+        "operands": call.operands,
     }
 
 
@@ -46,6 +47,7 @@ def _call_from_json(told):
         tuple(told["dirty"]),
         [(kind, _value_from_json(rest[0])) if kind == "value" else (kind, *rest) for kind, *rest in told["outputs"]],
         told["single"],
+        told["operands"],
     )
 
 
