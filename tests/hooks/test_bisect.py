@@ -87,8 +87,8 @@ def test_a_wrong_gradient_rule_is_told_from_a_wrong_kernel(monkeypatch):
     """Each step is right by itself, and yet the gradient is wrong: here it is PyTorch's that is made so."""
     pull = CapturedGraph.pull
 
-    def wrong(self, call, operands, gradients, wide=False):
-        found = pull(self, call, operands, gradients, wide)
+    def wrong(self, call, operands, gradients, floats=None):
+        found = pull(self, call, operands, gradients, floats)
         if f"h.{layered.FAULTY}.mlp.act" in call.origin and "tanh" in call.target:
             found = [layered.FACTOR * each for each in found]
         return found

@@ -80,15 +80,30 @@ def bisect(example, session, stop=True):
     names = {engine: known for known, engine in reversed(engine_names.items())}
     eager = LocalValues(captured, start, incoming)
     result = Bisection(captured, step, eager, forward, backward, names, engine_names)
-    exact = LocalValues(captured, start, incoming, forward, backward, wide=True)
-    rounded = LocalValues(captured, start, incoming, forward, backward)
-    _walk(result, exact, rounded, stop)
+    known = (captured, start, incoming, forward, backward)
+    exact, native, coarse = (LocalValues(*known, floats=floats) for floats in (torch.float64, None, torch.float32))
+    _walk(result, exact, Rounding(native, coarse), stop)
     _finish_eager(result)
     result.capture_differs = capture_differs(example, session.grad_outputs, sent, eager, captured)
     for found in result.found[: 1 if stop else 0]:
         if found.engine_name:
             found.region = find_region(step, found.engine_name, result.right, example.symbols())
     return result
+
+
+class Rounding:
+    """How far PyTorch itself is off in a value's dtype. In float64, which is taken to be exact, it is as much as in
+    float32, but for the digits between them."""
+
+    def __init__(self, native, coarse):
+        self._native, self._coarse = native, coarse
+
+    def of(self, name, direction, dtype, expected):
+        values = self._coarse if dtype == torch.float64 else self._native
+        found = values.made(name) if direction == FORWARD else values.summed(name)
+        if found is None:
+            return 0.0
+        return distance(found, expected) * (2.0**-29 if dtype == torch.float64 else 1.0)
 
 
 def _known(captured, step):
@@ -109,20 +124,20 @@ def _known(captured, step):
     return forward, backward, engine_names
 
 
-def _walk(result, exact, rounded, stop):
+def _walk(result, exact, rounding, stop):
     graph = result.graph
     for call in graph.calls:
         for name in filter(None, call.outputs):
             result.eager.value(name)
             exact.value(name)
-            if name in result.engine_forward and _judge(result, FORWARD, name, exact.made, rounded.made) and stop:
+            if name in result.engine_forward and _judge(result, FORWARD, name, exact.made, rounding) and stop:
                 return
     for call in reversed(graph.calls):
         for name in filter(None, call.outputs):
-            if _backward(result, name, exact, rounded) and stop:
+            if _backward(result, name, exact, rounding) and stop:
                 return
     for name in graph.trainable:
-        if _backward(result, name, exact, rounded) and stop:
+        if _backward(result, name, exact, rounding) and stop:
             return
 
 
@@ -136,12 +151,12 @@ def _finish_eager(result):
             result.eager.gradient(name)
 
 
-def _backward(result, name, exact, rounded):
+def _backward(result, name, exact, rounding):
     if name not in result.graph.needing:
         return False
     result.eager.gradient(name)
     exact.gradient(name)
-    return name in result.engine_backward and _judge(result, BACKWARD, name, exact.summed, rounded.summed)
+    return name in result.engine_backward and _judge(result, BACKWARD, name, exact.summed, rounding)
 
 
 # Anybody's choice: which of several equal elements comes first, and what fresh memory holds.
@@ -154,7 +169,7 @@ def _is_free(call, dtype):
     return name.startswith(_FRESH) or (name.startswith(_PLACES) and not dtype.is_floating_point)
 
 
-def _judge(result, direction, name, exact, rounded):
+def _judge(result, direction, name, exact, rounding):
     forward = direction == FORWARD
     engine = (result.engine_forward if forward else result.engine_backward)[name]
     engine_name = result.engine_names.get((direction, name), "")
@@ -174,11 +189,10 @@ def _judge(result, direction, name, exact, rounded):
         result.largest[direction] = max(result.largest[direction], error)
         result.right.add(engine_name)
         return False
-    native = rounded(name)
-    rounding = 0.0 if native is None else distance(native, expected)
-    if error <= GROWTH * rounding:
+    own = rounding.of(name, direction, engine.dtype, expected)
+    if error <= GROWTH * own:
         result.right.add(engine_name)
         return False
     calls = [result.graph.maker[name]] if forward else [call for call in result.graph.calls if name in call.inputs]
-    result.found.append(Found(name, direction, engine_name, error, rounding, limit, calls, engine, eager, eager_error))
+    result.found.append(Found(name, direction, engine_name, error, own, limit, calls, engine, eager, eager_error))
     return True

@@ -11,7 +11,7 @@ from lowtide.capture import DTYPES
 from lowtide.ortmodule.custom_functions import CallHandler
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
-_WIDENED = {"f32": "f64", "bf16": "f64", "f16": "f64"}
+_FLOATS = ("f64", "f32", "bf16", "f16")
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,14 @@ class CapturedGraph:
         self.needing = needing
         self.maker = {each: call for call in self.calls for each in call.outputs if each}
 
-    def run(self, call, operands, wide=False):
-        """The results in the order of `outputs`, in the dtypes of the graph, or `wide` with every float a float64."""
+    def run(self, call, operands, floats=None):
+        """The results by name, in the dtypes of the graph, or with every float of the dtype `floats`."""
         attrs = dict(call.attrs)
-        if wide:
+        if floats:
             attrs.pop("autocast", None)
             attrs = {
-                key: _WIDENED.get(value, value) if isinstance(value, str) else value for key, value in attrs.items()
+                key: DTYPES[floats] if isinstance(value, str) and value in _FLOATS else value
+                for key, value in attrs.items()
             }
         results = self._handler.run(call.target, attrs, operands)
         found = {}
@@ -72,11 +73,11 @@ class CapturedGraph:
                 continue
             dtype = self.dtypes[name]
             if dtype.is_floating_point:
-                result = result.to(torch.float64 if wide else dtype)
+                result = result.to(floats or dtype)
             found[name] = result
         return found
 
-    def pull(self, call, operands, gradients, wide=False):
+    def pull(self, call, operands, gradients, floats=None):
         """Gradients of the operands, None for those that get none. `gradients`: by the names of outputs."""
         if not call.takes_gradient:
             return [None] * len(operands)
@@ -85,7 +86,7 @@ class CapturedGraph:
             for name, tensor in zip(call.inputs, operands, strict=True)
         ]
         with torch.enable_grad():
-            results = self.run(call, leaves, wide)
+            results = self.run(call, leaves, floats)
         flowing = [
             (result, gradients[name])
             for name, result in results.items()

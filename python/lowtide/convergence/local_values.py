@@ -11,10 +11,10 @@ class LocalValues:
 
     Asked in the order of the graph (its reverse for gradients), so that recursion stays within one region."""
 
-    def __init__(self, graph, inputs, incoming, forward=None, backward=None, wide=False):
+    def __init__(self, graph, inputs, incoming, forward=None, backward=None, floats=None):
         """`inputs`: tensors by name; `incoming`: gradients of outputs by name; `forward`, `backward`: what is known.
-        `wide`: floats are float64."""
-        self._graph, self._inputs, self._incoming, self._wide = graph, inputs, incoming, wide
+        `floats`: the dtype of all that are, in place of the graph's."""
+        self._graph, self._inputs, self._incoming, self._floats = graph, inputs, incoming, floats
         self._forward, self._backward = forward or {}, backward or {}
         self._results, self._pulled = {}, {}  # by id of a call
         self._uses = defaultdict(list)
@@ -64,11 +64,11 @@ class LocalValues:
     def _try(self, run, call, operands, *gradients):
         try:
             with torch.no_grad():
-                return run(call, operands, *gradients, wide=self._wide)
+                return run(call, operands, *gradients, floats=self._floats)
         except (RuntimeError, NotImplementedError, TypeError):
-            if not self._wide:
+            if not self._floats:
                 raise
-        # An op that has no float64.
+        # An op that has no such dtype.
         with torch.no_grad():
             narrow = [self._narrow(name, tensor) for name, tensor in zip(call.inputs, operands, strict=True)]
             gradients = [{key: self._narrow(key, tensor) for key, tensor in each.items()} for each in gradients]
@@ -81,4 +81,4 @@ class LocalValues:
         return None if tensor is None else tensor.to(self._graph.dtypes[name])
 
     def _cast(self, tensor):
-        return tensor.double() if self._wide and tensor.is_floating_point() else tensor
+        return tensor.to(self._floats) if self._floats and tensor.is_floating_point() else tensor

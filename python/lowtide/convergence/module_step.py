@@ -45,20 +45,20 @@ def capture_differs(example, grad_outputs, sent, eager, graph):
     """What the captured graph, run in PyTorch call by call (`eager`: its LocalValues), does not have from the module:
     words, or empty."""
     outputs, gradients = run_module(example, grad_outputs, sent)
+    limit = max(LIMITS.get(str(dtype).removeprefix("torch."), 0.0) for dtype in graph.dtypes.values())
     for index, (name, output) in enumerate(zip(graph.outputs, outputs, strict=True)):
-        if not _close(eager.value(name), output, 0.0):
+        if not _close(eager.value(name), output, limit, 0.0):
             return f"output {index}"
     largest = max((gradient.abs().max().item() for gradient in gradients.values() if gradient.numel()), default=0.0)
     for name, gradient in gradients.items():
         found = eager.gradient(name)
-        if not _close(torch.zeros_like(gradient) if found is None else found, gradient, largest):
+        if not _close(torch.zeros_like(gradient) if found is None else found, gradient, limit, largest):
             return f"the gradient of {name}"
     return ""
 
 
-def _close(found, expected, largest):
+def _close(found, expected, limit, largest):
     """The same ops in another order perhaps: what cancels is measured by the largest of all."""
-    limit = LIMITS.get(str(expected.dtype).removeprefix("torch."), 0.0)
     if expected.numel() == 0 or distance(found, expected) <= limit:
         return True
     return (found - expected).abs().max().item() <= limit * 0.1 * largest
