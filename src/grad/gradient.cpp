@@ -100,10 +100,18 @@ class GradientBuilder {
     }
   }
 
+  int64_t tensor(NodeId inspection) const {
+    const Node& node = graph_.node(inspection);
+    return node.attrs.has("tensor") ? node.attrs.dim("tensor").constant() : 0;
+  }
+
   // The gradient of a value is known: who looked at the value looks at it too.
   void inspect_gradient(ValueId value, ValueId grad) {
     if (!grad) return;
-    for (NodeId id : inspections_[value.at()]) {
+    // PyTorch has the gradient of a view before that of what it is a view of.
+    std::vector<NodeId> inspections = inspections_[value.at()];
+    std::stable_sort(inspections.begin(), inspections.end(), [&](NodeId a, NodeId b) { return tensor(b) < tensor(a); });
+    for (NodeId id : inspections) {
       const Node& node = graph_.node(id);
       std::string name = node.attrs.s("name");
       constexpr std::string_view kForward = "_forward";

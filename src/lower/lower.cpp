@@ -1,6 +1,7 @@
 #include "lower/lower.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -43,8 +44,27 @@ class Walk {
   // lowtide::inspect(Tensor x, str name, int record) -> ()
   static bool is_inspection(const Node& node) { return node.target == "lowtide::inspect.default"; }
 
+  // The tensor that PyTorch hands on where one of these ops has nothing to do, as x.to(x.dtype).
+  ValueId as_it_came(ValueId value) const {
+    for (NodeId id = captured_.value(value).producer; id; id = captured_.value(value).producer) {
+      const Node& node = captured_.node(id);
+      const auto is = [&](std::string_view name) { return node.target.starts_with(name); };
+      const bool may_hand_on = is("aten::dropout.") || is("aten::feature_dropout.") || is("aten::alpha_dropout.") ||
+                               is("aten::to.") || is("aten::contiguous.") || is("aten::type_as.");
+      if (!may_hand_on || !node.inputs[0] || map(node.inputs[0]) != map(value)) break;
+      value = node.inputs[0];
+    }
+    return value;
+  }
+
   void lower_inspection(const Node& node, const std::vector<ValueId>& operands) {
-    const Attrs attrs{{"name", node.attrs.s("name") + "_forward"}, {"record", node.attrs.dim("record")}};
+    Attrs attrs{{"name", node.attrs.s("name") + "_forward"}, {"record", node.attrs.dim("record")}};
+    std::vector<ValueId>& tensors = inspected_[operands[0].at()];
+    const ValueId inspected = as_it_came(node.inputs[0]);
+    const auto tensor = std::find(tensors.begin(), tensors.end(), inspected);
+    if (!tensors.empty() && tensor != tensors.begin())
+      attrs.set("tensor", static_cast<int64_t>(tensor - tensors.begin()));
+    if (tensor == tensors.end()) tensors.push_back(inspected);
     graph_.add_node(Op::kInspect, operands, {}, attrs, node.origin);
   }
 
@@ -161,7 +181,8 @@ class Walk {
   Graph graph_;
   Builder builder_;
   LoweringReport& report_;
-  std::vector<ValueId> lowered_;  // by captured value
+  std::vector<ValueId> lowered_;                      // by captured value
+  std::map<size_t, std::vector<ValueId>> inspected_;  // number of the lowered value → captured ones, in order
   std::set<std::string> known_symbols_;
   int64_t next_stream_ = 0;
 };
