@@ -262,6 +262,33 @@ def test_a_subscriber_that_no_graph_can_hold_runs_in_pytorch_with_the_reason(sub
         assert torch.equal(result, 2 * Net.forward(wrapped.module, torch.zeros(4, 6))[0]) or result.abs().sum() > 0
 
 
+class HandsOn(torch.nn.Module):
+    """Returns what a child made: itself, or a view of all of it."""
+
+    def __init__(self, child, how):
+        super().__init__()
+        self.child, self.how = child, how
+
+    def forward(self, x):
+        return self.how(self.child(x))
+
+
+def test_gradients_of_what_modules_hand_on_are_written_in_pytorchs_order(tmp_path):
+    def run(folder, wrap):
+        torch.manual_seed(0)
+        itself = HandsOn(torch.nn.Linear(4, 4), lambda y: y)
+        view = HandsOn(itself, lambda y: y.view(3, 4))
+        dropout = HandsOn(HandsOn(view, torch.nn.Dropout(0.0)), lambda y: y.to(torch.float32).contiguous())
+        model = wrap(torch.nn.Sequential(dropout, HandsOn(torch.nn.Tanh(), lambda y: y.reshape(3, 4))))
+        GlobalSubscriberManager.subscribe(model, [StatisticsSubscriber(folder)])
+        model(torch.randn(3, 4)).sum().backward()
+        GlobalSubscriberManager.unsubscribe()
+        return Run(folder).order(0)
+
+    expected, found = run(tmp_path / "eager", lambda model: model), run(tmp_path / "engine", ORTModule)
+    assert found == expected and sum(name.endswith("_backward") for name in found) == 9
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["gpt2", "bert", "resnet", "t5", "llama", "vit"])
 def test_any_model_has_eagers_files_and_the_bits_that_it_has_without_statistics(name, tmp_path):
