@@ -134,10 +134,14 @@ nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, n
   self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved_refs); });
   nb::list items;
   ManyToPython many(results.size());
+  const bool all_present = std::all_of(gradient_refs.begin(), gradient_refs.end(),
+                                       [](const TensorRef& gradient) { return gradient.present; });
   for (size_t i = 0; i < results.size(); ++i) {
     const std::vector<int>& sources = self.session.gradient_sources()[i];
-    const bool is_reached = std::any_of(sources.begin(), sources.end(),
-                                        [&](int source) { return gradient_refs[static_cast<size_t>(source)].present; });
+    // Of no source at all: zeros, as of floor.
+    const bool is_reached = all_present || std::any_of(sources.begin(), sources.end(), [&](int source) {
+                              return gradient_refs[static_cast<size_t>(source)].present;
+                            });
     items.append(is_reached ? output_to_python(results[i], many) : nb::none());
   }
   pending.state.reset();
