@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "ir/parse.h"
 #include "program/program.h"
+#include "session/dense_floats.h"
 #include "session/session.h"
 
 namespace lowtide {
@@ -40,18 +41,6 @@ Graph model(bool inspected) {
 struct Caller {
   explicit Caller(Session& session) : session(session) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
-  }
-  static TensorRef dense(void* data, std::vector<int64_t> sizes) {
-    TensorRef tensor;
-    tensor.data = data;
-    tensor.rank = static_cast<int32_t>(sizes.size());
-    tensor.present = true;
-    int64_t stride = 1;
-    for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i]) {
-      tensor.sizes[i] = sizes[i];
-      tensor.strides[i] = stride;
-    }
-    return tensor;
   }
   std::vector<TensorRef> inputs() { return {dense(x.data(), {3, 4}), dense(w.data(), {4})}; }
 

@@ -11,6 +11,7 @@
 #include "ir/excerpt.h"
 #include "ir/parse.h"
 #include "ir/print.h"
+#include "session/dense_floats.h"
 #include "session/session.h"
 
 namespace lowtide {
@@ -50,18 +51,6 @@ struct Step {
     const std::vector<OwnedTensor> gradients = session.backward(*state, incoming, saved);
     const float* values = gradients.at(0).ref.as<float>();
     return {values, values + 4};
-  }
-  static TensorRef dense(void* data, std::vector<int64_t> sizes) {
-    TensorRef tensor;
-    tensor.data = data;
-    tensor.rank = static_cast<int32_t>(sizes.size());
-    tensor.present = true;
-    int64_t stride = 1;
-    for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i]) {
-      tensor.sizes[i] = sizes[i];
-      tensor.strides[i] = stride;
-    }
-    return tensor;
   }
   std::vector<TensorRef> inputs() { return {dense(x.data(), {2, 4}), dense(w.data(), {4})}; }
 

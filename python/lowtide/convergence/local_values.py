@@ -65,10 +65,10 @@ class LocalValues:
         try:
             with torch.no_grad():
                 return run(call, operands, *gradients, floats=self._floats)
-        except (RuntimeError, NotImplementedError, TypeError):
+        except (RuntimeError, TypeError):  # PyTorch's, where an op has no kernel of the wider dtype or refuses to mix
             if not self._floats:
                 raise
-        # An op that has no such dtype.
+        # Once more in the engine's own dtypes; what is wrong beside that is raised here.
         with torch.no_grad():
             narrow = [self._narrow(name, tensor) for name, tensor in zip(call.inputs, operands, strict=True)]
             gradients = [{key: self._narrow(key, tensor) for key, tensor in each.items()} for each in gradients]
