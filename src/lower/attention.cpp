@@ -1,4 +1,5 @@
 // scaled_dot_product_attention → Attention over [B, H, S, E].
+#include <algorithm>
 #include <cmath>
 
 #include "lower/targets.h"
@@ -32,6 +33,13 @@ ValueId with_outer(Builder& b, ValueId x, Shape outer, size_t inner) {
   return b.expand(x, outer);
 }
 
+// x with dims of size 1 before its own.
+ValueId with_rank(Builder& b, ValueId x, int64_t rank) {
+  Shape shape = b.shape(x);
+  shape.insert(shape.begin(), static_cast<size_t>(rank) - shape.size(), Dim(1));
+  return b.reshape(x, shape);
+}
+
 }  // namespace
 
 bool lower_attention(Call& c) {
@@ -39,7 +47,10 @@ bool lower_attention(Call& c) {
   const DType dtype = c.dtype();
   ValueId q = c.operand("query", dtype), k = c.operand("key", dtype), v = c.operand("value", dtype);
   ValueId mask = c.optional("attn_mask");
-  if (b.rank(q) < 2 || b.rank(q) != b.rank(k) || b.rank(q) != b.rank(v)) return false;
+  if (std::min({b.rank(q), b.rank(k), b.rank(v)}) < 2) return false;
+  // Batch dims that one operand lacks are broadcast like others; under enable_gqa PyTorch wants them all.
+  const int64_t rank = std::max({b.rank(q), b.rank(k), b.rank(v)});
+  for (ValueId* x : {&q, &k, &v}) *x = with_rank(b, *x, rank);
   const Dim width = b.shape(q).back();
   if (!c.has("scale") && !width.is_constant()) return false;
   const double scale = c.has("scale") ? c.real("scale") : 1 / std::sqrt(static_cast<double>(width.constant()));

@@ -1,4 +1,6 @@
 // Tensors out of numbers.
+#include <cmath>
+
 #include "lower/targets.h"
 
 namespace lowtide {
@@ -23,9 +25,19 @@ static ValueId range(Call& c, const Dim& numel, const Dim& start, const Dim& ste
   return c.b.op(Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", numel}, {"int_start", start}, {"int_step", step}});
 }
 
+// Integers count from a whole number in whole steps: PyTorch cuts off what follows the point.
+static Number whole(const Number& number) {
+  const double* real = std::get_if<double>(&number);
+  return real != nullptr && std::abs(*real) < 9e18 ? Number(Dim(static_cast<int64_t>(*real))) : number;
+}
+
 bool lower_arange(Call& c) {
-  const Number start = c.has("start") ? c.number("start") : Number(Dim(0));
-  const Number step = c.has("step") ? c.number("step") : Number(Dim(1));
+  Number start = c.has("start") ? c.number("start") : Number(Dim(0));
+  Number step = c.has("step") ? c.number("step") : Number(Dim(1));
+  if (is_integer(c.dtype())) {
+    start = whole(start);
+    step = whole(step);
+  }
   const Dim* int_start = std::get_if<Dim>(&start);
   const Dim* int_step = std::get_if<Dim>(&step);
   const Dim count = c.shape()[0];

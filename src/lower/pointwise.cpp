@@ -68,12 +68,13 @@ static Op logical(Op op, DType dtype) {
 
 // alpha*other, in PyTorch's add, sub and rsub.
 static ValueId scaled(Call& c, ValueId x, DType dtype) {
-  if (c.is_tensor("alpha")) return c.b.mul(x, c.operand("alpha", dtype));
+  const Op product = logical(Op::kMul, dtype);
+  if (c.is_tensor("alpha")) return c.b.op(product, {x, c.operand("alpha", dtype)});
   if (!c.has("alpha")) return x;
   const Number alpha = c.number("alpha");
   const Dim* dim = std::get_if<Dim>(&alpha);
   const bool is_one = dim != nullptr && !dim->is_constant() ? false : to_double(alpha) == 1;
-  return is_one ? x : c.b.mul(x, c.constant(alpha, dtype));
+  return is_one ? x : c.b.op(product, {x, c.constant(alpha, dtype)});
 }
 
 bool lower_add(Call& c) {

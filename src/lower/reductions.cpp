@@ -137,7 +137,10 @@ bool lower_topk(Call& c) {
 // sort, argsort: the row's op is Identity for both outputs, ArgMax for the indices alone.
 bool lower_sort(Call& c) {
   const ValueId x = c.tensor("self");
-  if (c.b.rank(x) == 0) return false;
+  if (c.b.rank(x) == 0) {
+    const ValueId first = c.constant(Dim(0), DType::kI64);
+    return c.op() == Op::kArgMax ? c.result(first, 0) : c.result(x, 0) && c.result(first, 1);
+  }
   const NodeId node =
       c.b.node(Op::kSort, {x}, {{"axis", Dim(c.axis("dim", c.b.rank(x), -1))}, {"descending", c.flag("descending")}});
   const std::vector<ValueId> outputs = c.b.graph().node(node).outputs;

@@ -92,24 +92,25 @@ static Dim from_start(Call& c, const Dim& position, const Dim& size) {
   return range_of(position, c.ranges()).high < 0 ? size + position : position;
 }
 
-static Dim constant_or(const Dim& clamped, const Dim& plain) { return clamped.is_constant() ? clamped : plain; }
-
-// The start and end of a slice of known length, from its arguments.
+// The start and end of a slice of known length, from its arguments; bounds beyond the ends are moved there.
 std::pair<Dim, Dim> slice_bounds(Call& c, const Dim& size, const Dim& length) {
   if (length.is(0)) return {0, 0};
   const Dim step = c.has("step") ? c.dim("step") : Dim(1);
-  Dim start = c.has("start") ? from_start(c, c.dim("start"), size) : Dim(0);
   const bool to_the_end = !c.has("end") || (c.dim("end").is_constant() && c.dim("end").constant() > (int64_t{1} << 60));
+  // The length holds what clamping did to the start: size - max(0, size - s).
+  if (step.is(1) && to_the_end) return {size - length, size};
+  auto between = [&](const Dim& low, const Dim& position) {
+    return simplify(min(max(position, low), size), c.ranges());
+  };
+  Dim start = c.has("start") ? from_start(c, c.dim("start"), size) : Dim(0);
   if (step.is(1)) {
-    // The length holds what clamping did to the start: size - max(0, size - s).
-    if (to_the_end) return {size - length, size};
-    start = constant_or(min(max(start, 0), size), range_of(start, c.ranges()).low < 0 ? max(start, 0) : start);
+    // The exporter has decided how start and size compare; what that says of their ranges may be less.
+    const Dim clamped = between(0, start);
+    start = clamped.is_constant() ? clamped : range_of(start, c.ranges()).low < 0 ? max(start, 0) : start;
     return {start, start + length};
   }
-  start = constant_or(min(max(start, 0), size), start);
-  if (to_the_end) return {start, size};
-  const Dim end = from_start(c, c.dim("end"), size);
-  return {start, constant_or(min(max(end, start), size), end)};
+  start = between(0, start);
+  return {start, to_the_end ? size : between(start, from_start(c, c.dim("end"), size))};
 }
 
 bool lower_slice(Call& c) {

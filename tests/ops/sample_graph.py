@@ -127,6 +127,13 @@ class SampleGraph:
             found += self._gradient_mismatches(gradients, arguments, inputs, rtol, atol)
         return found
 
+    def results(self, incoming):
+        """The outputs, and the gradients of the tensors that take one, for these gradients of the outputs."""
+        given = [tensor.detach() for tensor in self._inputs()]
+        outputs, pending = self._session.forward(given, 1, True)
+        saved = [given[index] for index in self._session.saved_inputs]
+        return [*outputs, *self._session.backward(pending, incoming, saved)]
+
     def _backward_in_pytorch(self, expected, count):
         """Random gradients of the graph's outputs, after PyTorch's backward with them."""
         incoming, flowing = [None] * count, []
