@@ -23,49 +23,59 @@ def exports(monkeypatch):
     return seen
 
 
-def check(wrapped, eager, batch):
-    results = []
-    for module in (wrapped, eager):
+@pytest.fixture
+def check(request):
+    """Compares a step of a wrapped model with eager's, on a batch of these sizes."""
+    eager, make_batch = zoo.build(request.param)
+    exact, make_exact_batch = zoo.build(request.param, dtype=torch.float64)
+    exact.load_state_dict(eager.state_dict())
+    wrapped = ORTModule(copy.deepcopy(eager))
+
+    def step(module, batch):
         module.zero_grad()
         loss = module(**batch).loss
         loss.backward()
-        results.append((loss, {name: p.grad for name, p in module.named_parameters()}))
-    assert wrapped.fallback_reason is None
-    (found, ours), (expected, theirs) = results
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
-    for parameter, distance in distances([ours], [theirs]).items():
-        assert distance <= 1e-4, f"{parameter}: {distance:.1e}"
+        return loss, [{name: p.grad for name, p in module.named_parameters()}]
+
+    def check(**sizes):
+        found, ours = step(wrapped, make_batch(**sizes))
+        expected, theirs = step(eager, make_batch(**sizes))
+        assert wrapped.fallback_reason is None
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+        # Where the true gradient is zero (the bias of an attention's keys), eager's is rounding too.
+        rounding = distances(theirs, step(exact, make_exact_batch(**sizes))[1])
+        for parameter, distance in distances(ours, theirs).items():
+            assert distance <= max(1e-4, 3 * rounding[parameter]), f"{parameter}: {distance:.1e}"
+
+    return check
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in LANGUAGE]
+    "check",
+    [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in LANGUAGE],
+    indirect=True,
 )
-def test_six_lengths_then_a_smaller_batch_then_one_row(name, exports):
-    model, make_batch = zoo.build(name)
-    wrapped, eager = ORTModule(copy.deepcopy(model)), model
+def test_six_lengths_then_a_smaller_batch_then_one_row(check, exports):
     for length in LENGTHS:
-        check(wrapped, eager, make_batch(batch=4, length=length, seed=length))
-    check(wrapped, eager, make_batch(batch=3, length=16, seed=1))
+        check(batch=4, length=length, seed=length)
+    check(batch=3, length=16, seed=1)
     assert len(exports) == 1
     # transformers itself asks whether a causal model's batch has one row, and then builds another mask.
-    check(wrapped, eager, make_batch(batch=1, length=16, seed=2))
-    check(wrapped, eager, make_batch(batch=1, length=7, seed=2))
-    check(wrapped, eager, make_batch(batch=4, length=16, seed=3))
+    check(batch=1, length=16, seed=2)
+    check(batch=1, length=7, seed=2)
+    check(batch=4, length=16, seed=3)
     assert len(exports) <= 2
 
 
-@pytest.mark.parametrize("name", ["bert", pytest.param("vit", marks=pytest.mark.long)])
-def test_the_first_batch_has_one_row(name, exports):
-    model, make_batch = zoo.build(name)
-    wrapped, eager = ORTModule(copy.deepcopy(model)), model
+@pytest.mark.parametrize("check", ["bert", pytest.param("vit", marks=pytest.mark.long)], indirect=True)
+def test_the_first_batch_has_one_row(check, exports):
     for batch, length in ((1, 16), (3, 16), (2, 7), (1, 5)):
-        check(wrapped, eager, make_batch(batch=batch, length=length, seed=batch))
+        check(batch=batch, length=length, seed=batch)
     assert len(exports) <= 2
 
 
-def test_length_equal_to_batch(exports):
-    model, make_batch = zoo.build("gpt2")
-    wrapped, eager = ORTModule(copy.deepcopy(model)), model
+@pytest.mark.parametrize("check", ["gpt2"], indirect=True)
+def test_length_equal_to_batch(check, exports):
     for batch, length in ((8, 8), (8, 5), (3, 8)):
-        check(wrapped, eager, make_batch(batch=batch, length=length, seed=length))
+        check(batch=batch, length=length, seed=length)
     assert len(exports) == 1
