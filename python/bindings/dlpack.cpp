@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "bindings.h"
+#include "torch_fields.h"
 
 namespace nb = nanobind;
 
@@ -104,6 +105,9 @@ bool try_view(nb::handle tensor, TensorRef& ref) {
 }
 
 bool refresh_view(nb::handle tensor, TensorRef& known, const void*& where) {
+  static const TorchFields fields;
+  if (const TorchFields::Seen seen = fields.refresh(tensor, known, where); seen != TorchFields::Seen::kUnknown)
+    return seen == TorchFields::Seen::kSame;
   dlpack::Tensor view;
   if (api().from_python(tensor.ptr(), &view) != 0) return PyErr_Clear(), false;
   if (view.rank != known.rank || view.device.type != kCpu || find_dtype(view.dtype) != known.dtype) return false;

@@ -15,8 +15,7 @@ namespace {
 
 constexpr int kDepth = 3;              // of containers that are compared element by element
 constexpr Py_ssize_t kLargest = 4096;  // elements of one
-constexpr size_t kTurns = 16;          // calls in which each quiet place is looked at once
-constexpr size_t kAhead = 8;           // tensors or dicts that are fetched before they are looked at
+constexpr size_t kAhead = 8;           // tensors that are fetched before they are looked at
 
 bool same_kind(const TensorRef& a, const TensorRef& b) {
   if (a.dtype != b.dtype || a.rank != b.rank) return false;
@@ -44,28 +43,29 @@ nb::object attribute(const nb::object& owner, const nb::object& name) {
 
 }  // namespace
 
-size_t ModuleWatch::add_table(nb::dict table, bool quiet) {
-  LT_CHECK(!quiet || PyDict_Size(table.ptr()) == 0, "a quiet table has entries");
+size_t ModuleWatch::add_table(nb::dict table) {
   Table added{table, {}, {}};
   for (auto [key, value] : table) {
     added.keys.push_back(nb::borrow(key));
     added.values.push_back(nb::borrow(value));
   }
-  (quiet ? quiet_ : loud_).push_back(tables_.size());
   tables_.push_back(std::move(added));
+  seen_tables_.add(table);
   return tables_.size() - 1;
 }
 
 size_t ModuleWatch::add_attribute(nb::dict attributes, nb::object name) {
   Picture picture = picture_of(entry(attributes, name), kDepth);
   const size_t index = attributes_.size();
-  if (picture.how != How::kMissing) {
-    present_.push_back(index);
+  if (picture.how == How::kMissing || picture.how == How::kPlain || picture.how == How::kIdentity) {
+    const auto [at, is_new] = owners_.try_emplace(attributes.ptr(), owned_.size());
+    if (is_new) {
+      owned_.emplace_back();
+      seen_owners_.add(attributes);
+    }
+    owned_[at->second].push_back(index);
   } else {
-    auto at = std::find_if(absent_.begin(), absent_.end(),
-                           [&](const Absent& absent) { return absent.attributes.is(attributes); });
-    if (at == absent_.end()) at = absent_.insert(at, {attributes, PyDict_Size(attributes.ptr()), {}});
-    at->names.push_back(index);
+    mutable_.push_back(index);
   }
   attributes_.push_back({std::move(attributes), std::move(name), std::move(picture)});
   return index;
@@ -80,13 +80,17 @@ size_t ModuleWatch::add_computed(nb::object owner, nb::object name) {
 size_t ModuleWatch::add_tensors(nb::dict table) {
   TensorTable added{table, tensors_.size(), 0};
   for (auto [name, object] : table) {
-    Tensor tensor{nb::borrow(name), nb::borrow(object), type_of(object), {}, false, false};
+    Tensor tensor;
+    tensor.name = nb::borrow(name);
+    tensor.object = nb::borrow(object);
+    tensor.type = type_of(object);
     tensor.opaque = !try_view(object, tensor.view);
     if (!tensor.opaque && !object.is_none()) tensor.requires_grad = bindings::requires_grad(object);
     tensors_.push_back(std::move(tensor));
     ++added.count;
   }
   tensor_tables_.push_back(std::move(added));
+  seen_tensor_tables_.add(table);
   return tensor_tables_.size() - 1;
 }
 
@@ -160,7 +164,7 @@ bool ModuleWatch::same(const Picture& picture, nb::handle now) const {
   return equal == 1;
 }
 
-bool ModuleWatch::same_tables(const Table& table) {
+bool ModuleWatch::same_table(const Table& table) {
   if (static_cast<size_t>(PyDict_Size(table.dict.ptr())) != table.keys.size()) return false;
   Py_ssize_t place = 0;
   PyObject *key = nullptr, *value = nullptr;
@@ -173,49 +177,63 @@ bool ModuleWatch::same_tables(const Table& table) {
   return true;
 }
 
-ModuleWatch::Found ModuleWatch::check_tensor(Tensor& tensor, nb::handle now) {
-  Found found = Found::kNothing;
-  if (!now.is(tensor.object)) {
-    if (now.is_none() || tensor.object.is_none()) return Found::kKind;
-    found = Found::kMoved;
-  }
-  if (!has_type(now, tensor.type)) {
-    // A tensor for a parameter is another kind of thing, and so is a lazy parameter that has got its shape.
-    return Found::kKind;
-  }
-  if (now.is_none()) return found;
-  if (tensor.opaque) {
-    TensorRef view;
-    return found == Found::kMoved || try_view(now, view) ? Found::kKind : Found::kNothing;
-  }
-  if (!refresh_view(now, tensor.view, tensor.where)) return Found::kKind;
-  if (!flags_known_ || !tensor.requires_grad || found == Found::kMoved)
-    tensor.requires_grad = bindings::requires_grad(now);
-  if (found == Found::kMoved) tensor.object = nb::borrow(now);
-  return found;
-}
-
 bool ModuleWatch::same_attribute(size_t index) const {
   const Attribute& attribute = attributes_[index];
   return same(attribute.picture, entry(attribute.owner, attribute.name));
 }
 
-ModuleWatch::Change ModuleWatch::check_quiet(bool all) {
-  for (size_t i = all ? 0 : turn_; i < quiet_.size(); i += all ? 1 : kTurns)
-    if (PyDict_Size(tables_[quiet_[i]].dict.ptr()) != 0) return {Found::kTable, quiet_[i]};
+ModuleWatch::Change ModuleWatch::check_tables() {
+  const size_t wrong = seen_tables_.first_wrong([&](size_t i) { return same_table(tables_[i]); });
+  return wrong == tables_.size() ? Change() : Change{Found::kTable, wrong};
+}
+
+ModuleWatch::Change ModuleWatch::check_attributes() {
+  const auto changed = [&](const Indices& indices) {
+    return std::find_if_not(indices.begin(), indices.end(), [&](size_t index) { return same_attribute(index); });
+  };
+  const size_t wrong = seen_owners_.first_wrong([&](size_t i) { return changed(owned_[i]) == owned_[i].end(); });
+  if (wrong != owned_.size()) return {Found::kAttribute, *changed(owned_[wrong])};
+  if (const auto at = changed(mutable_); at != mutable_.end()) return {Found::kAttribute, *at};
+  for (size_t i = 0; i < computed_.size(); ++i)
+    if (!same(computed_[i].picture, attribute(computed_[i].owner, computed_[i].name))) return {Found::kComputed, i};
   return {};
 }
 
-ModuleWatch::Change ModuleWatch::check_absent(Absent& absent, bool in_any_case) {
-  const Py_ssize_t size = PyDict_Size(absent.attributes.ptr());
-  if (size == absent.size && !in_any_case) return {};
-  for (size_t index : absent.names)
-    if (!same_attribute(index)) return {Found::kAttribute, index};
-  absent.size = size;
+// Names and objects; other objects are adopted.
+ModuleWatch::Change ModuleWatch::check_tensor_table(size_t index) {
+  const TensorTable& table = tensor_tables_[index];
+  if (static_cast<size_t>(PyDict_Size(table.dict.ptr())) != table.count) return {Found::kNames, index};
+  Py_ssize_t place = 0;
+  PyObject *name = nullptr, *now = nullptr;
+  for (size_t i = table.first; i < table.first + table.count; ++i) {
+    if (!PyDict_Next(table.dict.ptr(), &place, &name, &now)) return {Found::kNames, index};
+    Tensor& tensor = tensors_[i];
+    if (name != tensor.name.ptr() && PyObject_RichCompareBool(name, tensor.name.ptr(), Py_EQ) != 1)
+      return PyErr_Clear(), Change{Found::kNames, index};
+    if (now == tensor.object.ptr()) continue;
+    if (now == Py_None || tensor.object.is_none() || tensor.opaque) return {Found::kKind, i};
+    tensor.object = nb::borrow(now);
+    tensor.moved = moved_ = true;
+  }
   return {};
 }
 
-// Between two steps these lines leave the caches, and fetching them one after another is most of a check's cost.
+bool ModuleWatch::same_tensor(Tensor& tensor) {
+  // A tensor for a parameter is another kind of thing, and so is a lazy parameter that has got its shape.
+  if (!has_type(tensor.object, tensor.type)) return false;
+  if (tensor.object.is_none()) return true;
+  if (tensor.opaque) {
+    TensorRef view;
+    return !try_view(tensor.object, view);
+  }
+  if (!refresh_view(tensor.object, tensor.view, tensor.where)) return false;
+  if (!flags_known_ || !tensor.requires_grad || tensor.moved)
+    tensor.requires_grad = bindings::requires_grad(tensor.object);
+  tensor.moved = false;
+  return true;
+}
+
+// Between two steps these lines leave the caches.
 void ModuleWatch::fetch(const Tensor& tensor) {
   __builtin_prefetch(tensor.object.ptr());
   if (tensor.where == nullptr) return;
@@ -225,34 +243,19 @@ void ModuleWatch::fetch(const Tensor& tensor) {
   __builtin_prefetch(where + 64);
 }
 
-ModuleWatch::Change ModuleWatch::check(int64_t handles) {
-  for (size_t i : loud_)
-    if (!same_tables(tables_[i])) return {Found::kTable, i};
-  if (const Change change = check_quiet(handles != handles_); change.found != Found::kNothing) return change;
-  handles_ = handles;
+ModuleWatch::Change ModuleWatch::check() {
+  if (const Change change = check_tables(); change.found != Found::kNothing) return change;
+  if (const Change change = check_attributes(); change.found != Found::kNothing) return change;
+  Change change;
+  seen_tensor_tables_.first_wrong([&](size_t i) {
+    change = check_tensor_table(i);
+    return change.found == Found::kNothing;
+  });
+  if (change.found != Found::kNothing) return change;
   for (size_t i = 0; i < std::min(kAhead, tensors_.size()); ++i) fetch(tensors_[i]);
-  for (size_t i : present_)
-    if (!same_attribute(i)) return {Found::kAttribute, i};
-  for (size_t i = 0; i < absent_.size(); ++i)
-    if (const Change change = check_absent(absent_[i], i % kTurns == turn_); change.found != Found::kNothing)
-      return change;
-  turn_ = (turn_ + 1) % kTurns;
-  for (size_t i = 0; i < computed_.size(); ++i)
-    if (!same(computed_[i].picture, attribute(computed_[i].owner, computed_[i].name))) return {Found::kComputed, i};
-  for (size_t t = 0; t < tensor_tables_.size(); ++t) {
-    const TensorTable& table = tensor_tables_[t];
-    if (static_cast<size_t>(PyDict_Size(table.dict.ptr())) != table.count) return {Found::kNames, t};
-    Py_ssize_t place = 0;
-    PyObject *name = nullptr, *object = nullptr;
-    for (size_t i = table.first; i < table.first + table.count; ++i) {
-      if (!PyDict_Next(table.dict.ptr(), &place, &name, &object)) return {Found::kNames, t};
-      if (i + kAhead < tensors_.size()) fetch(tensors_[i + kAhead]);
-      if (name != tensors_[i].name.ptr() && PyObject_RichCompareBool(name, tensors_[i].name.ptr(), Py_EQ) != 1)
-        return PyErr_Clear(), Change{Found::kNames, t};
-      const Found found = check_tensor(tensors_[i], object);
-      if (found == Found::kKind) return {found, i};
-      moved_ = moved_ || found == Found::kMoved;
-    }
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (i + kAhead < tensors_.size()) fetch(tensors_[i + kAhead]);
+    if (!same_tensor(tensors_[i])) return {Found::kKind, i};
   }
   flags_known_ = !exact_flags_;
   return {moved_ ? Found::kMoved : Found::kNothing, 0};
@@ -278,7 +281,7 @@ const char* word(ModuleWatch::Found found) {
 void bind_module_watch(nb::module_& module) {
   nb::class_<ModuleWatch>(module, "ModuleWatch", "A module's Python side as one export saw it; see module_watch.h.")
       .def(nb::init<nb::object, nb::object>(), "plain_types"_a, "tensor_type"_a)
-      .def("add_table", &ModuleWatch::add_table, "table"_a, "quiet"_a = false)
+      .def("add_table", &ModuleWatch::add_table, "table"_a)
       .def("add_attribute", &ModuleWatch::add_attribute, "attributes"_a, "name"_a)
       .def("add_computed", &ModuleWatch::add_computed, "owner"_a, "name"_a)
       .def("add_tensors", &ModuleWatch::add_tensors, "table"_a)
@@ -293,12 +296,12 @@ void bind_module_watch(nb::module_& module) {
            })
       .def(
           "check",
-          [](ModuleWatch& self, int64_t handles) -> nb::object {
-            const ModuleWatch::Change change = self.check(handles);
+          [](ModuleWatch& self) -> nb::object {
+            const ModuleWatch::Change change = self.check();
             if (change.found == ModuleWatch::Found::kNothing) return nb::none();
             return nb::make_tuple(word(change.found), change.index);
           },
-          "handles"_a, "None, or (what, index) of the first change.");
+          "None, or (what, index) of the first change.");
 }
 
 }  // namespace lowtide::bindings

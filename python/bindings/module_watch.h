@@ -2,8 +2,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <unordered_map>
 #include <vector>
 
+#include "dict_versions.h"
 #include "runtime/tensor.h"
 
 namespace lowtide::bindings {
@@ -21,9 +23,8 @@ class ModuleWatch {
     size_t index = 0;  // of the table, attribute or tensor
   };
 
-  // A dict whose keys and values must stay the same objects in the same order: submodules, hooks. A `quiet` one is
-  // empty, and who fills it either takes a handle (of a hook), or hardly can change what forward does.
-  size_t add_table(nanobind::dict table, bool quiet);
+  // A dict whose keys and values must stay the same objects in the same order: submodules, hooks.
+  size_t add_table(nanobind::dict table);
   // An entry of an object's __dict__, absent ones too: equal plain values, tensors of one kind and containers of such
   // are the same; of anything else only the object itself is.
   size_t add_attribute(nanobind::dict attributes, nanobind::object name);
@@ -36,13 +37,9 @@ class ModuleWatch {
   // The first change. kMoved: other tensors of the same kinds, which are adopted; it is found until Python has looked
   // whether the same names share tensors, and calls settle(). Reads each tensor's view and requires_grad.
   //
-  // Thousands of small dicts are far apart in memory. Quiet tables are looked at when `handles`, the count of handles
-  // that PyTorch has given out, has changed; names that a dict lacks, when its size has. A sixteenth of both is looked
-  // at in any case, so that what gets by these signs is found some calls later.
-  //
   // A tensor that required a gradient is taken to do so still, at a quarter of the check's cost: autograd tells the
   // caller at once if it does not, who then asks to `forget_flags` and checks again. With `exact_flags` all are read.
-  Change check(int64_t handles);
+  Change check();
   void settle() { moved_ = false; }
   void forget_flags() { flags_known_ = false; }
   void exact_flags() { exact_flags_ = true; }
@@ -69,17 +66,13 @@ class ModuleWatch {
     nanobind::object owner, name;  // owner: the __dict__, or the object of a computed one
     Picture picture;
   };
-  // Names that an object's __dict__ has not got.
-  struct Absent {
-    nanobind::object attributes;
-    Py_ssize_t size = 0;
-    std::vector<size_t> names;  // in attributes_
-  };
+  using Indices = std::vector<size_t>;
   struct Tensor {
     nanobind::object name, object, type;
     TensorRef view;  // its sizes and strides are those of the export
     bool opaque = false;
     bool requires_grad = false;
+    bool moved = false;           // its requires_grad has not been read
     const void* where = nullptr;  // of refresh_view: to prefetch, never to read
   };
   struct TensorTable {
@@ -88,23 +81,25 @@ class ModuleWatch {
   };
   Picture picture_of(nanobind::handle value, int depth) const;
   bool same(const Picture& picture, nanobind::handle now) const;
-  Found check_tensor(Tensor& tensor, nanobind::handle now);
-  static void fetch(const Tensor& tensor);
-  static bool same_tables(const Table& table);
   bool same_attribute(size_t index) const;
-  Change check_quiet(bool all);
-  Change check_absent(Absent& absent, bool in_any_case);
+  static bool same_table(const Table& table);
+  Change check_tables();
+  Change check_attributes();
+  Change check_tensor_table(size_t index);
+  bool same_tensor(Tensor& tensor);
+  static void fetch(const Tensor& tensor);
 
   nanobind::object plain_types_, tensor_type_;
   std::vector<Table> tables_;
-  std::vector<size_t> loud_, quiet_;  // in tables_
-  int64_t handles_ = -1;              // when the quiet ones were last looked at; -1: never
-  size_t turn_ = 0;                   // whose sixteenth comes next
+  SeenDicts seen_tables_;
   std::vector<Attribute> attributes_, computed_;
-  std::vector<size_t> present_;  // in attributes_
-  std::vector<Absent> absent_;
+  std::vector<Indices> owned_;  // by __dict__, in attributes_: what only another value in the __dict__ changes
+  SeenDicts seen_owners_;
+  std::unordered_map<PyObject*, size_t> owners_;  // in owned_
+  Indices mutable_;                               // in attributes_: what may change within
   std::vector<Tensor> tensors_;
   std::vector<TensorTable> tensor_tables_;
+  SeenDicts seen_tensor_tables_;
   bool moved_ = false;
   bool flags_known_ = false, exact_flags_ = false;
 };

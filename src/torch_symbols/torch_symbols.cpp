@@ -35,7 +35,11 @@ TorchSymbols load_torch_symbols() {
   resolve(library, symbols.tensor_from_blob, "aoti_torch_create_tensor_from_blob");
   resolve(library, symbols.delete_tensor, "aoti_torch_delete_tensor_object");
   resolve(library, symbols.get_data_ptr, "aoti_torch_get_data_ptr");
+  resolve(library, symbols.get_dim, "aoti_torch_get_dim");
+  resolve(library, symbols.get_sizes, "aoti_torch_get_sizes");
   resolve(library, symbols.get_strides, "aoti_torch_get_strides");
+  resolve(library, symbols.get_dtype, "aoti_torch_get_dtype");
+  resolve(library, symbols.get_device_type, "aoti_torch_get_device_type");
   resolve(library, symbols.copy, "aoti_torch_copy_");
   resolve(library, symbols.grad_mode_is_enabled, "aoti_torch_grad_mode_is_enabled");
   resolve(library, symbols.grad_mode_set_enabled, "aoti_torch_grad_mode_set_enabled");

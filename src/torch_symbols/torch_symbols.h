@@ -25,7 +25,11 @@ struct TorchSymbols {
                                  TorchTensor* result) = nullptr;
   TorchError (*delete_tensor)(TorchTensor tensor) = nullptr;
   TorchError (*get_data_ptr)(TorchTensor tensor, void** data) = nullptr;
+  TorchError (*get_dim)(TorchTensor tensor, int64_t* rank) = nullptr;
+  TorchError (*get_sizes)(TorchTensor tensor, int64_t** sizes) = nullptr;
   TorchError (*get_strides)(TorchTensor tensor, int64_t** strides) = nullptr;
+  TorchError (*get_dtype)(TorchTensor tensor, int32_t* dtype) = nullptr;
+  TorchError (*get_device_type)(TorchTensor tensor, int32_t* type) = nullptr;
   TorchError (*copy)(TorchTensor to, TorchTensor from, int32_t non_blocking) = nullptr;
   bool (*grad_mode_is_enabled)() = nullptr;
   void (*grad_mode_set_enabled)(bool enabled) = nullptr;

@@ -3,8 +3,6 @@ other processing, and both of them; docs/transitions.md tells when."""
 
 import time
 
-from torch.utils.hooks import RemovableHandle
-
 from lowtide.capture import Call, capture, capture_with_numbers, recapture, transcribe_again
 from lowtide.errors import UnsupportedError
 
@@ -73,7 +71,7 @@ class GraphTransitionManager:
         if self._latest is not None:
             schema, info = self._latest
             if schema.surroundings == surroundings:
-                found = info.inputs.bind_again(schema.arguments, args, kwargs, RemovableHandle.next_id)
+                found = info.inputs.bind_again(schema.arguments, args, kwargs)
                 if found is not None:
                     return info, *found
         self._latest = None

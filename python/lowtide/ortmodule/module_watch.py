@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils.hooks import RemovableHandle
 
 from lowtide import _lowtide
 from lowtide.capture import PLAIN, Reads, describe
@@ -42,9 +41,9 @@ class ModuleWatch:
         self._tensors = []  # by number: (path, word, name, kind)
         self._numbers = {}  # (id of a table, name) → number of the tensor
         for path, child in module.named_modules():
-            self._add_table(path, "_modules", child._modules, may_be_quiet=_is_layer(child))
+            self._add_table(path, "_modules", child._modules)
             for which in _HOOKS:
-                self._add_table(path, which, getattr(child, which), may_be_quiet=True)
+                self._add_table(path, which, getattr(child, which))
         for which in _HOOKS:
             self._add_table(None, which, getattr(torch.nn.modules.module, f"_global{which}"))
         for number, (owner, name, _) in enumerate(self._attributes):
@@ -55,16 +54,16 @@ class ModuleWatch:
             self._computed[number] = owner, name, _copy(getattr(owner, name, _MISSING))
         for path, child in module.named_modules():
             for which, word in _STATE.items():
-                self._add_tensors(path, word, getattr(child, which), _is_layer(child))
+                self._add_tensors(path, word, getattr(child, which))
         self._ties = self._tied()
 
-    def _add_table(self, path, which, table, may_be_quiet=False):
-        self.native.add_table(table, quiet=may_be_quiet and not table)
+    def _add_table(self, path, which, table):
+        self.native.add_table(table)
         self._tables.append((path, which, table, dict(table)))
 
-    def _add_tensors(self, path, word, table, may_be_quiet):
+    def _add_tensors(self, path, word, table):
         if not table:
-            self._add_table(path, word, table, may_be_quiet)
+            self._add_table(path, word, table)
             return
         self.native.add_tensors(table)
         self._state_tables.append((path, word, table, list(table)))
@@ -81,7 +80,7 @@ class ModuleWatch:
 
     def change(self):
         """The first Change, or None."""
-        found = self.native.check(RemovableHandle.next_id)
+        found = self.native.check()
         if found is None:
             return None
         what, number = found
@@ -153,12 +152,6 @@ class ModuleWatch:
 def watch_modes(module):
     """Of a module that could not be exported: its tree, tensors and hooks, and whether each part is in training."""
     return ModuleWatch(module, Reads({(id(child), "training"): child for child in module.modules()}))
-
-
-def _is_layer(module):
-    """A layer of PyTorch's own, whose forward asks for nothing that it has not got. Containers ask for all children."""
-    origin = type(module).__module__
-    return origin.startswith("torch.nn.modules.") and origin != "torch.nn.modules.container"
 
 
 def _sorted(reads):
