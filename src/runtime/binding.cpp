@@ -98,6 +98,15 @@ static void bind_steps(const Program& program, Binding& binding) {
     binding.gradients.push_back({bind_operand(program, binding, id), operand.buffer,
                                  value_of(binding, operand.offset) * size_bytes(operand.dtype)});
   }
+  for (const ProgramInput& input : program.inputs)
+    binding.inputs.push_back(resolve(binding, input.dtype, input.sizes, input.strides));
+  for (const ProgramInput& input : program.gradient_inputs)
+    binding.incoming.push_back(resolve(binding, input.dtype, input.sizes, input.strides));
+  const size_t middle = static_cast<size_t>(program.forward_steps) == program.steps.size()
+                            ? binding.refs.size()
+                            : static_cast<size_t>(binding.steps[static_cast<size_t>(program.forward_steps)].first);
+  binding.patches[0] = Patches(binding, 0, middle);
+  binding.patches[1] = Patches(binding, middle, binding.refs.size());
   // refs no longer grows: spans into it are safe.
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kKernel) continue;
@@ -117,6 +126,29 @@ static void bind_steps(const Program& program, Binding& binding) {
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));
+  }
+}
+
+Patches::Patches(const Binding& binding, size_t first_ref, size_t end_ref)
+    : first_(binding.buffer_bytes.size() + 1, 0), bases_(binding.buffer_bytes.size(), nullptr) {
+  for (size_t i = first_ref; i < end_ref; ++i)
+    if (binding.ref_buffers[i] >= 0) ++first_[static_cast<size_t>(binding.ref_buffers[i]) + 1];
+  for (size_t b = 1; b < first_.size(); ++b) first_[b] += first_[b - 1];
+  refs_.resize(static_cast<size_t>(first_.back()));
+  std::vector<int32_t> next = first_;
+  for (size_t i = first_ref; i < end_ref; ++i)
+    if (binding.ref_buffers[i] >= 0)
+      refs_[static_cast<size_t>(next[static_cast<size_t>(binding.ref_buffers[i])]++)] = static_cast<int32_t>(i);
+}
+
+void Patches::apply(Binding& binding, std::span<char* const> bases) {
+  for (size_t b = 0; b < bases_.size(); ++b) {
+    if (bases_[b] == bases[b]) continue;
+    bases_[b] = bases[b];
+    for (int32_t i = first_[b]; i < first_[b + 1]; ++i) {
+      const auto ref = static_cast<size_t>(refs_[static_cast<size_t>(i)]);
+      binding.refs[ref].data = bases[b] + binding.ref_offsets[ref];
+    }
   }
 }
 

@@ -25,6 +25,8 @@ struct Packing {
   int64_t gradient_block_bytes = 0;
 };
 
+struct Binding;
+
 // One step's operands are refs[first .. first + inputs + outputs).
 struct BoundStep {
   const Kernel* kernel = nullptr;
@@ -41,15 +43,31 @@ struct BoundGradient {
   int64_t offset = 0;  // bytes into the buffer
 };
 
+// The operands of one half of the steps, by the buffer that they lie in. From step to step most buffers stay where they
+// are, and an operand is written again only when its buffer has moved.
+class Patches {
+ public:
+  Patches() = default;
+  Patches(const Binding& binding, size_t first_ref, size_t end_ref);
+  void apply(Binding& binding, std::span<char* const> bases);
+
+ private:
+  std::vector<int32_t> first_;  // by buffer, in refs_
+  std::vector<int32_t> refs_;
+  std::vector<char*> bases_;  // by buffer: where its operands are now
+};
+
 struct Binding {
   std::vector<int64_t> symbol_values;
   std::vector<int64_t> values;        // of expressions
   std::vector<int64_t> buffer_bytes;  // by buffer
-  std::vector<TensorRef> refs;        // data pointers are patched before each half
+  std::vector<TensorRef> refs;        // operands of steps; data pointers are patched before each half
   std::vector<int32_t> ref_buffers;   // by ref; -1: absent
   std::vector<int64_t> ref_offsets;   // bytes into the buffer
   std::vector<BoundStep> steps;
+  std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be: dtypes, sizes, strides
   std::vector<BoundGradient> gradients;
+  Patches patches[2];                 // of forward and of backward
   Packing packing;                    // gradients in the arena
   std::unique_ptr<Packing> separate;  // gradients apart; made when first needed
   std::vector<int32_t> pack_order;

@@ -22,6 +22,15 @@ std::atomic<bool>& stop_flag() {
 Executor::Executor(Program program, ExecutorOptions options) : program_(std::move(program)), options_(options) {
   check(program_);
   records_ = count_records(program_);
+  output_places_.assign(program_.buffers.size(), -1);
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program_.buffers[i];
+    if (buffer.kind == BufferKind::kCaller) caller_buffers_.push_back({i, buffer.source});
+    if (buffer.kind == BufferKind::kConstant) constant_buffers_.push_back(i);
+    if (buffer.kind != BufferKind::kOutput) continue;
+    output_places_[i] = static_cast<int32_t>(output_buffers_.size());
+    output_buffers_.push_back(i);
+  }
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
   for (const ProgramStep& step : program_.steps)
     for (int32_t id : step.inputs) {
@@ -45,11 +54,11 @@ std::string Executor::stop_trace() {
   return json;
 }
 
-std::vector<int64_t> Executor::read_symbols(std::span<const TensorRef> inputs) const {
+std::vector<int64_t> Executor::read_symbols(const CallerTensors& inputs) const {
   std::vector<int64_t> values;
   for (size_t i = 0; i < program_.symbols.size(); ++i) {
     const SymbolSource& source = program_.symbols[i];
-    const TensorRef& tensor = inputs[static_cast<size_t>(source.input)];
+    const TensorRef& tensor = inputs.kind(static_cast<size_t>(source.input));
     LT_USER_CHECK(ErrorKind::kInvalidArgument, source.dim < tensor.rank,
                   program_.inputs[static_cast<size_t>(source.input)].name, " has rank ", tensor.rank,
                   ", expected more than ", source.dim);
@@ -89,34 +98,33 @@ static std::string shape_text(const TensorRef& tensor) {
   return concat(name(tensor.dtype), "[", join(std::span(tensor.sizes, static_cast<size_t>(tensor.rank)), ", "), "]");
 }
 
-char* Executor::admit(const ProgramInput& input, const TensorRef& tensor, const Binding& binding, const char* what,
-                      std::vector<std::shared_ptr<Block>>& copies) const {
-  TensorRef expected;
-  expected.dtype = input.dtype;
-  expected.rank = static_cast<int32_t>(input.sizes.size());
-  bool same_strides = true, same_sizes = expected.rank == tensor.rank && expected.dtype == tensor.dtype;
-  for (size_t i = 0; i < input.sizes.size(); ++i) {
-    expected.sizes[i] = binding.values[static_cast<size_t>(input.sizes[i])];
-    expected.strides[i] = binding.values[static_cast<size_t>(input.strides[i])];
-    same_sizes = same_sizes && expected.sizes[i] == tensor.sizes[i];
-    same_strides = same_strides && (expected.sizes[i] <= 1 || expected.strides[i] == tensor.strides[i]);
-  }
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, same_sizes, what, " ", input.name, ": expected ", shape_text(expected),
-                ", found ", shape_text(tensor));
-  if (same_strides || tensor.numel() == 0) return static_cast<char*>(tensor.data);
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, input.flexible, what, " ", input.name,
-                " has other strides than the planned ones");
-  auto block = process_pool().acquire(tensor.numel() * size_bytes(tensor.dtype));
-  TensorRef copy = expected;
-  copy.present = true;
-  copy.data = block->data;
+static void copy_tensor(const TensorRef& from, const TensorRef& to) {
   KernelCall call;
-  call.inputs = {&tensor, 1};
-  call.outputs = {&copy, 1};
   const BoundAttrs attrs;
+  call.inputs = {&from, 1};
+  call.outputs = {&to, 1};
   call.attrs = &attrs;
   for (const Kernel& kernel : kernels_of(Op::kCopy))
     if (kernel.accepts == Accept::kAny && kernel.provider == std::string_view("reference")) kernel.run(call);
+}
+
+char* Executor::admit(const ProgramInput& input, const TensorRef& expected, const TensorRef& kind, void* data,
+                      const char* what, std::vector<std::shared_ptr<Block>>& copies) {
+  bool same_strides = true, same_sizes = expected.rank == kind.rank && expected.dtype == kind.dtype;
+  for (int i = 0; same_sizes && i < expected.rank; ++i) {
+    same_sizes = expected.sizes[i] == kind.sizes[i];
+    same_strides = same_strides && (expected.sizes[i] <= 1 || expected.strides[i] == kind.strides[i]);
+  }
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, same_sizes, what, " ", input.name, ": expected ", shape_text(expected),
+                ", found ", shape_text(kind));
+  if (same_strides || kind.numel() == 0) return static_cast<char*>(data);
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, input.flexible, what, " ", input.name,
+                " has other strides than the planned ones");
+  auto block = process_pool().acquire(kind.numel() * size_bytes(kind.dtype));
+  TensorRef from = kind, to = expected;
+  from.data = data;
+  to.data = block->data;
+  copy_tensor(from, to);
   copies.push_back(std::move(block));
   return copies.back()->data;
 }
@@ -130,37 +138,21 @@ void Executor::allocate(RunState& state) {
   pool.tick();
   state.arena_ = pool.acquire(state.packing_->arena_bytes);
   if (state.packing_->gradient_block_bytes > 0) state.gradients_ = pool.acquire(state.packing_->gradient_block_bytes);
-  state.outputs_.resize(program_.buffers.size());
-  for (size_t i = 0; i < program_.buffers.size(); ++i) {
-    const ProgramBuffer& buffer = program_.buffers[i];
-    switch (buffer.kind) {
-      case BufferKind::kArena:
-      case BufferKind::kGradient:
-        state.bases_[i] = state.packing_->offsets[i] >= 0
-                              ? state.arena_->data + state.packing_->offsets[i]
-                              : state.gradients_->data + state.packing_->gradient_offsets[i];
-        break;
-      case BufferKind::kOutput:
-        state.outputs_[i] = pool.acquire(binding.buffer_bytes[i]);
-        state.bases_[i] = state.outputs_[i]->data;
-        break;
-      case BufferKind::kConstant: state.bases_[i] = program_.constants.data() + buffer.source; break;
-      case BufferKind::kCaller: break;
-    }
+  const Packing& packing = *state.packing_;
+  const auto place = [&](const std::vector<int64_t>& offsets, char* base) {
+    for (size_t i = 0; i < offsets.size(); ++i)
+      if (offsets[i] >= 0) state.bases_[i] = base + offsets[i];
+  };
+  place(packing.offsets, state.arena_->data);
+  if (state.gradients_) place(packing.gradient_offsets, state.gradients_->data);
+  for (size_t buffer : constant_buffers_)
+    state.bases_[buffer] = program_.constants.data() + program_.buffers[buffer].source;
+  for (size_t buffer : output_buffers_) {
+    state.outputs_.push_back(pool.acquire(binding.buffer_bytes[buffer]));
+    state.bases_[buffer] = state.outputs_.back()->data;
   }
   if (options_.guard) state.owners_.assign(static_cast<size_t>(state.packing_->arena_bytes / 64 + 1), -1);
   pool.trim(8);
-}
-
-void Executor::patch(RunState& state, int32_t first, int32_t last) {
-  Binding& binding = *state.binding_;
-  if (first == last) return;
-  const BoundStep& end = binding.steps[static_cast<size_t>(last - 1)];
-  const size_t begin_ref = static_cast<size_t>(binding.steps[static_cast<size_t>(first)].first);
-  const size_t end_ref = static_cast<size_t>(end.first + end.inputs + end.outputs);
-  for (size_t i = begin_ref; i < end_ref; ++i)
-    if (binding.ref_buffers[i] >= 0)
-      binding.refs[i].data = state.bases_[static_cast<size_t>(binding.ref_buffers[i])] + binding.ref_offsets[i];
 }
 
 KernelStatus Executor::run_step(RunState& state, int32_t index) {
@@ -224,8 +216,10 @@ std::vector<Inspected> Executor::take_inspected() {
   return found;
 }
 
-void Executor::run_steps(RunState& state, int32_t first, int32_t last) {
-  patch(state, first, last);
+void Executor::run_half(RunState& state, bool backward) {
+  const int32_t first = backward ? program_.forward_steps : 0;
+  const int32_t last = backward ? static_cast<int32_t>(program_.steps.size()) : program_.forward_steps;
+  state.binding_->patches[backward].apply(*state.binding_, state.bases_);
   inspected_.clear();
   inspected_.reserve(records_);
   const auto loop_begin = std::chrono::steady_clock::now();
@@ -259,16 +253,9 @@ void Executor::write_updates(RunState& state) {
     TensorRef to = from;
     for (size_t d = 0; d < input.strides.size(); ++d)
       to.strides[d] = state.binding_->values[static_cast<size_t>(input.strides[d])];
-    for (size_t b = 0; b < program_.buffers.size(); ++b)
-      if (program_.buffers[b].kind == BufferKind::kCaller && program_.buffers[b].source == update.input)
-        to.data = state.bases_[b];
-    KernelCall call;
-    const BoundAttrs attrs;
-    call.inputs = {&from, 1};
-    call.outputs = {&to, 1};
-    call.attrs = &attrs;
-    for (const Kernel& kernel : kernels_of(Op::kCopy))
-      if (kernel.provider == std::string_view("reference")) kernel.run(call);
+    for (const CallerBuffer& caller : caller_buffers_)
+      if (caller.source == update.input) to.data = state.bases_[caller.buffer];
+    copy_tensor(from, to);
   }
 }
 
@@ -282,12 +269,12 @@ OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) 
   if (buffer.kind == BufferKind::kCaller) {
     tensor.alias_input = static_cast<int>(buffer.source);
   } else {
-    tensor.owner = state.outputs_[static_cast<size_t>(operand.buffer)];
+    tensor.owner = state.outputs_[static_cast<size_t>(output_places_[static_cast<size_t>(operand.buffer)])];
   }
   return tensor;
 }
 
-std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
+std::vector<OwnedTensor> Executor::forward(CallerTensors inputs, uint64_t random_key,
                                            std::shared_ptr<RunState>* state_out) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
@@ -296,16 +283,16 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   state->random_key_ = random_key;
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->bases_.assign(program_.buffers.size(), nullptr);
-  std::vector<char*> admitted;
+  const Binding& binding = *state->binding_;
+  std::vector<char*> admitted(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
-    admitted.push_back(admit(program_.inputs[i], inputs[i], *state->binding_, "input", state->copies_));
-  for (size_t i = 0; i < program_.buffers.size(); ++i)
-    if (program_.buffers[i].kind == BufferKind::kCaller && program_.buffers[i].source >= 0)
-      state->bases_[i] = admitted[static_cast<size_t>(program_.buffers[i].source)];
+    admitted[i] = admit(program_.inputs[i], binding.inputs[i], inputs.kind(i), inputs.data(i), "input", state->copies_);
+  for (const CallerBuffer& caller : caller_buffers_)
+    if (caller.source >= 0) state->bases_[caller.buffer] = admitted[static_cast<size_t>(caller.source)];
   allocate(*state);
   last_done_ = false;
   last_arena_ = state->arena_;
-  run_steps(*state, 0, program_.forward_steps);
+  run_half(*state, false);
   write_updates(*state);
   std::vector<OwnedTensor> outputs;
   for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
@@ -314,7 +301,7 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
 }
 
 std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const TensorRef> gradients,
-                                            std::span<const TensorRef> saved_inputs) {
+                                            CallerTensors saved_inputs) {
   LT_USER_CHECK(
       ErrorKind::kInvalidArgument, !state.done_,
       "backward through this forward a second time: its stashed activations are gone (retain_graph is not supported)");
@@ -329,7 +316,7 @@ std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const Ten
   for (size_t i = 0; i < gradients.size(); ++i) {
     const ProgramInput& input = program_.gradient_inputs[i];
     if (gradients[i].present) {
-      incoming[i] = admit(input, gradients[i], binding, "gradient of", temporary);
+      incoming[i] = admit(input, binding.incoming[i], gradients[i], gradients[i].data, "gradient of", temporary);
       continue;
     }
     state.absent_[i] = true;
@@ -349,19 +336,19 @@ std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const Ten
     if (program_.inputs[i].saved) {
       LT_USER_CHECK(ErrorKind::kInvalidArgument, next_saved < saved_inputs.size(), "backward got ", saved_inputs.size(),
                     " saved tensors, expected more");
-      saved[i] = admit(program_.inputs[i], saved_inputs[next_saved++], binding, "saved input", temporary);
+      saved[i] = admit(program_.inputs[i], binding.inputs[i], saved_inputs.kind(next_saved),
+                       saved_inputs.data(next_saved), "saved input", temporary);
+      ++next_saved;
     }
-  for (size_t i = 0; i < program_.buffers.size(); ++i) {
-    const ProgramBuffer& buffer = program_.buffers[i];
-    if (buffer.kind != BufferKind::kCaller) continue;
-    if (buffer.source < 0) {
-      state.bases_[i] = incoming[static_cast<size_t>(-1 - buffer.source)];
-    } else if (program_.inputs[static_cast<size_t>(buffer.source)].saved) {
-      state.bases_[i] = saved[static_cast<size_t>(buffer.source)];
+  for (const CallerBuffer& caller : caller_buffers_) {
+    if (caller.source < 0) {
+      state.bases_[caller.buffer] = incoming[static_cast<size_t>(-1 - caller.source)];
+    } else if (program_.inputs[static_cast<size_t>(caller.source)].saved) {
+      state.bases_[caller.buffer] = saved[static_cast<size_t>(caller.source)];
     }
   }
   const std::shared_ptr<Block> arena = state.arena_;
-  run_steps(state, program_.forward_steps, static_cast<int32_t>(program_.steps.size()));
+  run_half(state, true);
   std::vector<OwnedTensor> results;
   results.reserve(binding.gradients.size());
   for (const BoundGradient& gradient : binding.gradients) {

@@ -54,7 +54,7 @@ class RunState {
   const Packing* packing_ = nullptr;
   std::shared_ptr<Block> arena_;
   std::shared_ptr<Block> gradients_;             // where gradients do not lie in the arena
-  std::vector<std::shared_ptr<Block>> outputs_;  // by buffer, empty ones for other kinds
+  std::vector<std::shared_ptr<Block>> outputs_;  // one after another, of the buffers of that kind
   std::vector<std::shared_ptr<Block>> copies_;   // of inputs with other strides than planned
   std::vector<CallContext> contexts_;
   std::vector<char*> bases_;     // by buffer
@@ -109,10 +109,8 @@ class Executor {
   int64_t last_steps_ns() const { return last_steps_ns_; }
 
   // See Session::forward and Session::backward.
-  std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                   std::shared_ptr<RunState>* state);
-  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients,
-                                    std::span<const TensorRef> saved_inputs);
+  std::vector<OwnedTensor> forward(CallerTensors inputs, uint64_t random_key, std::shared_ptr<RunState>* state);
+  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
 
   // Shows every value of the next steps while its bytes are there; none stops it. `sights` in the order of halves and
   // steps.
@@ -126,13 +124,12 @@ class Executor {
 
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
-  std::vector<int64_t> read_symbols(std::span<const TensorRef> inputs) const;
+  std::vector<int64_t> read_symbols(const CallerTensors& inputs) const;
   // Checks a caller's tensor against the schema and gives its base; copies one with other strides.
-  char* admit(const ProgramInput& input, const TensorRef& tensor, const Binding& binding, const char* what,
-              std::vector<std::shared_ptr<Block>>& copies) const;
+  static char* admit(const ProgramInput& input, const TensorRef& expected, const TensorRef& kind, void* data,
+                     const char* what, std::vector<std::shared_ptr<Block>>& copies);
   void allocate(RunState& state);
-  void run_steps(RunState& state, int32_t first, int32_t last);
-  void patch(RunState& state, int32_t first, int32_t last);
+  void run_half(RunState& state, bool backward);
   KernelStatus run_step(RunState& state, int32_t index);
   // Shows what is to be seen before `step`, or at the end of a half.
   void show(const RunState& state, int32_t step);
@@ -145,7 +142,16 @@ class Executor {
   void guard_after(RunState& state, int32_t index);
   OwnedTensor make_output(RunState& state, const ProgramOutput& output) const;
 
+  // A buffer whose bytes are the caller's: `source` as in ProgramBuffer.
+  struct CallerBuffer {
+    size_t buffer = 0;
+    int64_t source = 0;
+  };
+
   Program program_;
+  std::vector<CallerBuffer> caller_buffers_;
+  std::vector<size_t> output_buffers_, constant_buffers_;
+  std::vector<int32_t> output_places_;  // by buffer: among output_buffers_, or -1
   // By incoming gradient: whether a step needs its zeros where the caller sends none.
   std::vector<bool> needs_zeros_;
   ExecutorOptions options_;
