@@ -3,17 +3,20 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
 #include <vector>
 
 #include "runtime/tensor.h"
 
 namespace lowtide::bindings {
 
-// Holds the tensors alive, so that the views are valid while their owners leave their sizes alone.
-struct SeenTensors {
+// In the order of flattened arguments. Holds the tensors alive, so that the views are valid while their owners leave
+// their sizes alone.
+struct CallTensors {
   std::vector<nanobind::object> tensors;
   std::vector<TensorRef> views;
   std::vector<bool> requires_grad;
+  nanobind::object sizes;  // a tuple of tuples, made when asked for
 
   void add(nanobind::handle tensor, const TensorRef& view, bool wants_gradient) {
     tensors.push_back(nanobind::borrow(tensor));
@@ -22,15 +25,42 @@ struct SeenTensors {
   }
 };
 
-struct CallTensors : SeenTensors {  // in the order of flattened arguments
-  nanobind::object sizes;           // a tuple of tuples, made when asked for
+// Tensors in the order of a graph's inputs, or some of them. Most have the kinds (dtype, sizes, strides) that the
+// module's watch knows of them, which lie where they are as long as the watch does; the others have kinds of our own.
+struct PlacedTensors {
+  nanobind::object watch;
+  std::vector<nanobind::object> tensors;
+  std::vector<const TensorRef*> kinds;
+  std::vector<void*> data;
+  std::vector<std::shared_ptr<const TensorRef>> own_kinds;
+
+  void reserve(size_t count) {
+    tensors.reserve(count);
+    kinds.reserve(count);
+    data.reserve(count);
+  }
+  void add(nanobind::handle tensor, const TensorRef* kind, void* bytes) {
+    tensors.push_back(nanobind::borrow(tensor));
+    kinds.push_back(kind);
+    data.push_back(bytes);
+  }
+  const TensorRef* own(const TensorRef& kind) {
+    return own_kinds.emplace_back(std::make_shared<const TensorRef>(kind)).get();
+  }
 };
-struct BoundInputs : SeenTensors {};  // in the order of a graph's inputs
+
+struct BoundInputs : PlacedTensors {
+  std::vector<bool> requires_grad;
+};
 
 // What backward reads again, and the versions that it had: PyTorch counts a tensor's changes in place.
-struct KeptTensors {
-  std::vector<nanobind::object> tensors;
+struct KeptTensors : PlacedTensors {
   std::vector<int64_t> versions;
+};
+
+// Some of a graph's inputs.
+struct Indices {
+  std::vector<size_t> values;
 };
 
 bool requires_grad(nanobind::handle tensor);

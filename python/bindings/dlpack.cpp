@@ -104,21 +104,19 @@ bool try_view(nb::handle tensor, TensorRef& ref) {
   return true;
 }
 
-bool refresh_view(nb::handle tensor, TensorRef& known, const void*& where) {
-  static const TorchFields fields;
-  if (const TorchFields::Seen seen = fields.refresh(tensor, known, where); seen != TorchFields::Seen::kUnknown)
+bool read_data(nb::handle tensor, const TensorRef& kind, void*& data) {
+  if (const TorchFields::Seen seen = torch_fields().read_data(tensor, kind, data); seen != TorchFields::Seen::kUnknown)
     return seen == TorchFields::Seen::kSame;
-  dlpack::Tensor view;
-  if (api().from_python(tensor.ptr(), &view) != 0) return PyErr_Clear(), false;
-  if (view.rank != known.rank || view.device.type != kCpu || find_dtype(view.dtype) != known.dtype) return false;
-  int64_t dense = 1;
-  for (int i = view.rank - 1; i >= 0; --i) {
-    const int64_t stride = view.strides != nullptr ? view.strides[i] : dense;
-    if (view.sizes[i] != known.sizes[i] || (known.sizes[i] > 1 && stride != known.strides[i])) return false;
-    dense *= view.sizes[i];
-  }
-  known.data = static_cast<char*>(view.data) + view.byte_offset;
-  where = view.sizes;
+  TensorRef view;
+  if (!try_view(tensor, view) || !same_kind(view, kind)) return false;
+  data = view.data;
+  return true;
+}
+
+bool same_kind(const TensorRef& a, const TensorRef& b) {
+  if (a.dtype != b.dtype || a.rank != b.rank) return false;
+  for (int d = 0; d < a.rank; ++d)
+    if (a.sizes[d] != b.sizes[d] || (a.sizes[d] > 1 && a.strides[d] != b.strides[d])) return false;
   return true;
 }
 

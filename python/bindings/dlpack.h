@@ -55,9 +55,10 @@ struct ExchangeApi {
 TensorRef view_of(nanobind::handle tensor);
 // The same without errors: false for what the engine cannot look at (None, sparse, complex, other devices).
 bool try_view(nanobind::handle tensor, TensorRef& ref);
-// Whether a tensor is of the same dtype, sizes and strides as a known view, which then gets its address. `where`: a
-// place inside of the tensor's own bytes in PyTorch.
-bool refresh_view(nanobind::handle tensor, TensorRef& known, const void*& where);
+// Whether both have the same dtype, sizes and strides.
+bool same_kind(const TensorRef& a, const TensorRef& b);
+// Whether an instance of torch.Tensor is of this kind; `data` gets its address.
+bool read_data(nanobind::handle tensor, const TensorRef& kind, void*& data);
 // A torch.Tensor over the bytes, which `owner` keeps alive until the tensor is freed (by any thread, without Python's
 // lock).
 nanobind::object to_python(const TensorRef& ref, std::shared_ptr<void> owner);

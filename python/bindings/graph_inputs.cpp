@@ -11,6 +11,7 @@
 #include "call_tensors.h"
 #include "dlpack.h"
 #include "module_watch.h"
+#include "torch_fields.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -46,19 +47,25 @@ class GraphInputs {
 
   // After the watch's check. False where other inputs require gradients than the graph was processed for.
   bool bind(const CallTensors& call, BoundInputs& bound) const {
-    bound.tensors.reserve(sources_.size());
-    bound.views.reserve(sources_.size());
+    bound.watch = watch_object_;
+    bound.reserve(sources_.size());
     bound.requires_grad.reserve(sources_.size());
     bool as_wanted = true;
     for (size_t i = 0; i < sources_.size(); ++i) {
       const Source& source = sources_[i];
       if (source.kind == Kind::kInput) {
-        bound.add(call.tensors[source.index], call.views[source.index], call.requires_grad[source.index]);
+        const TensorRef& view = call.views[source.index];
+        bound.add(call.tensors[source.index], bound.own(view), view.data);
+        bound.requires_grad.push_back(call.requires_grad[source.index]);
       } else if (source.kind == Kind::kState) {
-        bound.add(watch_->tensor(source.index), watch_->view(source.index), watch_->requires_grad(source.index));
+        const TensorRef& view = watch_->view(source.index);
+        bound.add(watch_->tensor(source.index), &view, view.data);
+        bound.requires_grad.push_back(watch_->requires_grad(source.index));
       } else {
         const nb::object tensor = source.name.is_valid() ? source.object.attr(source.name) : source.object;
-        bound.add(tensor, view_of(tensor), requires_grad(tensor));
+        const TensorRef view = view_of(tensor);
+        bound.add(tensor, bound.own(view), view.data);
+        bound.requires_grad.push_back(requires_grad(tensor));
       }
       as_wanted = as_wanted && (!wants_gradient_[i] || bound.requires_grad.back() == *wants_gradient_[i]);
     }
@@ -88,8 +95,8 @@ class GraphInputs {
       size_t index;
     };
     std::vector<Extent> extents;
-    for (size_t i = 0; i < bound.views.size(); ++i) {
-      const TensorRef& view = bound.views[i];
+    for (size_t i = 0; i < bound.kinds.size(); ++i) {
+      const TensorRef& view = *bound.kinds[i];
       if (view.numel() == 0) continue;
       int64_t below = 0, above = 0;
       for (int d = 0; d < view.rank; ++d) {
@@ -97,7 +104,7 @@ class GraphInputs {
         (span < 0 ? below : above) += span;
       }
       const int64_t width = size_bytes(view.dtype);
-      const char* const data = static_cast<const char*>(view.data);
+      const char* const data = static_cast<const char*>(bound.data[i]);
       extents.push_back({data + below * width, data + (above + 1) * width, i});
     }
     std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
@@ -135,36 +142,49 @@ class GraphInputs {
   }
 };
 
-nb::tuple take(const BoundInputs& self, const std::vector<int>& indices) {
-  PyObject* const taken = PyTuple_New(static_cast<Py_ssize_t>(indices.size()));
+nb::tuple take(const BoundInputs& self, const Indices& indices) {
+  PyObject* const taken = PyTuple_New(static_cast<Py_ssize_t>(indices.values.size()));
   if (taken == nullptr) throw nb::python_error();
-  for (size_t i = 0; i < indices.size(); ++i)
-    PyTuple_SetItem(taken, static_cast<Py_ssize_t>(i),
-                    nb::object(self.tensors[static_cast<size_t>(indices[i])]).release().ptr());
+  for (size_t i = 0; i < indices.values.size(); ++i)
+    PyTuple_SetItem(taken, static_cast<Py_ssize_t>(i), nb::object(self.tensors[indices.values[i]]).release().ptr());
   return nb::steal<nb::tuple>(taken);
 }
 
-KeptTensors keep(const BoundInputs& self, const std::vector<int>& indices) {
+KeptTensors keep(const BoundInputs& self, const Indices& indices) {
   KeptTensors kept;
-  kept.tensors.reserve(indices.size());
-  kept.versions.reserve(indices.size());
-  for (int index : indices) {
-    kept.tensors.push_back(self.tensors[static_cast<size_t>(index)]);
-    kept.versions.push_back(version(kept.tensors.back()));
+  kept.watch = self.watch;
+  kept.own_kinds = self.own_kinds;
+  kept.reserve(indices.values.size());
+  kept.versions.reserve(indices.values.size());
+  for (size_t index : indices.values) {
+    kept.add(self.tensors[index], self.kinds[index], self.data[index]);
+    kept.versions.push_back(version(self.tensors[index]));
   }
   return kept;
 }
 
-nb::object find_changed(const KeptTensors& self) {
-  for (size_t i = 0; i < self.tensors.size(); ++i)
+// Looks at all of the tensors again: their data may have been replaced.
+nb::object find_changed(KeptTensors& self) {
+  const auto tensor_at = [&](size_t i) { return nb::handle(self.tensors[i]); };
+  for (size_t i = 0; i < self.tensors.size(); ++i) {
+    torch_fields().fetch_ahead(i, self.tensors.size(), tensor_at);
     if (const int64_t now = version(self.tensors[i]); now != self.versions[i])
       return nb::make_tuple(i, self.versions[i], now);
+    if (read_data(self.tensors[i], *self.kinds[i], self.data[i])) continue;
+    const TensorRef view = view_of(self.tensors[i]);
+    self.kinds[i] = self.own(view);
+    self.data[i] = view.data;
+  }
   return nb::none();
 }
 
 }  // namespace
 
 void bind_graph_inputs(nb::module_& module) {
+  nb::class_<Indices>(module, "Indices", "Some of a graph's inputs.")
+      .def(
+          "__init__", [](Indices* self, std::vector<size_t> values) { new (self) Indices{std::move(values)}; },
+          "values"_a);
   nb::class_<BoundInputs>(module, "BoundInputs", "The live tensors of a graph's inputs in one call.")
       .def("__len__", [](const BoundInputs& self) { return self.tensors.size(); })
       .def("__getitem__",
@@ -176,7 +196,8 @@ void bind_graph_inputs(nb::module_& module) {
       .def("take", take, "indices"_a, "A tuple of the tensors at these indices.")
       .def("keep", keep, "indices"_a, "KeptTensors of the tensors at these indices.");
   nb::class_<KeptTensors>(module, "KeptTensors", "Inputs that backward reads again.")
-      .def("find_changed", find_changed, "None, or (position, version then, version now) of one changed in place.");
+      .def("find_changed", find_changed,
+           "None, or (position, version then, version now) of one changed in place. Before Session.backward.");
   nb::class_<GraphInputs>(module, "GraphInputs", "Where the tensors of a graph's inputs come from.")
       .def(nb::init<nb::object, nb::list, std::vector<std::optional<bool>>, std::vector<size_t>>(), "watch"_a,
            "sources"_a, "wants_gradient"_a, "written"_a)

@@ -6,6 +6,7 @@
 #include "bindings.h"
 #include "call_tensors.h"
 #include "dlpack.h"
+#include "torch_fields.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -15,14 +16,6 @@ namespace {
 
 constexpr int kDepth = 3;              // of containers that are compared element by element
 constexpr Py_ssize_t kLargest = 4096;  // elements of one
-constexpr size_t kAhead = 8;           // tensors that are fetched before they are looked at
-
-bool same_kind(const TensorRef& a, const TensorRef& b) {
-  if (a.dtype != b.dtype || a.rank != b.rank) return false;
-  for (int d = 0; d < a.rank; ++d)
-    if (a.sizes[d] != b.sizes[d] || (a.sizes[d] > 1 && a.strides[d] != b.strides[d])) return false;
-  return true;
-}
 
 nb::object type_of(nb::handle object) { return nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))); }
 
@@ -226,21 +219,11 @@ bool ModuleWatch::same_tensor(Tensor& tensor) {
     TensorRef view;
     return !try_view(tensor.object, view);
   }
-  if (!refresh_view(tensor.object, tensor.view, tensor.where)) return false;
+  if (!read_data(tensor.object, tensor.view, tensor.view.data)) return false;
   if (!flags_known_ || !tensor.requires_grad || tensor.moved)
     tensor.requires_grad = bindings::requires_grad(tensor.object);
   tensor.moved = false;
   return true;
-}
-
-// Between two steps these lines leave the caches.
-void ModuleWatch::fetch(const Tensor& tensor) {
-  __builtin_prefetch(tensor.object.ptr());
-  if (tensor.where == nullptr) return;
-  const char* const where = static_cast<const char*>(tensor.where);
-  __builtin_prefetch(where);
-  __builtin_prefetch(where - 64);
-  __builtin_prefetch(where + 64);
 }
 
 ModuleWatch::Change ModuleWatch::check() {
@@ -252,9 +235,9 @@ ModuleWatch::Change ModuleWatch::check() {
     return change.found == Found::kNothing;
   });
   if (change.found != Found::kNothing) return change;
-  for (size_t i = 0; i < std::min(kAhead, tensors_.size()); ++i) fetch(tensors_[i]);
+  const auto object_at = [&](size_t i) { return nb::handle(tensors_[i].object); };
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (i + kAhead < tensors_.size()) fetch(tensors_[i + kAhead]);
+    torch_fields().fetch_ahead(i, tensors_.size(), object_at);
     if (!same_tensor(tensors_[i])) return {Found::kKind, i};
   }
   flags_known_ = !exact_flags_;

@@ -72,8 +72,7 @@ class ModuleWatch {
     TensorRef view;  // its sizes and strides are those of the export
     bool opaque = false;
     bool requires_grad = false;
-    bool moved = false;           // its requires_grad has not been read
-    const void* where = nullptr;  // of refresh_view: to prefetch, never to read
+    bool moved = false;  // its requires_grad has not been read
   };
   struct TensorTable {
     nanobind::object dict;
@@ -87,7 +86,6 @@ class ModuleWatch {
   Change check_attributes();
   Change check_tensor_table(size_t index);
   bool same_tensor(Tensor& tensor);
-  static void fetch(const Tensor& tensor);
 
   nanobind::object plain_types_, tensor_type_;
   std::vector<Table> tables_;

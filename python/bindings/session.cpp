@@ -66,6 +66,14 @@ std::vector<TensorRef> views_of(nb::handle tensors) {
   return refs;
 }
 
+// Placed tensors as they are; of any other sequence, views into `viewed`.
+template <class Placed>
+CallerTensors caller_tensors(nb::handle tensors, std::vector<TensorRef>& viewed) {
+  if (!nb::isinstance<Placed>(tensors)) return viewed = views_of(tensors);
+  const Placed& placed = *nb::inst_ptr<Placed>(tensors);
+  return {placed.kinds, placed.data};
+}
+
 nb::tuple span_tuple(const int64_t* values, int count) {
   nb::list items;
   for (int i = 0; i < count; ++i) items.append(values[i]);
@@ -109,12 +117,10 @@ nb::list outputs_to_python(const std::vector<OwnedTensor>& outputs) {
 
 nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, bool keep) {
   std::vector<TensorRef> viewed;
-  const BoundInputs* const bound = nb::isinstance<BoundInputs>(inputs) ? nb::inst_ptr<BoundInputs>(inputs) : nullptr;
-  if (bound == nullptr) viewed = views_of(inputs);
-  const std::vector<TensorRef>& refs = bound == nullptr ? viewed : bound->views;
+  const CallerTensors tensors = caller_tensors<BoundInputs>(inputs, viewed);
   Pending pending;
   std::vector<OwnedTensor> outputs;
-  self.run([&] { outputs = self.session.forward(refs, random_key, keep ? &pending.state : nullptr); });
+  self.run([&] { outputs = self.session.forward(tensors, random_key, keep ? &pending.state : nullptr); });
   return nb::make_tuple(outputs_to_python(outputs), keep ? nb::cast(std::move(pending)) : nb::none());
 }
 
@@ -122,16 +128,10 @@ nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, b
 nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
   const std::vector<TensorRef> gradient_refs = views_of(gradients);
-  std::vector<TensorRef> saved_refs;
-  if (nb::isinstance<KeptTensors>(saved_inputs)) {
-    const std::vector<nb::object>& kept = nb::inst_ptr<KeptTensors>(saved_inputs)->tensors;
-    saved_refs.reserve(kept.size());
-    for (const nb::object& tensor : kept) saved_refs.push_back(view_of(tensor));
-  } else {
-    saved_refs = views_of(saved_inputs);
-  }
+  std::vector<TensorRef> viewed;
+  const CallerTensors saved = caller_tensors<KeptTensors>(saved_inputs, viewed);
   std::vector<OwnedTensor> results;
-  self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved_refs); });
+  self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved); });
   nb::list items;
   ManyToPython many(results.size());
   const bool all_present = std::all_of(gradient_refs.begin(), gradient_refs.end(),
@@ -320,7 +320,8 @@ void bind_session(nb::module_& module) {
            "`inputs`: BoundInputs or a sequence of tensors. Returns (outputs, pending); an output is a tensor, or "
            "(input, sizes, strides, offset) for a view of an "
            "input.")
-      .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a)
+      .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a,
+           "`saved_inputs`: KeptTensors after find_changed, or a sequence of tensors.")
       .def("observe", observe, "callback"_a.none(),
            "callback(name, tensor) for every value that the next steps make; the tensor is a view, valid in the call.")
       .def_prop_ro("counterparts", counterparts,

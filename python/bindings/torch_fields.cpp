@@ -28,10 +28,6 @@ int32_t scalar_type(DType dtype) {
 
 TorchFields::TorchFields() : torch_(load_torch_symbols()), works_(finds_handles()) {}
 
-TorchTensor TorchFields::handle_of(nb::handle tensor) {
-  return reinterpret_cast<char*>(tensor.ptr()) + sizeof(PyObject);
-}
-
 // An at::Tensor is one pointer; PyTorch makes us another to the same tensor.
 bool TorchFields::finds_handles() const {
   if (!torch_.get_data_ptr || !torch_.get_dim || !torch_.get_sizes || !torch_.get_strides || !torch_.get_dtype ||
@@ -55,23 +51,24 @@ bool TorchFields::finds_handles() const {
   return true;
 }
 
-TorchFields::Seen TorchFields::refresh(nb::handle tensor, TensorRef& known, const void*& where) const {
+TorchFields::Seen TorchFields::read_data(nb::handle tensor, const TensorRef& kind, void*& data) const {
   if (!works_) return Seen::kUnknown;
   TorchTensor const handle = handle_of(tensor);
-  void* data = nullptr;
   int64_t rank = 0, *sizes = nullptr, *strides = nullptr;
   int32_t dtype = 0, device = 0;
   if (torch_.get_dim(handle, &rank) != 0 || torch_.get_sizes(handle, &sizes) != 0 ||
       torch_.get_strides(handle, &strides) != 0 || torch_.get_dtype(handle, &dtype) != 0 ||
       torch_.get_device_type(handle, &device) != 0)
     return Seen::kUnknown;
-  if (rank != known.rank || device != kCpu || dtype != scalar_type(known.dtype)) return Seen::kOther;
+  if (rank != kind.rank || device != kCpu || dtype != scalar_type(kind.dtype)) return Seen::kOther;
   for (int64_t i = 0; i < rank; ++i)
-    if (sizes[i] != known.sizes[i] || (sizes[i] > 1 && strides[i] != known.strides[i])) return Seen::kOther;
-  if (torch_.get_data_ptr(handle, &data) != 0) return Seen::kUnknown;
-  known.data = data;
-  where = sizes;
-  return Seen::kSame;
+    if (sizes[i] != kind.sizes[i] || (sizes[i] > 1 && strides[i] != kind.strides[i])) return Seen::kOther;
+  return torch_.get_data_ptr(handle, &data) == 0 ? Seen::kSame : Seen::kUnknown;
+}
+
+const TorchFields& torch_fields() {
+  static const TorchFields fields;
+  return fields;
 }
 
 }  // namespace lowtide::bindings

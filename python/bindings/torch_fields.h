@@ -16,16 +16,34 @@ class TorchFields {
   TorchFields();
 
   enum class Seen { kSame, kOther, kUnknown };
-  // `tensor`: an instance of torch.Tensor. kSame: its dtype, sizes and strides are those of `known`, which gets its
-  // address; `where` gets a place within the tensor's own bytes in PyTorch. kUnknown: ask DLPack.
-  Seen refresh(nanobind::handle tensor, TensorRef& known, const void*& where) const;
+  // `tensor`: an instance of torch.Tensor. kSame: its dtype, sizes and strides are those of `kind`, and `data` gets its
+  // address. kUnknown: ask DLPack.
+  Seen read_data(nanobind::handle tensor, const TensorRef& kind, void*& data) const;
+
+  // Begins to fetch what read_data reads of tensors[i + kAhead], for a loop over all i. Between two steps hundreds of
+  // tensors leave the caches, and fetching them one after another was most of a look's cost.
+  template <class TensorAt>
+  void fetch_ahead(size_t i, size_t count, TensorAt&& tensor_at) const {
+    if (i + 2 * kAhead < count) __builtin_prefetch(handle_of(tensor_at(i + 2 * kAhead)));
+    if (works_ && i + kAhead < count) {
+      const char* const fields = *static_cast<const char* const*>(handle_of(tensor_at(i + kAhead)));
+      for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(fields + 64 * line);
+    }
+  }
 
  private:
-  static TorchTensor handle_of(nanobind::handle tensor);
+  static constexpr size_t kAhead = 8;
+  static constexpr size_t kLines = 3;  // of 64 bytes, that a TensorImpl fills
+  static TorchTensor handle_of(nanobind::handle tensor) {
+    return reinterpret_cast<char*>(tensor.ptr()) + sizeof(PyObject);
+  }
   bool finds_handles() const;
 
   TorchSymbols torch_;
   bool works_;
 };
+
+// Of this process's PyTorch.
+const TorchFields& torch_fields();
 
 }  // namespace lowtide::bindings

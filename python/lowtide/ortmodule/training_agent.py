@@ -6,6 +6,7 @@ import time
 import torch
 from torch.autograd.graph import increment_version
 
+from lowtide._lowtide import Indices
 from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
@@ -35,7 +36,8 @@ class TrainingAgent:
         self._calls = CallHandler(captured.functions)
         self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
-        self._updated = self.session.updated_inputs
+        self._updated = Indices(self.session.updated_inputs)
+        self._writes = len(self.session.updated_inputs) > 0
         self._inspections, self._random = captured.inspections, captured.transcript.random
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
@@ -47,11 +49,12 @@ class TrainingAgent:
             tensors = {index for kind, index in captured.transcript.outputs if kind == "graph"}
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
+            self.kept_inputs, self._targets = Indices(self.saved_inputs), Indices(self.gradient_targets)
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
             self.needs_input_grad = (False, *(True for _ in self.gradient_targets))  # of the autograd Function
 
     def _check_updates(self):
-        for index in self._updated:
+        for index in self.session.updated_inputs:
             source = self.captured.sources[index]
             if source.kind == "param":
                 raise UnsupportedError(f"forward writes into the parameter '{source.paths[0]}'")
@@ -63,7 +66,7 @@ class TrainingAgent:
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
             step = _Step(self, tensors)
-            outputs = _apply(step, *tensors.take(self.gradient_targets))
+            outputs = _apply(step, *tensors.take(self._targets))
             # Not out of autograd's Function: views of inputs, which autograd shall see as views.
             outputs = [
                 output if output is not None else alias for output, alias in zip(outputs, step.aliases, strict=True)
@@ -84,7 +87,7 @@ class TrainingAgent:
                     torch.set_rng_state(state)
                     raise
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
-        if self._updated:
+        if self._writes:
             increment_version(tensors.take(self._updated))
         return [_View(*output) if type(output) is tuple else output for output in outputs], (pending, step)
 
@@ -198,7 +201,7 @@ class _ORTModuleFunction(torch.autograd.Function):
         ctx.agent = agent
         # Backward checks that nobody changed these in place: inputs here, at a third of PyTorch's cost, and outputs
         # there, without a cycle of references.
-        ctx.inputs = step.tensors.keep(agent.saved_inputs)
+        ctx.inputs = step.tensors.keep(agent.kept_inputs)
         ctx.save_for_backward(*(outputs[index] for index in agent.saved_outputs))
         others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
         if others:
