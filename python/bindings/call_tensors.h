@@ -28,17 +28,13 @@ struct CallTensors {
 // Tensors in the order of a graph's inputs, or some of them. Most have the kinds (dtype, sizes, strides) that the
 // module's watch knows of them, which lie where they are as long as the watch does; the others have kinds of our own.
 struct PlacedTensors {
-  nanobind::object watch;
   std::vector<nanobind::object> tensors;
   std::vector<const TensorRef*> kinds;
   std::vector<void*> data;
+  std::vector<int64_t> versions;  // of KeptTensors
   std::vector<std::shared_ptr<const TensorRef>> own_kinds;
+  nanobind::object watch;
 
-  void reserve(size_t count) {
-    tensors.reserve(count);
-    kinds.reserve(count);
-    data.reserve(count);
-  }
   void add(nanobind::handle tensor, const TensorRef* kind, void* bytes) {
     tensors.push_back(nanobind::borrow(tensor));
     kinds.push_back(kind);
@@ -47,15 +43,43 @@ struct PlacedTensors {
   const TensorRef* own(const TensorRef& kind) {
     return own_kinds.emplace_back(std::make_shared<const TensorRef>(kind)).get();
   }
+  void clear();
 };
 
-struct BoundInputs : PlacedTensors {
+// Emptied ones of calls that are over, for the next calls: a step has freed hundreds of small pieces of memory, and the
+// first larger piece that is asked for after it makes malloc sort them all.
+class SparePlaces {
+ public:
+  PlacedTensors take();
+  void give(PlacedTensors&& used);
+
+ private:
+  static constexpr size_t kMost = 8;
+  std::vector<PlacedTensors> spare_;
+};
+
+// Moves; on its end its places are spare again. Needs Python's lock.
+class LentTensors : public PlacedTensors {
+ public:
+  explicit LentTensors(std::shared_ptr<SparePlaces> home) : PlacedTensors(home->take()), home_(std::move(home)) {}
+  LentTensors(LentTensors&&) = default;
+  ~LentTensors() {
+    if (home_) home_->give(std::move(*this));
+  }
+  const std::shared_ptr<SparePlaces>& home() const { return home_; }
+
+ private:
+  std::shared_ptr<SparePlaces> home_;
+};
+
+struct BoundInputs : LentTensors {
+  using LentTensors::LentTensors;
   std::vector<bool> requires_grad;
 };
 
 // What backward reads again, and the versions that it had: PyTorch counts a tensor's changes in place.
-struct KeptTensors : PlacedTensors {
-  std::vector<int64_t> versions;
+struct KeptTensors : LentTensors {
+  using LentTensors::LentTensors;
 };
 
 // Some of a graph's inputs.

@@ -17,6 +17,29 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace lowtide::bindings {
+
+void PlacedTensors::clear() {
+  tensors.clear();
+  kinds.clear();
+  data.clear();
+  versions.clear();
+  own_kinds.clear();
+  watch.reset();
+}
+
+PlacedTensors SparePlaces::take() {
+  if (spare_.empty()) return {};
+  PlacedTensors taken = std::move(spare_.back());
+  spare_.pop_back();
+  return taken;
+}
+
+void SparePlaces::give(PlacedTensors&& used) {
+  PlacedTensors given = std::move(used);
+  given.clear();
+  if (spare_.size() < kMost) spare_.push_back(std::move(given));
+}
+
 namespace {
 
 class GraphInputs {
@@ -45,10 +68,11 @@ class GraphInputs {
     }
   }
 
+  const std::shared_ptr<SparePlaces>& spare() const { return spare_; }
+
   // After the watch's check. False where other inputs require gradients than the graph was processed for.
   bool bind(const CallTensors& call, BoundInputs& bound) const {
     bound.watch = watch_object_;
-    bound.reserve(sources_.size());
     bound.requires_grad.reserve(sources_.size());
     bool as_wanted = true;
     for (size_t i = 0; i < sources_.size(); ++i) {
@@ -125,6 +149,7 @@ class GraphInputs {
     size_t index = 0;
     nb::object object, name;
   };
+  std::shared_ptr<SparePlaces> spare_ = std::make_shared<SparePlaces>();
   nb::object watch_object_;
   ModuleWatch* watch_;
   std::vector<Source> sources_;
@@ -151,11 +176,9 @@ nb::tuple take(const BoundInputs& self, const Indices& indices) {
 }
 
 KeptTensors keep(const BoundInputs& self, const Indices& indices) {
-  KeptTensors kept;
+  KeptTensors kept(self.home());
   kept.watch = self.watch;
   kept.own_kinds = self.own_kinds;
-  kept.reserve(indices.values.size());
-  kept.versions.reserve(indices.values.size());
   for (size_t index : indices.values) {
     kept.add(self.tensors[index], self.kinds[index], self.data[index]);
     kept.versions.push_back(version(self.tensors[index]));
@@ -204,7 +227,7 @@ void bind_graph_inputs(nb::module_& module) {
       .def(
           "bind",
           [](const GraphInputs& self, const CallTensors& call) {
-            BoundInputs bound;
+            BoundInputs bound(self.spare());
             const bool as_wanted = self.bind(call, bound);
             return nb::make_tuple(as_wanted, nb::cast(std::move(bound)));
           },
@@ -214,7 +237,7 @@ void bind_graph_inputs(nb::module_& module) {
           "bind_again",
           [](const GraphInputs& self, const CallSchema& schema, nb::tuple args, nb::dict kwargs) -> nb::object {
             CallTensors call;
-            BoundInputs bound;
+            BoundInputs bound(self.spare());
             if (!self.bind_again(schema, args, kwargs, call, bound)) return nb::none();
             return nb::make_tuple(nb::cast(std::move(call)), nb::cast(std::move(bound)));
           },

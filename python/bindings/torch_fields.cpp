@@ -26,7 +26,7 @@ int32_t scalar_type(DType dtype) {
 
 }  // namespace
 
-TorchFields::TorchFields() : torch_(load_torch_symbols()), works_(finds_handles()) {}
+TorchFields::TorchFields() : torch_(load_torch_symbols()), works_(finds_handles()), storage_(find_storage()) {}
 
 // An at::Tensor is one pointer; PyTorch makes us another to the same tensor.
 bool TorchFields::finds_handles() const {
@@ -49,6 +49,18 @@ bool TorchFields::finds_handles() const {
     return false;  // a PyTorch without that function
   }
   return true;
+}
+
+size_t TorchFields::find_storage() const {
+  if (!works_) return 0;
+  try {
+    const nb::object tensor = nb::module_::import_("torch").attr("zeros")(1);
+    const auto storage = nb::cast<uintptr_t>(tensor.attr("untyped_storage")().attr("_cdata"));
+    for (size_t i = 1; i < 8; ++i)
+      if (reinterpret_cast<uintptr_t>(fields_of(tensor)[i]) == storage) return i;
+  } catch (const nb::python_error&) {
+  }
+  return 0;
 }
 
 TorchFields::Seen TorchFields::read_data(nb::handle tensor, const TensorRef& kind, void*& data) const {

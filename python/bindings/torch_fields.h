@@ -24,23 +24,29 @@ class TorchFields {
   // tensors leave the caches, and fetching them one after another was most of a look's cost.
   template <class TensorAt>
   void fetch_ahead(size_t i, size_t count, TensorAt&& tensor_at) const {
-    if (i + 2 * kAhead < count) __builtin_prefetch(handle_of(tensor_at(i + 2 * kAhead)));
-    if (works_ && i + kAhead < count) {
-      const char* const fields = *static_cast<const char* const*>(handle_of(tensor_at(i + kAhead)));
-      for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(fields + 64 * line);
-    }
+    if (i + 3 * kAhead < count) __builtin_prefetch(handle_of(tensor_at(i + 3 * kAhead)));
+    if (!works_) return;
+    if (i + 2 * kAhead < count)
+      for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(fields_of(tensor_at(i + 2 * kAhead)) + 8 * line);
+    if (i + kAhead < count) __builtin_prefetch(fields_of(tensor_at(i + kAhead))[storage_]);
   }
 
  private:
-  static constexpr size_t kAhead = 8;
-  static constexpr size_t kLines = 3;  // of 64 bytes, that a TensorImpl fills
+  static constexpr size_t kAhead = 6;
+  static constexpr size_t kLines = 3;  // of 64 bytes, which the fields fill
   static TorchTensor handle_of(nanobind::handle tensor) {
     return reinterpret_cast<char*>(tensor.ptr()) + sizeof(PyObject);
   }
+  // Of PyTorch's own, to prefetch: what the tensor is.
+  static const void* const* fields_of(nanobind::handle tensor) {
+    return *static_cast<const void* const* const*>(handle_of(tensor));
+  }
   bool finds_handles() const;
+  size_t find_storage() const;
 
   TorchSymbols torch_;
   bool works_;
+  size_t storage_ = 0;  // which of the fields is the storage; 0: unknown
 };
 
 // Of this process's PyTorch.
