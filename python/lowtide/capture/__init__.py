@@ -78,7 +78,7 @@ class Captured:
 
     def rebuild(self, tensors, sizes):
         """The module's output from its tensors, in the structure that the user's forward returns."""
-        if all(self.exported.output_is_tensor):
+        if self._build_output is not None:
             return self._build_output(tensors)
         rest = iter(tensors)
         leaves = []
@@ -95,7 +95,8 @@ class Captured:
 
     @functools.cached_property
     def _build_output(self):
-        return trees.builder(self.exported.output_structure)
+        """Of an output with no other leaves than tensors, else None."""
+        return trees.builder(self.exported.output_structure) if all(self.exported.output_is_tensor) else None
 
 
 def capture(module, args=(), kwargs=None, facts=None, numbers=()):

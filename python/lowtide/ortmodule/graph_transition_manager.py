@@ -56,6 +56,9 @@ class GraphTransitionManager:
     def prepare(self, args, kwargs):
         """(PostExportProcessedModelInfo, CallTensors, BoundInputs) for a call. A parameter that required a gradient is
         taken to do so still; if running it raises OtherGradients, `prepare_again` is right."""
+        found = self.prepare_like_last(args, kwargs)
+        if found is not None:
+            return found
         self._calls += 1
         return self._prepared(args, kwargs)
 
@@ -66,14 +69,21 @@ class GraphTransitionManager:
                 graph.watch.native.forget_flags()
         return self._prepared(args, kwargs)
 
+    def prepare_like_last(self, args, kwargs):
+        """What `prepare` gives, for a call that is like the last one in all that is checked; else None."""
+        if self._latest is None:
+            return None
+        schema, info = self._latest
+        if schema.surroundings != surroundings_now():
+            return None
+        found = info.inputs.bind_again(schema.arguments, args, kwargs)
+        if found is None:
+            return None
+        self._calls += 1
+        return info, *found
+
     def _prepared(self, args, kwargs):
         surroundings = surroundings_now()
-        if self._latest is not None:
-            schema, info = self._latest
-            if schema.surroundings == surroundings:
-                found = info.inputs.bind_again(schema.arguments, args, kwargs)
-                if found is not None:
-                    return info, *found
         self._latest = None
         schema, seen = self._find_schema(args, kwargs, surroundings)
         graph = self._re_export_check(schema, seen)

@@ -20,6 +20,9 @@ from .inference_manager import InferenceManager
 from .options import DebugOptions, skip_checks
 from .training_manager import TrainingManager
 
+# torch.compiler.is_compiling() and torch.jit.is_tracing(), asked at each call.
+_compiler, _is_tracing = torch.compiler, torch._C._is_tracing
+
 # nn.Module's tables: the wrapper's are the wrapped module's own, so that names have no prefix.
 _SHARED = (
     *("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"),
@@ -326,7 +329,7 @@ def _warn_of_hidden_names(module):
 
 def _with_signature_of(module):
     def forward(self, *args, **kwargs):
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if _compiler._is_compiling_flag or _is_tracing():
             if not exports_elsewhere():
                 return self._original(*args, **kwargs)
             with exclusive:  # until that export is done

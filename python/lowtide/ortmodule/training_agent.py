@@ -38,6 +38,7 @@ class TrainingAgent:
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = Indices(self.session.updated_inputs)
         self._writes = len(self.session.updated_inputs) > 0
+        self._results = captured.transcript.outputs
         self._inspections, self._random = captured.inspections, captured.transcript.random
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
@@ -66,16 +67,22 @@ class TrainingAgent:
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
             step = _Step(self, tensors)
-            outputs = _apply(step, *tensors.take(self._targets))
-            # Not out of autograd's Function: views of inputs, which autograd shall see as views.
-            outputs = [
-                output if output is not None else alias for output, alias in zip(outputs, step.aliases, strict=True)
-            ]
+            outputs, views = _apply(step, *tensors.take(self._targets)), step.views
         else:
-            outputs, _ = self._forward(tensors, keep=False)
-        return self._rebuild(outputs, tensors, sizes)
+            outputs, views, _ = self.forward_step(tensors, keep=False)
+        results = []
+        for kind, index in self._results:
+            if kind == "source":
+                results.append(tensors[index])
+            elif index in views:
+                # Not out of autograd's Function: views of inputs, which autograd shall see as views.
+                results.append(views[index].build(tensors))
+            else:
+                results.append(outputs[index])
+        return self.captured.rebuild(results, sizes)
 
-    def _forward(self, tensors, keep):
+    def forward_step(self, tensors, keep):
+        """(outputs with None for views of inputs, {index of such an output: _View}, pending state)."""
         with self._lock:
             if not self._random:
                 outputs, pending = self.session.forward(tensors, 0, keep)
@@ -89,7 +96,11 @@ class TrainingAgent:
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
         if self._writes:
             increment_version(tensors.take(self._updated))
-        return [_View(*output) if type(output) is tuple else output for output in outputs], (pending, step)
+        views = {}
+        for index, output in enumerate(outputs):
+            if type(output) is tuple:
+                outputs[index], views[index] = None, _View(*output)
+        return outputs, views, (pending, step)
 
     def backward(self, pending, gradients, saved_inputs):
         pending, step = pending
@@ -121,19 +132,6 @@ class TrainingAgent:
             "one of the variables needed for gradient computation has been modified by an inplace operation: the "
             f"{source.kind} '{source.name}' is at version {version_now}; expected version {version_then} instead"
         )
-
-    def forward_step(self, tensors):
-        """(outputs with None for views of inputs, these views or None, pending state)."""
-        outputs, pending = self._forward(tensors, keep=True)
-        aliases = [output if type(output) is _View else None for output in outputs]
-        return [None if type(output) is _View else output for output in outputs], aliases, pending
-
-    def _rebuild(self, outputs, tensors, sizes):
-        results = []
-        for kind, index in self.captured.transcript.outputs:
-            result = tensors[index] if kind == "source" else outputs[index]
-            results.append(result.build(tensors) if isinstance(result, _View) else result)
-        return self.captured.rebuild(results, sizes)
 
     # ---- reports
 
@@ -186,7 +184,7 @@ class _Step:
     """What one call of the autograd Function needs besides the tensors that take gradients."""
 
     def __init__(self, agent, tensors):
-        self.agent, self.tensors, self.aliases = agent, tensors, None
+        self.agent, self.tensors, self.views = agent, tensors, None
 
 
 class _ORTModuleFunction(torch.autograd.Function):
@@ -197,14 +195,15 @@ class _ORTModuleFunction(torch.autograd.Function):
         agent = step.agent
         if ctx.needs_input_grad != agent.needs_input_grad:
             raise OtherGradients
-        outputs, step.aliases, ctx.pending = agent.forward_step(step.tensors)
+        outputs, step.views, ctx.pending = agent.forward_step(step.tensors, keep=True)
         ctx.agent = agent
         # Backward checks that nobody changed these in place: inputs here, at a third of PyTorch's cost, and outputs
         # there, without a cycle of references.
         ctx.inputs = step.tensors.keep(agent.kept_inputs)
-        ctx.save_for_backward(*(outputs[index] for index in agent.saved_outputs))
-        others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
-        if others:
+        if agent.saved_outputs:
+            ctx.save_for_backward(*(outputs[index] for index in agent.saved_outputs))
+        if agent.outputs_without_grad:
+            others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
         return tuple(outputs)
@@ -216,7 +215,8 @@ class _ORTModuleFunction(torch.autograd.Function):
                 "create_graph=True: lowtide's backward cannot be differentiated again. Where a second derivative is "
                 "needed, call the wrapped module itself (model.module(...))."
             )
-        _ = ctx.saved_tensors  # which looks for changes
+        if ctx.agent.saved_outputs:
+            _ = ctx.saved_tensors  # which looks for changes
         if ctx.pending is None:
             raise EngineError(
                 "Trying to backward through the graph a second time: lowtide frees its memory as backward runs, and "
