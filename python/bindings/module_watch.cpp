@@ -262,6 +262,9 @@ const char* word(ModuleWatch::Found found) {
 }  // namespace
 
 void bind_module_watch(nb::module_& module) {
+  module.def(
+      "shortcuts", [] { return nb::make_tuple(dicts_have_versions(), torch_fields().works()); },
+      "Whether this Python's dicts have versions, and whether this PyTorch's tensors can be read directly.");
   nb::class_<ModuleWatch>(module, "ModuleWatch", "A module's Python side as one export saw it; see module_watch.h.")
       .def(nb::init<nb::object, nb::object>(), "plain_types"_a, "tensor_type"_a)
       .def("add_table", &ModuleWatch::add_table, "table"_a)

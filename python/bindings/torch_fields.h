@@ -15,6 +15,8 @@ class TorchFields {
  public:
   TorchFields();
 
+  bool works() const { return works_; }
+
   enum class Seen { kSame, kOther, kUnknown };
   // `tensor`: an instance of torch.Tensor. kSame: its dtype, sizes and strides are those of `kind`, and `data` gets its
   // address. kUnknown: ask DLPack.

@@ -253,15 +253,44 @@ def test_one_parameter_is_frozen_while_another_thaws(caplog):
     assert watched.wrapped.transition_counts()["in training mode"] == {"first call": 1, "requires_grad": 3}
 
 
-def test_what_gets_into_a_hook_table_without_a_handle_is_found_some_calls_later():
-    module = Of(lambda m, a: m.l(a))
-    wrapped = ORTModule(module)
-    plain = wrapped(x())
-    module.l._forward_hooks[0] = hook
-    outputs = [wrapped(x()) for _ in range(17)]
-    torch.testing.assert_close(outputs[-1], plain * 2)
-    module.l._forward_hooks.clear()
-    torch.testing.assert_close(wrapped(x()), plain)
+def test_what_gets_into_a_table_by_no_method_of_pytorchs_is_found(caplog):
+    module = Of(lambda m, a: m.act(m.l(a)) * getattr(m, "factor", 1), act=torch.nn.Tanh())
+    watched = Watched(module, caplog)
+    watched.call(x())
+    for table, value in [
+        (module.l._forward_hooks, hook),
+        (module.act._parameters, torch.nn.Parameter(torch.ones(2))),
+        (module.act._modules, torch.nn.Tanh()),
+    ]:
+        table["0"] = value
+        assert len(watched.call(x())) == 1, table
+        assert watched.call(x()) == []
+        table.clear()
+        watched.call(x())
+
+
+def test_an_attribute_comes_while_another_goes(caplog):
+    module = Of(lambda m, a: m.l(a) * getattr(m, "factor", 1))
+    module.other = 1
+    watched = Watched(module, caplog)
+    watched.call(x())
+    attributes = vars(module)
+    del attributes["other"]
+    attributes["factor"] = 3
+    assert watched.call(x()) == ["re-export: attribute `factor` of the module came, it is 3"]
+
+
+def test_tensors_that_become_others_within_their_objects(caplog):
+    watched = Watched(Of(lambda m, a: m.l(a.to(m.l.weight.dtype))), caplog)
+    watched.call(x())
+    module = watched.module
+    module.l.weight.data, module.l.bias.data = torch.randn(4, 4), torch.randn(4)
+    assert watched.call(x()) == []
+    module.l.weight.data = torch.randn(4, 8)[:, ::2]
+    assert watched.call(x()) == ["re-export: parameter 'l.weight' has other strides"]
+    for parameter in module.l.parameters():
+        parameter.data = parameter.data.double().contiguous()
+    assert watched.call(x()) == ["re-export: parameter 'l.weight' was f32[4, 4], is now f64[4, 4]"]
 
 
 def test_code_that_asks_for_requires_grad_is_exported_again(caplog):
