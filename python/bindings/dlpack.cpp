@@ -122,26 +122,29 @@ bool same_kind(const TensorRef& a, const TensorRef& b) {
 
 struct ManyToPython::Owned {
   dlpack::ManagedTensor managed;
+  Batch* batch;
   std::shared_ptr<void> owner;
-  Batch* batch = nullptr;
 };
 
 // One allocation for all, which has one user for each tensor and one more while they are made.
 struct ManyToPython::Batch {
-  explicit Batch(size_t count) : tensors(count) {}
-  std::vector<Owned> tensors;
+  Batch(size_t count, std::shared_ptr<void> owner)
+      : tensors(std::make_unique_for_overwrite<Owned[]>(count)), size(count), owner(std::move(owner)) {}
+  std::unique_ptr<Owned[]> tensors;
+  size_t size;
+  std::shared_ptr<void> owner;
   std::atomic<size_t> users{1};
 };
 
-ManyToPython::ManyToPython(size_t count) : batch_(new Batch(count)) {}
+ManyToPython::ManyToPython(size_t count, std::shared_ptr<void> owner) : batch_(new Batch(count, std::move(owner))) {}
 ManyToPython::~ManyToPython() { release(batch_); }
 
 void ManyToPython::release(Batch* batch) {
   if (batch->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete batch;
 }
 
-nb::object ManyToPython::next(const TensorRef& ref, const std::shared_ptr<void>& owner) {
-  LT_CHECK(taken_ < batch_->tensors.size(), "more tensors than were announced");
+nb::object ManyToPython::next(const TensorRef& kind, void* data, const std::shared_ptr<void>& owner) {
+  LT_CHECK(taken_ < batch_->size, "more tensors than were announced");
   Owned& owned = batch_->tensors[taken_++];
   owned.owner = owner;
   owned.batch = batch_;
@@ -154,12 +157,12 @@ nb::object ManyToPython::next(const TensorRef& ref, const std::shared_ptr<void>&
                      release(freed->batch);
                    },
                    0,
-                   {ref.data,
+                   {data,
                     {kCpu, 0},
-                    ref.rank,
-                    type_of(ref.dtype),
-                    const_cast<int64_t*>(ref.sizes),
-                    const_cast<int64_t*>(ref.strides),
+                    kind.rank,
+                    type_of(kind.dtype),
+                    const_cast<int64_t*>(kind.sizes),
+                    const_cast<int64_t*>(kind.strides),
                     0}};
   batch_->users.fetch_add(1, std::memory_order_relaxed);
   void* tensor = nullptr;
@@ -170,7 +173,9 @@ nb::object ManyToPython::next(const TensorRef& ref, const std::shared_ptr<void>&
   return nb::steal(static_cast<PyObject*>(tensor));
 }
 
-nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) { return ManyToPython(1).next(ref, owner); }
+nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) {
+  return ManyToPython(1).next(ref, ref.data, owner);
+}
 
 void bind_tensors(nb::module_& module) {
   // What the engine would see of a tensor: (address, dtype, sizes, strides). For tests and messages.

@@ -62,14 +62,14 @@ bool read_data(nanobind::handle tensor, const TensorRef& kind, void*& data);
 // A torch.Tensor over the bytes, which `owner` keeps alive until the tensor is freed (by any thread, without Python's
 // lock).
 nanobind::object to_python(const TensorRef& ref, std::shared_ptr<void> owner);
-// The same of many. What keeps their bytes alive is freed with the last of them.
+// The same of many. What keeps the bytes of all of them alive (`owner`) is freed with the last of them.
 class ManyToPython {
  public:
-  explicit ManyToPython(size_t count);
+  explicit ManyToPython(size_t count, std::shared_ptr<void> owner = nullptr);
   ~ManyToPython();
   ManyToPython(const ManyToPython&) = delete;
-  // At most `count` times.
-  nanobind::object next(const TensorRef& ref, const std::shared_ptr<void>& owner);
+  // At most `count` times. `owner`: of this one alone.
+  nanobind::object next(const TensorRef& kind, void* data, const std::shared_ptr<void>& owner = nullptr);
 
  private:
   struct Batch;

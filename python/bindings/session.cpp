@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "bindings.h"
@@ -86,7 +87,7 @@ nb::object output_to_python(const OwnedTensor& output, ManyToPython& many) {
   if (output.alias_input >= 0)
     return nb::make_tuple(output.alias_input, span_tuple(ref.sizes, ref.rank), span_tuple(ref.strides, ref.rank),
                           output.offset);
-  return ref.present ? many.next(ref, output.owner) : nb::none();
+  return ref.present ? many.next(ref, ref.data, output.owner) : nb::none();
 }
 
 // (dtype, shape, (min, max, mean, std), (nan, inf, negative, positive, zero), first elements)
@@ -125,27 +126,35 @@ nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, b
 }
 
 // What only absent gradients lead to has none, as in PyTorch; the engine counts them as zeros.
-nb::list backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
+nb::tuple backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
   const std::vector<TensorRef> gradient_refs = views_of(gradients);
   std::vector<TensorRef> viewed;
   const CallerTensors saved = caller_tensors<KeptTensors>(saved_inputs, viewed);
-  std::vector<OwnedTensor> results;
+  std::optional<Gradients> results;
   self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved); });
-  nb::list items;
-  ManyToPython many(results.size());
+  const size_t count = results->size();
   const bool all_present = std::all_of(gradient_refs.begin(), gradient_refs.end(),
                                        [](const TensorRef& gradient) { return gradient.present; });
-  for (size_t i = 0; i < results.size(); ++i) {
-    const std::vector<int>& sources = self.session.gradient_sources()[i];
-    // Of no source at all: zeros, as of floor.
-    const bool is_reached = all_present || std::any_of(sources.begin(), sources.end(), [&](int source) {
-                              return gradient_refs[static_cast<size_t>(source)].present;
-                            });
-    items.append(is_reached ? output_to_python(results[i], many) : nb::none());
+  // Of no source at all: zeros, as of floor.
+  const auto is_reached = [&](const std::vector<int>& sources) {
+    return all_present || std::any_of(sources.begin(), sources.end(),
+                                      [&](int source) { return gradient_refs[static_cast<size_t>(source)].present; });
+  };
+  bool one_owner = true;
+  for (size_t i = 1; i < count; ++i) one_owner = one_owner && results->owner(i) == results->owner(0);
+  ManyToPython many(count, one_owner && count > 0 ? results->owner(0) : nullptr);
+  const std::vector<std::vector<int>>& sources = self.session.gradient_sources();
+  nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  if (!made.is_valid()) throw nb::python_error();
+  for (size_t i = 0; i < count; ++i) {
+    nb::object gradient = nb::none();
+    if (is_reached(sources[i]))
+      gradient = many.next(results->kind(i), results->data(i), one_owner ? nullptr : results->owner(i));
+    PyTuple_SetItem(made.ptr(), static_cast<Py_ssize_t>(i), gradient.release().ptr());
   }
   pending.state.reset();
-  return items;
+  return nb::borrow<nb::tuple>(made);
 }
 
 nb::list take_inspected(PythonSession& self) {

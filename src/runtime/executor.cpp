@@ -25,12 +25,16 @@ Executor::Executor(Program program, ExecutorOptions options) : program_(std::mov
   output_places_.assign(program_.buffers.size(), -1);
   for (size_t i = 0; i < program_.buffers.size(); ++i) {
     const ProgramBuffer& buffer = program_.buffers[i];
-    if (buffer.kind == BufferKind::kCaller) caller_buffers_.push_back({i, buffer.source});
+    if (buffer.kind == BufferKind::kCaller)
+      caller_buffers_.push_back(
+          {i, buffer.source, buffer.source >= 0 && program_.inputs[static_cast<size_t>(buffer.source)].saved});
     if (buffer.kind == BufferKind::kConstant) constant_buffers_.push_back(i);
     if (buffer.kind != BufferKind::kOutput) continue;
     output_places_[i] = static_cast<int32_t>(output_buffers_.size());
     output_buffers_.push_back(i);
   }
+  for (size_t i = 0; i < program_.inputs.size(); ++i)
+    if (program_.inputs[i].saved) saved_inputs_.push_back(i);
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
   for (const ProgramStep& step : program_.steps)
     for (int32_t id : step.inputs) {
@@ -300,8 +304,7 @@ std::vector<OwnedTensor> Executor::forward(CallerTensors inputs, uint64_t random
   return outputs;
 }
 
-std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const TensorRef> gradients,
-                                            CallerTensors saved_inputs) {
+Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs) {
   LT_USER_CHECK(
       ErrorKind::kInvalidArgument, !state.done_,
       "backward through this forward a second time: its stashed activations are gone (retain_graph is not supported)");
@@ -330,34 +333,27 @@ std::vector<OwnedTensor> Executor::backward(RunState& state, std::span<const Ten
     std::memset(temporary.back()->data, 0, static_cast<size_t>(bytes));
     incoming[i] = temporary.back()->data;
   }
-  size_t next_saved = 0;
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, saved_inputs.size() >= saved_inputs_.size(), "backward got ",
+                saved_inputs.size(), " saved tensors, expected ", saved_inputs_.size());
   std::vector<char*> saved(program_.inputs.size());
-  for (size_t i = 0; i < program_.inputs.size(); ++i)
-    if (program_.inputs[i].saved) {
-      LT_USER_CHECK(ErrorKind::kInvalidArgument, next_saved < saved_inputs.size(), "backward got ", saved_inputs.size(),
-                    " saved tensors, expected more");
-      saved[i] = admit(program_.inputs[i], binding.inputs[i], saved_inputs.kind(next_saved),
-                       saved_inputs.data(next_saved), "saved input", temporary);
-      ++next_saved;
-    }
+  for (size_t i = 0; i < saved_inputs_.size(); ++i)
+    saved[saved_inputs_[i]] = admit(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
+                                    saved_inputs.kind(i), saved_inputs.data(i), "saved input", temporary);
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {
       state.bases_[caller.buffer] = incoming[static_cast<size_t>(-1 - caller.source)];
-    } else if (program_.inputs[static_cast<size_t>(caller.source)].saved) {
+    } else if (caller.saved) {
       state.bases_[caller.buffer] = saved[static_cast<size_t>(caller.source)];
     }
   }
   const std::shared_ptr<Block> arena = state.arena_;
   run_half(state, true);
-  std::vector<OwnedTensor> results;
-  results.reserve(binding.gradients.size());
+  Gradients results(state.binding_, binding.gradients.size());
   for (const BoundGradient& gradient : binding.gradients) {
     const auto buffer = static_cast<size_t>(gradient.buffer);
-    OwnedTensor& tensor = results.emplace_back();
-    tensor.ref = gradient.ref;
-    tensor.ref.data = state.bases_[buffer] + gradient.offset;
-    tensor.owner = state.packing_->offsets[buffer] >= 0 ? arena : state.gradients_;
+    results.add(gradient.ref, state.bases_[buffer] + gradient.offset, state.packing_->offsets[buffer] < 0);
   }
+  results.own(arena, state.gradients_);
   state.arena_.reset();
   state.gradients_.reset();
   state.outputs_.clear();

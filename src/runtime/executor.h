@@ -110,7 +110,7 @@ class Executor {
 
   // See Session::forward and Session::backward.
   std::vector<OwnedTensor> forward(CallerTensors inputs, uint64_t random_key, std::shared_ptr<RunState>* state);
-  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
+  Gradients backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
 
   // Shows every value of the next steps while its bytes are there; none stops it. `sights` in the order of halves and
   // steps.
@@ -146,11 +146,13 @@ class Executor {
   struct CallerBuffer {
     size_t buffer = 0;
     int64_t source = 0;
+    bool saved = false;  // an input that backward reads again
   };
 
   Program program_;
   std::vector<CallerBuffer> caller_buffers_;
   std::vector<size_t> output_buffers_, constant_buffers_;
+  std::vector<size_t> saved_inputs_;
   std::vector<int32_t> output_places_;  // by buffer: among output_buffers_, or -1
   // By incoming gradient: whether a step needs its zeros where the caller sends none.
   std::vector<bool> needs_zeros_;

@@ -92,7 +92,8 @@ std::vector<std::vector<float>> step(const Graph& training, int64_t batch) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (executor.program().inputs[i].saved) saved.push_back(inputs[i]);
   const TensorRef dloss = tensor(one, DType::kF32, {});
-  for (OwnedTensor& gradient : executor.backward(*state, {&dloss, 1}, saved)) results.push_back(std::move(gradient));
+  for (OwnedTensor& gradient : executor.backward(*state, {&dloss, 1}, saved).tensors())
+    results.push_back(std::move(gradient));
   std::vector<std::vector<float>> values;
   for (const OwnedTensor& result : results)
     values.emplace_back(result.ref.as<float>(), result.ref.as<float>() + result.ref.numel());

@@ -92,7 +92,7 @@ std::vector<OwnedTensor> backward(Executor& executor, RunState& state, Batch& ba
   std::vector<TensorRef> saved, tensors = batch.tensors();
   for (size_t i = 0; i < tensors.size(); ++i)
     if (executor.program().inputs[i].saved) saved.push_back(tensors[i]);
-  return executor.backward(state, {&one, 1}, saved);
+  return executor.backward(state, {&one, 1}, saved).tensors();
 }
 
 std::vector<std::vector<float>> values(const std::vector<OwnedTensor>& tensors) {
@@ -302,7 +302,7 @@ double error_of(const Graph& training) {
   executor.forward({&ref, 1}, 0, &state);
   std::vector<TensorRef> saved;
   if (executor.program().inputs[0].saved) saved.push_back(ref);
-  const std::vector<OwnedTensor> gradients = executor.backward(*state, {&one, 1}, saved);
+  const std::vector<OwnedTensor> gradients = executor.backward(*state, {&one, 1}, saved).tensors();
   double worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double v = x[i], b = std::exp(v * v * v * v);

@@ -48,7 +48,7 @@ struct Step {
     std::vector<TensorRef> saved;
     for (int input : session.saved_inputs()) saved.push_back(inputs()[static_cast<size_t>(input)]);
     const std::vector<TensorRef> incoming = {dense(&one, {})};
-    const std::vector<OwnedTensor> gradients = session.backward(*state, incoming, saved);
+    const std::vector<OwnedTensor> gradients = session.backward(*state, incoming, saved).tensors();
     const float* values = gradients.at(0).ref.as<float>();
     return {values, values + 4};
   }

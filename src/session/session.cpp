@@ -206,8 +206,7 @@ std::vector<OwnedTensor> Session::forward(CallerTensors inputs, uint64_t random_
   return impl_->executor->forward(inputs, random_key, state);
 }
 
-std::vector<OwnedTensor> Session::backward(RunState& state, std::span<const TensorRef> gradients,
-                                           CallerTensors saved_inputs) {
+Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs) {
   return impl_->executor->backward(state, gradients, saved_inputs);
 }
 

@@ -100,7 +100,7 @@ class Session {
   std::vector<OwnedTensor> forward(CallerTensors inputs, uint64_t random_key, std::shared_ptr<RunState>* state);
   // `gradients` in the order of grad_outputs(); one with data == nullptr and present == false counts as zero.
   // Returns one gradient per gradient_targets(). A second backward on the same state is Error(kInvalidArgument).
-  std::vector<OwnedTensor> backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
+  Gradients backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
 
   // What the Inspect nodes saw in the latest half of a step; once. See Executor::take_inspected.
   std::vector<Inspected> take_inspected();

@@ -57,7 +57,8 @@ std::vector<std::vector<float>> step(Session& session) {
   std::vector<TensorRef> saved;
   for (int input : session.saved_inputs()) saved.push_back(inputs[static_cast<size_t>(input)]);
   const std::vector<TensorRef> incoming{tensor(one, {})};
-  for (OwnedTensor& gradient : session.backward(*state, incoming, saved)) found.push_back(std::move(gradient));
+  for (OwnedTensor& gradient : session.backward(*state, incoming, saved).tensors())
+    found.push_back(std::move(gradient));
   std::vector<std::vector<float>> values;
   for (const OwnedTensor& each : found)
     values.emplace_back(each.ref.as<float>(), each.ref.as<float>() + each.ref.numel());

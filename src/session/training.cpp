@@ -116,7 +116,7 @@ std::vector<Gradient> TrainingStep::backward(std::span<const TensorView> output_
   }
   std::vector<TensorRef> saved;
   for (int input : session.saved_inputs()) saved.push_back(impl_->inputs[static_cast<size_t>(input)]);
-  std::vector<OwnedTensor> results = session.backward(*impl_->state, incoming, saved);
+  std::vector<OwnedTensor> results = session.backward(*impl_->state, incoming, saved).tensors();
   std::vector<Gradient> gradients;
   for (size_t i = 0; i < results.size(); ++i)
     gradients.push_back(

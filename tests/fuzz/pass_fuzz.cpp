@@ -217,7 +217,7 @@ std::vector<std::vector<double>> run(const Graph& graph, const std::vector<std::
   // In the order of the inputs; empty: none.
   const size_t outputs_end = results.size();
   results.resize(outputs_end + inputs.size());
-  const std::vector<OwnedTensor> found = session.backward(*state, gradients, saved);
+  const std::vector<OwnedTensor> found = session.backward(*state, gradients, saved).tensors();
   for (size_t i = 0; i < found.size(); ++i)
     results[outputs_end + static_cast<size_t>(session.gradient_targets()[i])] = numbers(found[i].ref);
   return results;

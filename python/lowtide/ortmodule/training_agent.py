@@ -107,10 +107,10 @@ class TrainingAgent:
         with self._lock:
             self._calls.missing.clear()
             found = self.session.backward(pending, gradients, saved_inputs)
-            missing = frozenset(self._calls.missing)
+            missing = frozenset(self._calls.missing) if self._calls.missing else None
             if self._inspects:
                 self._inspections.backward_done(step, self.session.take_inspected())
-        if not missing:
+        if missing is None:
             return found
         given = tuple(gradient is not None for gradient in gradients)
         exist = self._gradients_that_exist(given, missing)
