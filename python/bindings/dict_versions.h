@@ -32,7 +32,7 @@ class SeenDicts {
   }
 
  private:
-  static constexpr size_t kAhead = 16;
+  static constexpr size_t kAhead = 48;
   // Of CPython's own: what follows the head of each object that is a dict.
   struct Fields {
     Py_ssize_t size;

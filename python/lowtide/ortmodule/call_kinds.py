@@ -147,14 +147,15 @@ _SURROUNDINGS = (
 
 
 # Asked at each call.
-_is_autocast_enabled = torch.is_autocast_enabled
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 _default_dtype = torch.get_default_dtype
 _is_deterministic = torch._C._get_deterministic_algorithms
 
 
 def surroundings_now():
     """What of PyTorch's state around the call changes a captured graph."""
-    autocast = torch.get_autocast_dtype("cpu") if _is_autocast_enabled("cpu") else None
+    is_autocast = _is_any_autocast_enabled() and torch.is_autocast_enabled("cpu")
+    autocast = torch.get_autocast_dtype("cpu") if is_autocast else None
     return autocast, _default_dtype(), _is_deterministic(), GlobalSubscriberManager.capture_key()
 
 

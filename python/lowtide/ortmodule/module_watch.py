@@ -35,8 +35,12 @@ class ModuleWatch:
         self.native = native = _lowtide.ModuleWatch(PLAIN, torch.Tensor)
         self._paths = {id(child): path for path, child in module.named_modules()}
         self._tables = []  # by number: (path or None, which, table, its entries)
-        self._attributes = list(_sorted(reads.attributes))  # by number: (owner, name, value or _MISSING)
-        self._computed = list(_sorted(reads.computed))
+        of_classes = {key: owner for key, owner in reads.computed.items() if _is_of_class(owner, key[1])}
+        # By number: (owner, name, value or _MISSING). What the class has, an object may come to have of its own.
+        self._attributes = list(_sorted({**reads.attributes, **of_classes}))
+        self._computed = list(_sorted({key: owner for key, owner in reads.computed.items() if key not in of_classes}))
+        # Of each class once, whichever its objects are.
+        self._computed += {(type(owner), name): (owner, name, None) for (_, name), owner in of_classes.items()}.values()
         self._state_tables = []  # by number: (path, word, table, names)
         self._tensors = []  # by number: (path, word, name, kind)
         self._numbers = {}  # (id of a table, name) → number of the tensor
@@ -48,9 +52,10 @@ class ModuleWatch:
             self._add_table(None, which, getattr(torch.nn.modules.module, f"_global{which}"))
         for number, (owner, name, _) in enumerate(self._attributes):
             native.add_attribute(vars(owner), name)
-            self._attributes[number] = owner, name, _copy(vars(owner).get(name, _MISSING))
+            of_class = getattr(owner, name) if (id(owner), name) in of_classes else _MISSING
+            self._attributes[number] = owner, name, _copy(vars(owner).get(name, of_class))
         for number, (owner, name, _) in enumerate(self._computed):
-            native.add_computed(owner, name)
+            native.add_computed(type(owner) if (id(owner), name) in of_classes else owner, name)
             self._computed[number] = owner, name, _copy(getattr(owner, name, _MISSING))
         for path, child in module.named_modules():
             for which, word in _STATE.items():
@@ -152,6 +157,12 @@ class ModuleWatch:
 def watch_modes(module):
     """Of a module that could not be exported: its tree, tensors and hooks, and whether each part is in training."""
     return ModuleWatch(module, Reads({(id(child), "training"): child for child in module.modules()}))
+
+
+def _is_of_class(owner, name):
+    """Whether reading the attribute is no more than a look at the object's own and at those of its class."""
+    cls = type(owner)
+    return cls.__getattribute__ is object.__getattribute__ and any(name in vars(base) for base in cls.__mro__)
 
 
 def _sorted(reads):
