@@ -8,6 +8,7 @@ import torch
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from lowtide.errors import UnsupportedError
 
@@ -82,6 +83,8 @@ class Sizes(KnownSizes):
         self._example = exported.sizes
         self._facts = facts
         self._environment = next((tensor.fake_mode.shape_env for tensor in placeholders), None)
+        # The ranges of the export: questions about its tensors narrow the environment's.
+        self._symbol_ranges = dict(self._environment.var_to_range) if self._environment is not None else {}
         self._constants = self._find_constants()
         self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
         self.dims = {
@@ -93,6 +96,7 @@ class Sizes(KnownSizes):
         self._text = {}  # sympy symbol → text over names of dims
         self.ties = {}  # dim → earlier dim that stands for it
         self.guards = []
+        self._required = set()  # sizes that are guarded, or known, to be no less than 0
         self._checker = None
         self._name_symbols()
         self._tie()
@@ -122,7 +126,10 @@ class Sizes(KnownSizes):
             raise NeedsConstants(self.dims_of(value)) from None
 
     def shape(self, values):
-        return [self.dim(value) for value in values]
+        shape = [self.dim(value) for value in values]
+        for value in values:
+            self.require(value)  # of no elements the exporter may think as of one
+        return shape
 
     def python(self, value):
         """A Python expression over the names of dims, for guards and for sizes among the outputs."""
@@ -201,7 +208,7 @@ class Sizes(KnownSizes):
                     break
 
     def _range(self, symbol):
-        bounds = self._environment.var_to_range.get(symbol)
+        bounds = self._symbol_ranges.get(symbol)
         low = 0 if bounds is None or bounds.lower in (-int_oo, -sympy.oo) else max(0, int(bounds.lower))
         high = None if bounds is None or bounds.upper in (int_oo, sympy.oo) else int(bounds.upper)
         return low, high
@@ -240,7 +247,18 @@ class Sizes(KnownSizes):
         expression = self.resolve(expression)
         if expression in (True, sympy.true):
             return
-        text = self.python(expression)
+        self._add_guard(self.python(expression))
+
+    def require(self, size):
+        """A guard that this is no less than 0, unless the ranges of the symbols say so."""
+        size = self.resolve(size)
+        if isinstance(size, int) or size in self._required:
+            return
+        self._required.add(size)
+        if bound_sympy(size, self._symbol_ranges).lower < 0:
+            self._add_guard(f"{self.python(size)} >= 0")
+
+    def _add_guard(self, text):
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
             self._checker = None

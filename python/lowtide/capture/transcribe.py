@@ -13,6 +13,7 @@ from lowtide.errors import UnsupportedError
 from .call import dtype_name
 from .export import origin
 from .numbers import Numbers, is_item
+from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
 
 
@@ -235,7 +236,9 @@ class _Transcriber:
     def _aten(self, node):
         overload = node.target
         operands, names, attrs = [], [], {}
+        positions = self._positions(node)
         for argument, value in _arguments(node):
+            value = positions.get(argument.name, value)
             kind = str(argument.real_type)
             if "Tensor" in kind and isinstance(value, list | tuple):
                 for item in value:
@@ -261,6 +264,14 @@ class _Transcriber:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
         self._note_aliases(node, overload, operands, names)
+
+    def _positions(self, node):
+        arguments = {
+            argument.name: value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+            for argument, value in _arguments(node)
+            if not self._numbers.holds(value)
+        }
+        return positions_from_start(node.target, arguments, self._sizes)
 
     def _append(self, node, target, operands, names, attrs, written=()):
         """One call. What it writes into comes as further outputs of the node, and is copied back."""

@@ -1,0 +1,59 @@
+"""Slices of sizes that change: what lies beyond the ends is cut off, and no size is thought to be at least 1."""
+
+import pytest
+import torch
+
+from lowtide.ortmodule import ORTModule
+
+SLICES = {
+    "in steps": lambda x, n: x[:, 5:9:2],
+    "in steps to the end": lambda x, n: x[:, 5::2],
+    "in steps before the end": lambda x, n: x[:, 2:-3:2],
+    "from the end": lambda x, n: x[:, -n:],
+    "from the end, before it": lambda x, n: x[:, -n:-1],
+    "from the end in steps": lambda x, n: x[:, -n:-1:2],
+    "to the end": lambda x, n: x[:, :-n],
+    "the first": lambda x, n: x[:, :1],
+    "all but the first": lambda x, n: x[:, 1:],
+    "differences": lambda x, n: torch.diff(x, n=5),
+    "written": lambda x, n: torch.slice_scatter(x, 2 * x[:, -n:-1], 1, -n, -1),
+}
+SIZES = ((8, 3), (3, 2), (6, 5), (1, 1), (5, 8), (8, 0), (0, 2))
+
+
+class Slice(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.function = function
+
+    def forward(self, x, y):
+        return self.function(x * self.weight, y.shape[1])
+
+
+def step(module, x, y):
+    """The output and the weight's gradient."""
+    module.zero_grad()
+    output = module(x, y)
+    (output * torch.arange(1.0, output.numel() + 1).reshape(output.shape)).sum().backward()
+    return output, next(module.parameters()).grad
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_at_sizes_that_change(name):
+    eager, wrapped = Slice(SLICES[name]), ORTModule(Slice(SLICES[name]))
+    for size, count in SIZES:
+        x, y = torch.randn(4, size), torch.randn(2, count)
+        torch.testing.assert_close(step(wrapped, x, y), step(eager, x, y))
+        assert min(size, count) == 0 or wrapped.fallback_reason is None
+
+
+def test_one_place_from_the_end():
+    eager, wrapped = Slice(lambda x, n: x[:, -n]), ORTModule(Slice(lambda x, n: x[:, -n]))
+    for size, count in ((8, 3), (3, 2), (5, 5)):
+        x, y = torch.randn(4, size), torch.randn(2, count)
+        torch.testing.assert_close(step(wrapped, x, y), step(eager, x, y))
+        assert wrapped.fallback_reason is None
+    with pytest.raises(IndexError):
+        wrapped(torch.randn(4, 5), torch.randn(2, 8))
