@@ -105,8 +105,9 @@ bool try_view(nb::handle tensor, TensorRef& ref) {
 }
 
 bool read_data(nb::handle tensor, const TensorRef& kind, void*& data) {
-  if (const TorchFields::Seen seen = torch_fields().read_data(tensor, kind, data); seen != TorchFields::Seen::kUnknown)
-    return seen == TorchFields::Seen::kSame;
+  const TorchFields::Seen seen =
+      torch_fields().read_data(tensor, {kind.dtype, kind.rank, kind.sizes, kind.strides}, data);
+  if (seen != TorchFields::Seen::kUnknown) return seen == TorchFields::Seen::kSame;
   TensorRef view;
   if (!try_view(tensor, view) || !same_kind(view, kind)) return false;
   data = view.data;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "bindings.h"
@@ -59,10 +60,14 @@ class GraphInputs {
       Source added;
       added.kind = kind == "input" ? Kind::kInput : kind == "state" ? Kind::kState : Kind::kAttribute;
       if (added.kind == Kind::kAttribute) {
-        added.object = kind == "tensor" ? nb::object(pair[1]) : nb::object(pair[1][0]);
-        if (kind == "attribute") added.name = pair[1][1];
+        added.index = static_cast<uint32_t>(attributes_.size());
+        if (kind == "tensor") {
+          attributes_.emplace_back(pair[1], nb::object());
+        } else {
+          attributes_.emplace_back(pair[1][0], pair[1][1]);
+        }
       } else {
-        added.index = nb::cast<size_t>(pair[1]);
+        added.index = nb::cast<uint32_t>(pair[1]);
       }
       sources_.push_back(std::move(added));
     }
@@ -82,11 +87,11 @@ class GraphInputs {
         bound.add(call.tensors[source.index], bound.own(view), view.data);
         bound.requires_grad.push_back(call.requires_grad[source.index]);
       } else if (source.kind == Kind::kState) {
-        const TensorRef& view = watch_->view(source.index);
-        bound.add(watch_->tensor(source.index), &view, view.data);
+        bound.add(watch_->tensor(source.index), watch_->kind(source.index), watch_->data(source.index));
         bound.requires_grad.push_back(watch_->requires_grad(source.index));
       } else {
-        const nb::object tensor = source.name.is_valid() ? source.object.attr(source.name) : source.object;
+        const auto& [object, name] = attributes_[source.index];
+        const nb::object tensor = name.is_valid() ? object.attr(name) : object;
         const TensorRef view = view_of(tensor);
         bound.add(tensor, bound.own(view), view.data);
         bound.requires_grad.push_back(requires_grad(tensor));
@@ -146,13 +151,13 @@ class GraphInputs {
   enum class Kind { kInput, kState, kAttribute };
   struct Source {
     Kind kind = Kind::kInput;
-    size_t index = 0;
-    nb::object object, name;
+    uint32_t index = 0;
   };
   std::shared_ptr<SparePlaces> spare_ = std::make_shared<SparePlaces>();
   nb::object watch_object_;
   ModuleWatch* watch_;
   std::vector<Source> sources_;
+  std::vector<std::pair<nb::object, nb::object>> attributes_;  // (owner, name), or (tensor, none)
   std::vector<std::optional<bool>> wants_gradient_;
   std::vector<size_t> written_;
   std::vector<std::vector<TensorRef>> accepted_;  // only their sizes count

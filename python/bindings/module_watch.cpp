@@ -77,8 +77,18 @@ size_t ModuleWatch::add_tensors(nb::dict table) {
     tensor.name = nb::borrow(name);
     tensor.object = nb::borrow(object);
     tensor.type = type_of(object);
-    tensor.opaque = !try_view(object, tensor.view);
-    if (!tensor.opaque && !object.is_none()) tensor.requires_grad = bindings::requires_grad(object);
+    Look look;
+    look.object = object.ptr();
+    look.type = tensor.type.ptr();
+    look.opaque = !try_view(object, tensor.kind);
+    look.data = tensor.kind.data;
+    look.dims = static_cast<uint32_t>(dims_.size());
+    look.dtype = tensor.kind.dtype;
+    look.rank = static_cast<uint8_t>(tensor.kind.rank);
+    dims_.insert(dims_.end(), tensor.kind.sizes, tensor.kind.sizes + tensor.kind.rank);
+    dims_.insert(dims_.end(), tensor.kind.strides, tensor.kind.strides + tensor.kind.rank);
+    if (!look.opaque && !object.is_none()) look.requires_grad = bindings::requires_grad(object);
+    looks_.push_back(look);
     tensors_.push_back(std::move(tensor));
     ++added.count;
   }
@@ -204,25 +214,30 @@ ModuleWatch::Change ModuleWatch::check_tensor_table(size_t index) {
     if (name != tensor.name.ptr() && PyObject_RichCompareBool(name, tensor.name.ptr(), Py_EQ) != 1)
       return PyErr_Clear(), Change{Found::kNames, index};
     if (now == tensor.object.ptr()) continue;
-    if (now == Py_None || tensor.object.is_none() || tensor.opaque) return {Found::kKind, i};
+    if (now == Py_None || tensor.object.is_none() || looks_[i].opaque) return {Found::kKind, i};
     tensor.object = nb::borrow(now);
-    tensor.moved = moved_ = true;
+    looks_[i].object = now;
+    looks_[i].moved = moved_ = true;
   }
   return {};
 }
 
-bool ModuleWatch::same_tensor(Tensor& tensor) {
+bool ModuleWatch::same_tensor(size_t index) {
+  Look& look = looks_[index];
   // A tensor for a parameter is another kind of thing, and so is a lazy parameter that has got its shape.
-  if (!has_type(tensor.object, tensor.type)) return false;
-  if (tensor.object.is_none()) return true;
-  if (tensor.opaque) {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(look.object)) != look.type) return false;
+  if (look.object == Py_None) return true;
+  if (look.opaque) {
     TensorRef view;
-    return !try_view(tensor.object, view);
+    return !try_view(look.object, view);
   }
-  if (!read_data(tensor.object, tensor.view, tensor.view.data)) return false;
-  if (!flags_known_ || !tensor.requires_grad || tensor.moved)
-    tensor.requires_grad = bindings::requires_grad(tensor.object);
-  tensor.moved = false;
+  const int64_t* const sizes = dims_.data() + look.dims;
+  const TorchFields::Kind kind{look.dtype, look.rank, sizes, sizes + look.rank};
+  const TorchFields::Seen seen = torch_fields().read_data(look.object, kind, look.data);
+  if (seen == TorchFields::Seen::kOther) return false;
+  if (seen == TorchFields::Seen::kUnknown && !read_data(look.object, tensors_[index].kind, look.data)) return false;
+  if (!flags_known_ || !look.requires_grad || look.moved) look.requires_grad = bindings::requires_grad(look.object);
+  look.moved = false;
   return true;
 }
 
@@ -235,10 +250,10 @@ ModuleWatch::Change ModuleWatch::check() {
     return change.found == Found::kNothing;
   });
   if (change.found != Found::kNothing) return change;
-  const auto object_at = [&](size_t i) { return nb::handle(tensors_[i].object); };
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    torch_fields().fetch_ahead(i, tensors_.size(), object_at);
-    if (!same_tensor(tensors_[i])) return {Found::kKind, i};
+  const auto object_at = [&](size_t i) { return nb::handle(looks_[i].object); };
+  for (size_t i = 0; i < looks_.size(); ++i) {
+    torch_fields().fetch_ahead(i, looks_.size(), object_at);
+    if (!same_tensor(i)) return {Found::kKind, i};
   }
   flags_known_ = !exact_flags_;
   return {moved_ ? Found::kMoved : Found::kNothing, 0};

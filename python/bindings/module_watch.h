@@ -45,9 +45,11 @@ class ModuleWatch {
   void exact_flags() { exact_flags_ = true; }
 
   size_t tensor_count() const { return tensors_.size(); }
-  nanobind::handle tensor(size_t index) const { return tensors_[index].object; }
-  const TensorRef& view(size_t index) const { return tensors_[index].view; }
-  bool requires_grad(size_t index) const { return tensors_[index].requires_grad; }
+  nanobind::handle tensor(size_t index) const { return looks_[index].object; }
+  // Dtype, sizes and strides: the same for the watch's whole life.
+  const TensorRef* kind(size_t index) const { return &tensors_[index].kind; }
+  void* data(size_t index) const { return looks_[index].data; }
+  bool requires_grad(size_t index) const { return looks_[index].requires_grad; }
 
  private:
   enum class How { kMissing, kPlain, kIdentity, kTensor, kItems, kDict, kSet };
@@ -69,10 +71,19 @@ class ModuleWatch {
   using Indices = std::vector<size_t>;
   struct Tensor {
     nanobind::object name, object, type;
-    TensorRef view;  // its sizes and strides are those of the export
+    TensorRef kind;
+  };
+  // What each check reads of a tensor of ours, close together.
+  struct Look {
+    PyObject* object = nullptr;
+    PyObject* type = nullptr;
+    void* data = nullptr;
+    uint32_t dims = 0;  // in dims_
+    DType dtype = DType::kF32;
+    uint8_t rank = 0;
     bool opaque = false;
-    bool requires_grad = false;
-    bool moved = false;  // its requires_grad has not been read
+    bool requires_grad : 1 = false;
+    bool moved : 1 = false;  // its requires_grad has not been read
   };
   struct TensorTable {
     nanobind::object dict;
@@ -85,7 +96,7 @@ class ModuleWatch {
   Change check_tables();
   Change check_attributes();
   Change check_tensor_table(size_t index);
-  bool same_tensor(Tensor& tensor);
+  bool same_tensor(size_t index);
 
   nanobind::object plain_types_, tensor_type_;
   std::vector<Table> tables_;
@@ -96,6 +107,8 @@ class ModuleWatch {
   std::unordered_map<PyObject*, size_t> owners_;  // in owned_
   Indices mutable_;                               // in attributes_: what may change within
   std::vector<Tensor> tensors_;
+  std::vector<Look> looks_;    // by tensor
+  std::vector<int64_t> dims_;  // sizes, then strides of each
   std::vector<TensorTable> tensor_tables_;
   SeenDicts seen_tensor_tables_;
   bool moved_ = false;

@@ -63,7 +63,7 @@ size_t TorchFields::find_storage() const {
   return 0;
 }
 
-TorchFields::Seen TorchFields::read_data(nb::handle tensor, const TensorRef& kind, void*& data) const {
+TorchFields::Seen TorchFields::read_data(nb::handle tensor, const Kind& kind, void*& data) const {
   if (!works_) return Seen::kUnknown;
   TorchTensor const handle = handle_of(tensor);
   int64_t rank = 0, *sizes = nullptr, *strides = nullptr;

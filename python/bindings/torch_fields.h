@@ -18,9 +18,14 @@ class TorchFields {
   bool works() const { return works_; }
 
   enum class Seen { kSame, kOther, kUnknown };
+  struct Kind {
+    DType dtype;
+    int32_t rank;
+    const int64_t *sizes, *strides;
+  };
   // `tensor`: an instance of torch.Tensor. kSame: its dtype, sizes and strides are those of `kind`, and `data` gets its
   // address. kUnknown: ask DLPack.
-  Seen read_data(nanobind::handle tensor, const TensorRef& kind, void*& data) const;
+  Seen read_data(nanobind::handle tensor, const Kind& kind, void*& data) const;
 
   // Begins to fetch what read_data reads of tensors[i + kAhead], for a loop over all i. Between two steps hundreds of
   // tensors leave the caches, and fetching them one after another was most of a look's cost.
