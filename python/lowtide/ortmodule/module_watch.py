@@ -45,7 +45,8 @@ class ModuleWatch:
         self._tensors = []  # by number: (path, word, name, kind)
         self._numbers = {}  # (id of a table, name) → number of the tensor
         for path, child in module.named_modules():
-            self._add_table(path, "_modules", child._modules)
+            if child._modules or not _is_layer(child):
+                self._add_table(path, "_modules", child._modules)
             for which in _HOOKS:
                 self._add_table(path, which, getattr(child, which))
         for which in _HOOKS:
@@ -59,7 +60,8 @@ class ModuleWatch:
             self._computed[number] = owner, name, _copy(getattr(owner, name, _MISSING))
         for path, child in module.named_modules():
             for which, word in _STATE.items():
-                self._add_tensors(path, word, getattr(child, which))
+                if (table := getattr(child, which)) or not _is_layer(child):
+                    self._add_tensors(path, word, table)
         self._ties = self._tied()
 
     def _add_table(self, path, which, table):
@@ -157,6 +159,13 @@ class ModuleWatch:
 def watch_modes(module):
     """Of a module that could not be exported: its tree, tensors and hooks, and whether each part is in training."""
     return ModuleWatch(module, Reads({(id(child), "training"): child for child in module.modules()}))
+
+
+def _is_layer(module):
+    """A layer of PyTorch's own, whose forward asks for no child, parameter or buffer whose name it has not registered
+    itself. Containers ask for all children."""
+    origin = type(module).__module__
+    return origin.startswith("torch.nn.modules.") and origin != "torch.nn.modules.container"
 
 
 def _is_of_class(owner, name):
