@@ -110,10 +110,10 @@ class GraphInputs {
 
   // All of the checks in one, for a call like one of those before. False: some check did not find what it found then,
   // and the caller has to look which.
-  bool bind_again(const CallSchema& schema, nb::handle args, nb::handle kwargs, CallTensors& call,
+  bool bind_again(const CallSchema& schema, nb::handle args, nb::handle kwargs, int64_t handles, CallTensors& call,
                   BoundInputs& bound) const {
-    return schema.match(args, kwargs, call) && accepts(call) && watch_->check().found == ModuleWatch::Found::kNothing &&
-           bind(call, bound);
+    return schema.match(args, kwargs, call) && accepts(call) &&
+           watch_->check(handles).found == ModuleWatch::Found::kNothing && bind(call, bound);
   }
 
   // Whether forward writes into bytes that it also takes under another name: it would read them before or after.
@@ -240,13 +240,14 @@ void bind_graph_inputs(nb::module_& module) {
       .def("accept", &GraphInputs::accept, "call"_a, "bind_again may take calls of these sizes.")
       .def(
           "bind_again",
-          [](const GraphInputs& self, const CallSchema& schema, nb::tuple args, nb::dict kwargs) -> nb::object {
+          [](const GraphInputs& self, const CallSchema& schema, nb::tuple args, nb::dict kwargs,
+             int64_t handles) -> nb::object {
             CallTensors call;
             BoundInputs bound(self.spare());
-            if (!self.bind_again(schema, args, kwargs, call, bound)) return nb::none();
+            if (!self.bind_again(schema, args, kwargs, handles, call, bound)) return nb::none();
             return nb::make_tuple(nb::cast(std::move(call)), nb::cast(std::move(bound)));
           },
-          "schema"_a, "args"_a, "kwargs"_a,
+          "schema"_a, "args"_a, "kwargs"_a, "handles"_a,
           "(CallTensors, BoundInputs) of a call that is like one before it in all that is checked, else None.")
       .def("overlaps", &GraphInputs::overlaps, "bound"_a);
 }

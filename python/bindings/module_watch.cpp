@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kDepth = 3;              // of containers that are compared element by element
 constexpr Py_ssize_t kLargest = 4096;  // elements of one
+constexpr size_t kTurns = 4;           // checks in which each quiet table is looked at once
 
 nb::object type_of(nb::handle object) { return nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))); }
 
@@ -36,14 +37,16 @@ nb::object attribute(const nb::object& owner, const nb::object& name) {
 
 }  // namespace
 
-size_t ModuleWatch::add_table(nb::dict table) {
+size_t ModuleWatch::add_table(nb::dict table, bool by_handle) {
   Table added{table, {}, {}};
   for (auto [key, value] : table) {
     added.keys.push_back(nb::borrow(key));
     added.values.push_back(nb::borrow(value));
   }
+  const bool is_quiet = by_handle && added.keys.empty();
+  (is_quiet ? quiet_ : loud_).push_back(tables_.size());
+  (is_quiet ? seen_hooks_ : seen_tables_).add(table);
   tables_.push_back(std::move(added));
-  seen_tables_.add(table);
   return tables_.size() - 1;
 }
 
@@ -185,9 +188,18 @@ bool ModuleWatch::same_attribute(size_t index) const {
   return same(attribute.picture, entry(attribute.owner, attribute.name));
 }
 
-ModuleWatch::Change ModuleWatch::check_tables() {
-  const size_t wrong = seen_tables_.first_wrong([&](size_t i) { return same_table(tables_[i]); });
-  return wrong == tables_.size() ? Change() : Change{Found::kTable, wrong};
+ModuleWatch::Change ModuleWatch::check_tables(int64_t handles) {
+  const auto is_same = [&](const Indices& indices) {
+    return [&](size_t i) { return same_table(tables_[indices[i]]); };
+  };
+  if (const size_t wrong = seen_tables_.first_wrong(is_same(loud_)); wrong < loud_.size())
+    return {Found::kTable, loud_[wrong]};
+  const bool all = handles != handles_;
+  const size_t wrong = seen_hooks_.first_wrong(is_same(quiet_), all ? 0 : turn_, all ? 1 : kTurns);
+  if (wrong < quiet_.size()) return {Found::kTable, quiet_[wrong]};
+  handles_ = handles;
+  turn_ = (turn_ + 1) % kTurns;
+  return {};
 }
 
 ModuleWatch::Change ModuleWatch::check_attributes() {
@@ -241,8 +253,8 @@ bool ModuleWatch::same_tensor(size_t index) {
   return true;
 }
 
-ModuleWatch::Change ModuleWatch::check() {
-  if (const Change change = check_tables(); change.found != Found::kNothing) return change;
+ModuleWatch::Change ModuleWatch::check(int64_t handles) {
+  if (const Change change = check_tables(handles); change.found != Found::kNothing) return change;
   if (const Change change = check_attributes(); change.found != Found::kNothing) return change;
   Change change;
   seen_tensor_tables_.first_wrong([&](size_t i) {
@@ -282,7 +294,7 @@ void bind_module_watch(nb::module_& module) {
       "Whether this Python's dicts have versions, and whether this PyTorch's tensors can be read directly.");
   nb::class_<ModuleWatch>(module, "ModuleWatch", "A module's Python side as one export saw it; see module_watch.h.")
       .def(nb::init<nb::object, nb::object>(), "plain_types"_a, "tensor_type"_a)
-      .def("add_table", &ModuleWatch::add_table, "table"_a)
+      .def("add_table", &ModuleWatch::add_table, "table"_a, "by_handle"_a = false)
       .def("add_attribute", &ModuleWatch::add_attribute, "attributes"_a, "name"_a)
       .def("add_computed", &ModuleWatch::add_computed, "owner"_a, "name"_a)
       .def("add_tensors", &ModuleWatch::add_tensors, "table"_a)
@@ -297,12 +309,12 @@ void bind_module_watch(nb::module_& module) {
            })
       .def(
           "check",
-          [](ModuleWatch& self) -> nb::object {
-            const ModuleWatch::Change change = self.check();
+          [](ModuleWatch& self, int64_t handles) -> nb::object {
+            const ModuleWatch::Change change = self.check(handles);
             if (change.found == ModuleWatch::Found::kNothing) return nb::none();
             return nb::make_tuple(word(change.found), change.index);
           },
-          "None, or (what, index) of the first change.");
+          "handles"_a, "None, or (what, index) of the first change.");
 }
 
 }  // namespace lowtide::bindings

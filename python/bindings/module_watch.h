@@ -23,8 +23,9 @@ class ModuleWatch {
     size_t index = 0;  // of the table, attribute or tensor
   };
 
-  // A dict whose keys and values must stay the same objects in the same order: submodules, hooks.
-  size_t add_table(nanobind::dict table);
+  // A dict whose keys and values must stay the same objects in the same order: submodules, hooks. `by_handle`: who adds
+  // to it takes one of PyTorch's handles.
+  size_t add_table(nanobind::dict table, bool by_handle);
   // An entry of an object's __dict__, absent ones too: equal plain values, tensors of one kind and containers of such
   // are the same; of anything else only the object itself is.
   size_t add_attribute(nanobind::dict attributes, nanobind::object name);
@@ -39,7 +40,10 @@ class ModuleWatch {
   //
   // A tensor that required a gradient is taken to do so still, at a quarter of the check's cost: autograd tells the
   // caller at once if it does not, who then asks to `forget_flags` and checks again. With `exact_flags` all are read.
-  Change check();
+  //
+  // `handles`: how many handles PyTorch has given out. While it stays the same, a quarter of the empty tables of hooks
+  // is looked at in each check, which would cost half as much again with all of them.
+  Change check(int64_t handles);
   void settle() { moved_ = false; }
   void forget_flags() { flags_known_ = false; }
   void exact_flags() { exact_flags_ = true; }
@@ -93,14 +97,17 @@ class ModuleWatch {
   bool same(const Picture& picture, nanobind::handle now) const;
   bool same_attribute(size_t index) const;
   static bool same_table(const Table& table);
-  Change check_tables();
+  Change check_tables(int64_t handles);
   Change check_attributes();
   Change check_tensor_table(size_t index);
   bool same_tensor(size_t index);
 
   nanobind::object plain_types_, tensor_type_;
   std::vector<Table> tables_;
-  SeenDicts seen_tables_;
+  SeenDicts seen_tables_, seen_hooks_;
+  Indices loud_, quiet_;  // in tables_: those of seen_tables_ and of seen_hooks_
+  int64_t handles_ = -1;  // when all of the quiet ones were seen
+  size_t turn_ = 0;
   std::vector<Attribute> attributes_, computed_;
   std::vector<Indices> owned_;  // by __dict__, in attributes_: what only another value in the __dict__ changes
   SeenDicts seen_owners_;

@@ -23,15 +23,31 @@ def test_tables(watch, size):
     tables = [{index: object() for index in range(size)} for _ in range(50)]
     for table in tables:
         watch.add_table(table)
-    assert watch.check() is None
+    assert watch.check(0) is None
     for number in (0, 17, 49):
         tables[number]["new"] = 1
-        assert watch.check() == watch.check() == ("table", number)
+        assert watch.check(0) == watch.check(0) == ("table", number)
         del tables[number]["new"]
-        assert watch.check() is None
+        assert watch.check(0) is None
     if size:
         tables[3][0] = object()
-        assert watch.check() == ("table", 3)
+        assert watch.check(0) == ("table", 3)
+
+
+def test_tables_that_fill_by_handles(watch):
+    tables = [{} for _ in range(50)]
+    for table in tables:
+        watch.add_table(table, by_handle=True)
+    assert watch.check(7) is None
+    for number in (0, 17, 49):
+        tables[number]["new"] = 1
+        assert watch.check(8) == ("table", number)
+        del tables[number]["new"]
+        assert watch.check(8) is None
+        tables[number]["new"] = 1
+        assert ("table", number) in [watch.check(8) for _ in range(4)]
+        del tables[number]["new"]
+        assert watch.check(7) is None
 
 
 def test_attributes(watch):
@@ -44,11 +60,11 @@ def test_attributes(watch):
         for name in ("flag", "items", "one", "absent"):
             watch.add_attribute(vars(owner), name)
         watch.add_computed(owner, "limit")
-    assert watch.check() is None
+    assert watch.check(0) is None
     owners[1].unwatched = 5
     owners[1].flag = 1 == 1.0  # an equal value
     owners[1].items = [1, [2]]
-    assert watch.check() is None
+    assert watch.check(0) is None
     for change, back, found in [
         (lambda: setattr(owners[1], "flag", 1), lambda: setattr(owners[1], "flag", True), ("attribute", 4)),
         (lambda: owners[1].items[1].append(3), owners[1].items[1].pop, ("attribute", 5)),
@@ -57,33 +73,33 @@ def test_attributes(watch):
         (lambda: setattr(Owner, "limit", 4), lambda: setattr(Owner, "limit", 3), ("computed", 0)),
     ]:
         change()
-        assert watch.check() == watch.check() == found
+        assert watch.check(0) == watch.check(0) == found
         back()
-        assert watch.check() is None
+        assert watch.check(0) is None
 
 
 def test_tensors(watch):
     table = {f"p{index}": torch.nn.Parameter(torch.randn(2, 3)) for index in range(30)}
     watch.add_tensors(table)
-    assert watch.check() is None
+    assert watch.check(0) is None
     table["p7"].data = torch.randn(2, 3)
-    assert watch.check() is None
+    assert watch.check(0) is None
     was, table["p9"] = table["p9"], torch.nn.Parameter(torch.randn(2, 3), requires_grad=False)
-    assert watch.check() == watch.check() == ("moved", 0)
+    assert watch.check(0) == watch.check(0) == ("moved", 0)
     watch.settle()
-    assert watch.check() is None
+    assert watch.check(0) is None
     assert [number for number, wanted in enumerate(watch.requires_grad()) if not wanted] == [9]
     for other in (torch.randn(2, 4), torch.randn(3, 2).t(), torch.randn(2, 3).double(), torch.randn(2, 3, 1)):
         table["p11"].data = other
-        assert watch.check() == ("kind", 11)
+        assert watch.check(0) == ("kind", 11)
     table["p11"].data = torch.randn(2, 3)
-    assert watch.check() is None
+    assert watch.check(0) is None
     table["p9"] = torch.randn(2, 3)  # no parameter
-    assert watch.check() == ("kind", 9)
+    assert watch.check(0) == ("kind", 9)
     table["p9"] = was
-    assert watch.check() == ("moved", 0)
+    assert watch.check(0) == ("moved", 0)
     table["p30"] = None
-    assert watch.check() == ("names", 0)
+    assert watch.check(0) == ("names", 0)
     del table["p30"]
     torch.utils.swap_tensors(table["p4"], torch.nn.Parameter(torch.randn(5)))
-    assert watch.check() == ("kind", 4)
+    assert watch.check(0) == ("kind", 4)

@@ -262,7 +262,6 @@ def test_what_gets_into_a_table_by_no_method_of_pytorchs_is_found(caplog):
     watched = Watched(module, caplog)
     watched.call(x())
     for table, value in [
-        (module.l._forward_hooks, hook),
         (module.act._parameters, torch.nn.Parameter(torch.ones(2))),
         (module.act._modules, torch.nn.Tanh()),
     ]:
@@ -271,6 +270,17 @@ def test_what_gets_into_a_table_by_no_method_of_pytorchs_is_found(caplog):
         assert watched.call(x()) == []
         table.clear()
         watched.call(x())
+
+
+def test_what_gets_into_a_hook_table_without_a_handle_is_found_some_calls_later():
+    module = Of(lambda m, a: m.l(a))
+    wrapped = ORTModule(module)
+    plain = wrapped(x())
+    module.l._forward_hooks[0] = hook
+    outputs = [wrapped(x()) for _ in range(4)]
+    torch.testing.assert_close(outputs[-1], plain * 2)
+    module.l._forward_hooks.clear()
+    torch.testing.assert_close(wrapped(x()), plain)
 
 
 def test_an_attribute_comes_while_another_goes(caplog):

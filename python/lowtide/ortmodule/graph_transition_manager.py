@@ -3,6 +3,8 @@ other processing, and both of them; docs/transitions.md tells when."""
 
 import time
 
+from torch.utils.hooks import RemovableHandle
+
 from lowtide.capture import Call, capture, capture_with_numbers, recapture, transcribe_again
 from lowtide.errors import UnsupportedError
 
@@ -76,7 +78,7 @@ class GraphTransitionManager:
         schema, info = self._latest
         if schema.surroundings != surroundings_now():
             return None
-        found = info.inputs.bind_again(schema.arguments, args, kwargs)
+        found = info.inputs.bind_again(schema.arguments, args, kwargs, RemovableHandle.next_id)
         if found is None:
             return None
         self._calls += 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.utils.hooks import RemovableHandle
 
 from lowtide import _lowtide
 from lowtide.capture import PLAIN, Reads, describe
@@ -48,7 +49,7 @@ class ModuleWatch:
             if child._modules or not _is_layer(child):
                 self._add_table(path, "_modules", child._modules)
             for which in _HOOKS:
-                self._add_table(path, which, getattr(child, which))
+                self._add_table(path, which, getattr(child, which), by_handle=True)
         for which in _HOOKS:
             self._add_table(None, which, getattr(torch.nn.modules.module, f"_global{which}"))
         for number, (owner, name, _) in enumerate(self._attributes):
@@ -64,8 +65,8 @@ class ModuleWatch:
                     self._add_tensors(path, word, table)
         self._ties = self._tied()
 
-    def _add_table(self, path, which, table):
-        self.native.add_table(table)
+    def _add_table(self, path, which, table, by_handle=False):
+        self.native.add_table(table, by_handle)
         self._tables.append((path, which, table, dict(table)))
 
     def _add_tensors(self, path, word, table):
@@ -87,7 +88,7 @@ class ModuleWatch:
 
     def change(self):
         """The first Change, or None."""
-        found = self.native.check()
+        found = self.native.check(RemovableHandle.next_id)
         if found is None:
             return None
         what, number = found
