@@ -226,7 +226,8 @@ ModuleWatch::Change ModuleWatch::check_tensor_table(size_t index) {
     if (name != tensor.name.ptr() && PyObject_RichCompareBool(name, tensor.name.ptr(), Py_EQ) != 1)
       return PyErr_Clear(), Change{Found::kNames, index};
     if (now == tensor.object.ptr()) continue;
-    if (now == Py_None || tensor.object.is_none() || looks_[i].opaque) return {Found::kKind, i};
+    // A tensor for a parameter is another kind of thing, and so is a lazy parameter that has got its shape.
+    if (looks_[i].opaque || !has_type(now, tensor.type)) return {Found::kKind, i};
     tensor.object = nb::borrow(now);
     looks_[i].object = now;
     looks_[i].moved = moved_ = true;
@@ -236,7 +237,6 @@ ModuleWatch::Change ModuleWatch::check_tensor_table(size_t index) {
 
 bool ModuleWatch::same_tensor(size_t index) {
   Look& look = looks_[index];
-  // A tensor for a parameter is another kind of thing, and so is a lazy parameter that has got its shape.
   if (reinterpret_cast<PyObject*>(Py_TYPE(look.object)) != look.type) return false;
   if (look.object == Py_None) return true;
   if (look.opaque) {
@@ -262,7 +262,7 @@ ModuleWatch::Change ModuleWatch::check(int64_t handles) {
     return change.found == Found::kNothing;
   });
   if (change.found != Found::kNothing) return change;
-  const auto object_at = [&](size_t i) { return nb::handle(looks_[i].object); };
+  const auto object_at = [&](size_t i) { return looks_[i].opaque ? nb::handle() : nb::handle(looks_[i].object); };
   for (size_t i = 0; i < looks_.size(); ++i) {
     torch_fields().fetch_ahead(i, looks_.size(), object_at);
     if (!same_tensor(i)) return {Found::kKind, i};

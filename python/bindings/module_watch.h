@@ -85,7 +85,7 @@ class ModuleWatch {
     uint32_t dims = 0;  // in dims_
     DType dtype = DType::kF32;
     uint8_t rank = 0;
-    bool opaque = false;
+    bool opaque = false;  // None, or what no view can be had of
     bool requires_grad : 1 = false;
     bool moved : 1 = false;  // its requires_grad has not been read
   };

@@ -28,14 +28,18 @@ class TorchFields {
   Seen read_data(nanobind::handle tensor, const Kind& kind, void*& data) const;
 
   // Begins to fetch what read_data reads of tensors[i + kAhead], for a loop over all i. Between two steps hundreds of
-  // tensors leave the caches, and fetching them one after another was most of a look's cost.
+  // tensors leave the caches, and fetching them one after another was most of a look's cost. `tensor_at`: an instance
+  // of torch.Tensor, or null.
   template <class TensorAt>
   void fetch_ahead(size_t i, size_t count, TensorAt&& tensor_at) const {
-    if (i + 3 * kAhead < count) __builtin_prefetch(handle_of(tensor_at(i + 3 * kAhead)));
     if (!works_) return;
-    if (i + 2 * kAhead < count)
-      for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(fields_of(tensor_at(i + 2 * kAhead)) + 8 * line);
-    if (i + kAhead < count) __builtin_prefetch(fields_of(tensor_at(i + kAhead))[storage_]);
+    const auto ahead = [&](size_t stage) {
+      return i + stage * kAhead < count ? nanobind::handle(tensor_at(i + stage * kAhead)) : nanobind::handle();
+    };
+    if (const nanobind::handle tensor = ahead(3)) __builtin_prefetch(handle_of(tensor));
+    if (const nanobind::handle tensor = ahead(2))
+      for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(fields_of(tensor) + 8 * line);
+    if (const nanobind::handle tensor = ahead(1)) __builtin_prefetch(fields_of(tensor)[storage_]);
   }
 
  private:

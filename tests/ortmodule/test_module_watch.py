@@ -78,6 +78,17 @@ def test_attributes(watch):
         assert watch.check(0) is None
 
 
+def test_tensors_and_what_is_none(watch):
+    tables = [{"weight": torch.nn.Parameter(torch.randn(2)), "bias": None} for _ in range(40)]
+    for table in tables:
+        watch.add_tensors(table)
+    assert watch.check(0) is None
+    tables[20]["bias"] = torch.nn.Parameter(torch.randn(2))
+    assert watch.check(0) == ("kind", 41)
+    tables[20]["bias"] = tables[30]["weight"] = None
+    assert watch.check(0) == ("kind", 60)
+
+
 def test_tensors(watch):
     table = {f"p{index}": torch.nn.Parameter(torch.randn(2, 3)) for index in range(30)}
     watch.add_tensors(table)
@@ -98,6 +109,9 @@ def test_tensors(watch):
     assert watch.check(0) == ("kind", 9)
     table["p9"] = was
     assert watch.check(0) == ("moved", 0)
+    table["p9"] = "no tensor at all"
+    assert watch.check(0) == ("kind", 9)
+    table["p9"] = was
     table["p30"] = None
     assert watch.check(0) == ("names", 0)
     del table["p30"]
