@@ -289,9 +289,19 @@ const char* word(ModuleWatch::Found found) {
 }  // namespace
 
 void bind_module_watch(nb::module_& module) {
+  // What is asked of PyTorch once is asked here: on the first call two threads could wait for each other.
   module.def(
-      "shortcuts", [] { return nb::make_tuple(dicts_have_versions(), torch_fields().works()); },
-      "Whether this Python's dicts have versions, and whether this PyTorch's tensors can be read directly.");
+      "shortcuts",
+      [] {
+        const nb::object tensor = nb::module_::import_("torch").attr("zeros")(1);
+        view_of(tensor);
+        requires_grad(tensor);
+        version(tensor);
+        return nb::make_tuple(dicts_have_versions(), torch_fields().works());
+      },
+      "Looks for the ways by which calls read dicts and tensors. Returns whether this Python's dicts have versions, "
+      "and "
+      "whether this PyTorch's tensors can be read directly.");
   nb::class_<ModuleWatch>(module, "ModuleWatch", "A module's Python side as one export saw it; see module_watch.h.")
       .def(nb::init<nb::object, nb::object>(), "plain_types"_a, "tensor_type"_a)
       .def("add_table", &ModuleWatch::add_table, "table"_a, "by_handle"_a = false)

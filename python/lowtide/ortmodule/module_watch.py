@@ -10,6 +10,8 @@ from torch.utils.hooks import RemovableHandle
 from lowtide import _lowtide
 from lowtide.capture import PLAIN, Reads, describe
 
+_lowtide.shortcuts()  # while one thread alone imports
+
 _MISSING = object()
 _HOOKS = {
     "_forward_pre_hooks": "a forward pre-hook",
