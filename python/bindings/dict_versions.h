@@ -17,20 +17,23 @@ class SeenDicts {
   void add(nanobind::handle dict) { seen_.push_back({dict.ptr(), 0}); }
   size_t size() const { return seen_.size(); }
 
-  // `look(i)`: whether dict i is as it should be; it is asked again until it is. The first that is not, or size(),
-  // among those from `begin` on, `step` by step. Thousands of small dicts are far apart in memory, and fetching them
-  // one after another was most of a check's cost.
+  // `look(i)`: whether dict i is as it should be; it is asked again until it is. The first in [begin, end) that is not,
+  // or `end`. Thousands of small dicts are far apart in memory, and fetching them one after another was most of a
+  // check's cost.
   template <class Look>
-  size_t first_wrong(Look&& look, size_t begin = 0, size_t step = 1) {
-    const size_t ahead = kAhead * step;
-    for (size_t i = begin; i < seen_.size(); i += step) {
-      if (i + ahead < seen_.size()) __builtin_prefetch(fields(seen_[i + ahead].dict));
+  size_t first_wrong(size_t begin, size_t end, Look&& look) {
+    for (size_t i = begin; i < end; ++i) {
+      if (i + kAhead < end) __builtin_prefetch(fields(seen_[i + kAhead].dict));
       const uint64_t now = has_versions_ ? fields(seen_[i].dict)->version : 0;
       if (now == seen_[i].version && now != 0) continue;
       if (!look(i)) return i;
       seen_[i].version = now;
     }
-    return seen_.size();
+    return end;
+  }
+  template <class Look>
+  size_t first_wrong(Look&& look) {
+    return first_wrong(0, seen_.size(), look);
   }
 
  private:

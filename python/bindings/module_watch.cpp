@@ -195,8 +195,10 @@ ModuleWatch::Change ModuleWatch::check_tables(int64_t handles) {
   if (const size_t wrong = seen_tables_.first_wrong(is_same(loud_)); wrong < loud_.size())
     return {Found::kTable, loud_[wrong]};
   const bool all = handles != handles_;
-  const size_t wrong = seen_hooks_.first_wrong(is_same(quiet_), all ? 0 : turn_, all ? 1 : kTurns);
-  if (wrong < quiet_.size()) return {Found::kTable, quiet_[wrong]};
+  const size_t begin = all ? 0 : turn_ * quiet_.size() / kTurns;
+  const size_t end = all ? quiet_.size() : (turn_ + 1) * quiet_.size() / kTurns;
+  const size_t wrong = seen_hooks_.first_wrong(begin, end, is_same(quiet_));
+  if (wrong < end) return {Found::kTable, quiet_[wrong]};
   handles_ = handles;
   turn_ = (turn_ + 1) % kTurns;
   return {};
