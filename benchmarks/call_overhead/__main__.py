@@ -1,11 +1,11 @@
 """What a call of ORTModule costs beside its kernels: ./dev bench call_overhead [--calls 400] [--json rows.json]
 
-A BERT of 202 parameters, so small that its kernels hardly count, takes turns with a bare torch.autograd.Function of the
-same tensors: the same parameters as arguments, outputs of the same sizes, gradients that are there already. The
-overhead of a call is its time, less the engine's kernels in it, less the bare call beside it. "checks" are what they add
-to a forward: its time less that of one which is given the last call's answer. Alone they cost more, since the rest of a
-call would fetch much of what they look at. All but "checks again", which come at once after "checks alone", begin with
-caches that a backward has emptied.
+A BERT of 202 parameters, so small that its kernels hardly count, takes turns with a bare torch.autograd.Function of
+the same tensors: the same parameters as arguments, outputs of the same sizes, gradients that are there already. The
+overhead of a call is its time, less the engine's kernels in it, less the bare call beside it. "checks" are what they
+add to a forward: its time less that of one which is given the last call's answer. Alone they cost more, since the
+rest of a call would fetch much of what they look at. All but "checks again", which come at once after "checks alone",
+begin with caches that a backward has emptied.
 """
 
 import argparse
