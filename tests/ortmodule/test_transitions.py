@@ -303,7 +303,7 @@ def test_tensors_that_become_others_within_their_objects(caplog):
     module.l.weight.data = torch.randn(4, 8)[:, ::2]
     assert watched.call(x()) == ["re-export: parameter 'l.weight' has other strides"]
     for parameter in module.l.parameters():
-        parameter.data = parameter.data.double().contiguous()
+        torch.utils.swap_tensors(parameter, torch.nn.Parameter(parameter.detach().double().contiguous()))
     assert watched.call(x()) == ["re-export: parameter 'l.weight' was f32[4, 4], is now f64[4, 4]"]
 
 

@@ -188,6 +188,7 @@ def _export(module, call, facts):
             raise unsupported_from(error) from error
         finally:
             flat.state.restore()
+    _forget_parameters(program)
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     return Exported(
         program,
@@ -201,6 +202,15 @@ def _export(module, call, facts):
         reads,
         call.number_indices(),
     )
+
+
+def _forget_parameters(program):
+    """The exporter keeps weak references to all that it has seen, and torch.utils.swap_tensors (`module.to` too, where
+    PyTorch is told so) refuses tensors that have any."""
+    for node in program.graph.nodes:
+        if mode := getattr(node.meta.get("val"), "fake_mode", None):
+            mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()
+            return
 
 
 def repeats_samples(call, facts):
