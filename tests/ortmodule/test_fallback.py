@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -139,3 +140,33 @@ def test_wrong_arguments_of_the_wrapper():
     with pytest.raises(TypeError, match="LogLevel"):
         DebugOptions(log_level="INFO")
     assert DebugOptions(log_level=LogLevel.INFO).log_level is LogLevel.INFO
+
+
+def test_an_argument_that_breaks_while_it_is_looked_at():
+    class Odd(Mapping):
+        broken = False
+
+        def __init__(self, parts):
+            self.parts = dict(parts)
+
+        def __getitem__(self, key):
+            return self.parts[key]
+
+        def __len__(self):
+            return len(self.parts)
+
+        def __iter__(self):
+            if self.broken:
+                raise RuntimeError("cannot be iterated now")
+            return iter(self.parts)
+
+    module, odd = Of(lambda m, a: m.l(a["a"])), Odd({"a": x()})
+    wrapped = ORTModule(module)
+    wrapped(odd)
+    assert wrapped.fallback_reason is None
+    odd.broken = True
+    with pytest.warns(FallbackWarning, match="internal error: RuntimeError: cannot be iterated now"):
+        torch.testing.assert_close(wrapped(odd), module(odd))
+    odd.broken = False
+    wrapped(odd)
+    assert wrapped.fallback_reason is None

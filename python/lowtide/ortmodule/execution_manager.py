@@ -80,7 +80,7 @@ class ExecutionManager:
         agent, transition = self.last_agent, self._transitions.get(self._module.training)
         if agent is None or agent.failure is not None or transition is None or not nothing_around():
             return _ANOTHER_KIND
-        with exclusive:
+        with exclusive, bugs_become_refusals():
             found = transition.prepare_like_last(args, kwargs)
         if found is None:
             return _ANOTHER_KIND
