@@ -1,11 +1,13 @@
-"""What a call of ORTModule costs beside its kernels: ./dev bench call_overhead [--calls 400] [--json rows.json]
+"""What a call of ORTModule costs beside its kernels: ./dev bench call_overhead [--calls 400] [--steps 6] [--json FILE]
 
-A BERT of 202 parameters, so small that its kernels hardly count, takes turns with a bare torch.autograd.Function of
-the same tensors: the same parameters as arguments, outputs of the same sizes, gradients that are there already. The
-overhead of a call is its time, less the engine's kernels in it, less the bare call beside it. "checks" are what they
-add to a forward: its time less that of one which is given the last call's answer. Alone they cost more, since the
-rest of a call would fetch much of what they look at. All but "checks again", which come at once after "checks alone",
-begin with caches that a backward has emptied.
+A step (forward and backward) takes turns with one of a bare torch.autograd.Function of the same tensors: the same
+parameters as arguments, outputs of the same sizes, gradients that are there already. The overhead of a step is its
+time, less the engine's kernels in it, less the bare step beside it: checks of the guards, binding, autograd.
+
+- A BERT of 202 parameters, so small that its kernels hardly count, `--calls` times: at most 1 ms.
+- The six models of `./dev bench training`, `--steps` times each: at most 0.5 % of the model's step.
+
+Fails where a median exceeds its limit. "checks" are the guards alone, with caches that a backward has emptied.
 """
 
 import argparse
@@ -21,14 +23,11 @@ import transformers
 
 from lowtide.ortmodule import ORTModule
 
-# Limits in microseconds, and the bare call beside which each was set, on another machine: by its time there and here a
-# row is scaled to that machine.
-LIMITS = {
-    "checks": (40, "bare forward"),
-    "forward overhead": (100, "bare forward"),
-    "backward overhead": (150, "bare backward"),
-}
-BARE_THERE = {"bare forward": 96, "bare backward": 700}
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training"))
+import models  # noqa: E402
+
+MOST_MICROSECONDS = 1000
+MOST_OF_A_STEP = 0.005
 
 
 class Bare(torch.autograd.Function):
@@ -45,7 +44,7 @@ class Bare(torch.autograd.Function):
         return None, None, *gradients
 
 
-def bert():
+def small_bert():
     config = transformers.BertConfig(
         vocab_size=64, hidden_size=8, num_hidden_layers=12, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
@@ -53,7 +52,7 @@ def bert():
     model = transformers.BertForMaskedLM(config).train()
     assert len(list(model.parameters())) == 202
     ids = torch.randint(0, 64, (1, 4))
-    return model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+    return model, lambda: {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
 
 def timed(function, *arguments):
@@ -62,80 +61,75 @@ def timed(function, *arguments):
     return result, (time.perf_counter_ns() - begin) / 1e3
 
 
-def measure(calls):
-    """{row: microseconds of each call}."""
-    model, batch = bert()
+def measure(model, batch, calls):
+    """{row: microseconds of each call}, after one call in ten that is not counted."""
     wrapped = ORTModule(model)
-    loss = wrapped(**batch).loss
-    loss.backward()
+    output = wrapped(**batch)
+    output.loss.backward()
     assert wrapped.fallback_reason is None, wrapped.fallback_reason
     manager = wrapped._training_manager
     session, transition = manager.last_agent.session, manager._graph_transition_manager
-    parameters = list(model.parameters())
-    kinds = [p.grad.shape for p in parameters]
-    sizes = [(), (*batch["input_ids"].shape, 64)]
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    shapes = [parameter.grad.shape for parameter in parameters]
+    sizes = [tensor.shape for tensor in output.values() if isinstance(tensor, torch.Tensor)]
+    del output
     rows = {}
-
-    def note(row, microseconds):
-        rows.setdefault(row, []).append(microseconds)
-
-    for call in range(calls + calls // 10):
+    for call in range(calls + max(1, calls // 10)):
         model.zero_grad(set_to_none=True)
-        _, alone = timed(transition.prepare, (), batch)
-        answer, again = timed(transition.prepare, (), batch)
-        wrapped(**batch).loss.backward()
-        model.zero_grad(set_to_none=True)
-        transition.prepare_like_last = lambda *_, answer=answer: answer
-        loss, unchecked = timed(lambda: wrapped(**batch).loss)
-        unchecked -= session.last_steps_ns / 1e3
-        del transition.prepare_like_last, answer
-        loss.backward()
-        model.zero_grad(set_to_none=True)
+        _, checks = timed(transition.prepare, (), batch)
         loss, forward = timed(lambda: wrapped(**batch).loss)
         forward_kernels = session.last_steps_ns / 1e3
         _, backward = timed(loss.backward)
         backward_kernels = session.last_steps_ns / 1e3
         model.zero_grad(set_to_none=True)
-        bare = partial(Bare.apply, sizes, [torch.empty(kind) for kind in kinds])
+        bare = partial(Bare.apply, sizes, [torch.empty(shape) for shape in shapes])
         outputs, bare_forward = timed(bare, *parameters)
         del bare
         _, bare_backward = timed(outputs[0].backward)
-        if call < calls // 10:
-            continue  # warm-up
-        note("checks", forward - forward_kernels - unchecked)
-        note("checks alone", alone)
-        note("checks again", again)
-        note("forward", forward)
-        note("forward kernels", forward_kernels)
-        note("bare forward", bare_forward)
-        note("forward overhead", forward - forward_kernels - bare_forward)
-        note("backward", backward)
-        note("backward kernels", backward_kernels)
-        note("bare backward", bare_backward)
-        note("backward overhead", backward - backward_kernels - bare_backward)
-    return rows
+        found = {
+            "checks": checks,
+            "forward": forward - forward_kernels - bare_forward,
+            "backward": backward - backward_kernels - bare_backward,
+            "bare": bare_forward + bare_backward,
+            "step": forward + backward,
+        }
+        found["overhead"] = found["forward"] + found["backward"]
+        if call >= max(1, calls // 10):
+            for row, microseconds in found.items():
+                rows.setdefault(row, []).append(microseconds)
+    quartiles = {row: statistics.quantiles(found, n=4) for row, found in rows.items()}
+    return {row: {"low": low, "median": median, "high": high} for row, (low, median, high) in quartiles.items()}
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench call_overhead", description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=400, help="timed calls (400)")
+    parser.add_argument("--calls", type=int, default=400, help="timed steps of the small BERT (400)")
+    parser.add_argument("--steps", type=int, default=6, help="timed steps of each large model (6); 0: none")
     parser.add_argument("--json", metavar="FILE", help="write medians and quartiles there, in microseconds")
     options = parser.parse_args()
-    table = {}
-    print(f"\n{'microseconds a call':<20} {'median':>8} {'quartiles':>19} {'scaled':>9} {'limit':>7}")
-    for row, times in measure(options.calls).items():
-        low, median, high = statistics.quantiles(times, n=4)
-        table[row] = {"median": median, "low": low, "high": high}
-    for row, times in table.items():
-        verdict = ""
-        if row in LIMITS:
-            limit, bare = LIMITS[row]
-            times["scaled"] = times["median"] * BARE_THERE[bare] / table[bare]["median"]
-            verdict = f"{times['scaled']:9.1f} {limit:7} {'kept' if times['scaled'] <= limit else 'EXCEEDED'}"
-        print(f"{row:<20} {times['median']:8.1f} {times['low']:9.1f} {times['high']:9.1f} {verdict}")
+    tables, exceeded = {}, []
+    runs = [("bert of 202 parameters", small_bert, options.calls)]
+    runs += [(name, partial(models.build, name), options.steps) for name in models.NAMES if options.steps > 1]
+    print(f"\n{'microseconds, median':<24} {'checks':>8} {'forward':>9} {'backward':>9} {'bare':>8} {'overhead':>22}")
+    for name, build, calls in runs:
+        torch.manual_seed(0)
+        model, make_batch = build()
+        table = tables[name] = measure(model.train(), make_batch(), calls)
+        overhead, step = table["overhead"], table["step"]["median"]
+        limit = MOST_MICROSECONDS if build is small_bert else MOST_OF_A_STEP * step
+        kept = overhead["median"] <= limit
+        exceeded += [] if kept else [name]
+        figures = " ".join(f"{table[row]['median']:{width}.0f}" for row, width in
+                           (("checks", 8), ("forward", 9), ("backward", 9), ("bare", 8)))  # fmt: skip
+        spread = f"{overhead['median']:.0f} ({overhead['low']:.0f} to {overhead['high']:.0f})"
+        verdict = f"limit {limit:.0f}: {'kept' if kept else 'EXCEEDED'}, {overhead['median'] / step:.2%} of a step"
+        print(f"{name:<24} {figures} {spread:>22}  {verdict}", flush=True)
+        del model
     if options.json:
-        Path(options.json).write_text(json.dumps(table, indent=1) + "\n")
-    return 0
+        Path(options.json).write_text(json.dumps(tables, indent=1) + "\n")
+    if exceeded:
+        print(f"exceeded: {', '.join(exceeded)}")
+    return 1 if exceeded else 0
 
 
 if __name__ == "__main__":

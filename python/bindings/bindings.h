@@ -14,7 +14,7 @@ void bind_tensors(nanobind::module_& module);
 void bind_graph(nanobind::module_& module);
 void bind_graph_nodes(nanobind::module_& module, nanobind::class_<Graph>& graph);
 void bind_calls(nanobind::module_& module);
-void bind_module_watch(nanobind::module_& module);
+void bind_guards(nanobind::module_& module);
 void bind_graph_inputs(nanobind::module_& module);
 void bind_session(nanobind::module_& module);
 

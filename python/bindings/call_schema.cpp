@@ -22,41 +22,9 @@ static bool equal(nb::handle a, nb::handle b) {
 
 static bool is_exactly(nb::handle object, PyTypeObject* type) { return Py_TYPE(object.ptr()) == type; }
 
-namespace {
-
-// An attribute's getter itself, without a look through the classes of the tensor; PyTorch's classes live as long as the
-// process.
-class Getter {
- public:
-  explicit Getter(const char* name)
-      : descriptor_(nb::object(nb::module_::import_("torch").attr("_C").attr("TensorBase").attr(name)).release().ptr()),
-        get_(reinterpret_cast<descrgetfunc>(PyType_GetSlot(Py_TYPE(descriptor_), Py_tp_descr_get))) {}
-  nb::object operator()(nb::handle tensor) const {
-    PyObject* const value = get_(descriptor_, tensor.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())));
-    if (value == nullptr) throw nb::python_error();
-    return nb::steal(value);
-  }
-
- private:
-  PyObject* descriptor_;
-  descrgetfunc get_;
-};
-
-}  // namespace
-
-bool requires_grad(nb::handle tensor) {
-  static const Getter get("requires_grad");
-  return get(tensor).is(Py_True);
-}
-
-int64_t version(nb::handle tensor) {
-  static const Getter get("_version");
-  return nb::cast<int64_t>(get(tensor));
-}
-
 // A 0-d tensor with bytes of its own: a step may still be pending when the next one brings another number.
 template <class Value>
-static void add_number(Value value, DType dtype, CallTensors& found) {
+static void add_number(Value value, DType dtype, ArgumentTensors& found) {
   auto owner = std::make_shared<Value>(value);
   TensorRef view;
   view.data = owner.get();
@@ -112,11 +80,11 @@ CallSchema::Part CallSchema::look_at(nb::handle object, const std::set<int64_t>&
   return part;
 }
 
-bool CallSchema::match(nb::handle args, nb::handle kwargs, CallTensors& found) const {
+bool CallSchema::match(nb::handle args, nb::handle kwargs, ArgumentTensors& found) const {
   return match_part(args_, args, found) && match_keywords(kwargs, found);
 }
 
-bool CallSchema::match_keywords(nb::handle kwargs, CallTensors& found) const {
+bool CallSchema::match_keywords(nb::handle kwargs, ArgumentTensors& found) const {
   if (static_cast<size_t>(PyDict_Size(kwargs.ptr())) != kwargs_.keys.size()) return false;
   for (size_t i = 0; i < kwargs_.keys.size(); ++i) {
     PyObject* const value = PyDict_GetItemWithError(kwargs.ptr(), kwargs_.keys[i].ptr());
@@ -135,7 +103,7 @@ bool CallSchema::match_keywords(nb::handle kwargs, CallTensors& found) const {
   return true;
 }
 
-bool CallSchema::match_part(const Part& part, nb::handle object, CallTensors& found) const {
+bool CallSchema::match_part(const Part& part, nb::handle object, ArgumentTensors& found) const {
   if (reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) != part.type.ptr()) return false;
   switch (part.kind) {
     case Kind::kTensor: {
@@ -193,7 +161,7 @@ static nb::list list_of(const std::vector<nb::object>& objects) {
   return items;
 }
 
-static nb::object sizes(CallTensors& seen) {
+static nb::object sizes(ArgumentTensors& seen) {
   if (seen.sizes.is_valid()) return seen.sizes;
   PyObject* const all = PyTuple_New(static_cast<Py_ssize_t>(seen.views.size()));
   if (all == nullptr) throw nb::python_error();
@@ -209,8 +177,9 @@ static nb::object sizes(CallTensors& seen) {
 }
 
 void bind_calls(nb::module_& module) {
-  nb::class_<CallTensors>(module, "CallTensors", "The tensors among a call's arguments, in the order of the tree.")
-      .def_prop_ro("tensors", [](const CallTensors& self) { return list_of(self.tensors); })
+  nb::class_<ArgumentTensors>(module, "ArgumentTensors",
+                              "The tensors among a call's arguments, in the order of the tree.")
+      .def_prop_ro("tensors", [](const ArgumentTensors& self) { return list_of(self.tensors); })
       .def("sizes", sizes);
   nb::class_<CallSchema>(module, "CallSchema", "What calls must share for one graph; see call_schema.h.")
       .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object, std::set<int64_t>>(), "args"_a, "kwargs"_a,
@@ -218,10 +187,10 @@ void bind_calls(nb::module_& module) {
       .def(
           "match",
           [](const CallSchema& self, nb::tuple args, nb::dict kwargs) -> nb::object {
-            CallTensors found;
+            ArgumentTensors found;
             return self.match(args, kwargs, found) ? nb::cast(std::move(found)) : nb::none();
           },
-          "args"_a, "kwargs"_a, "CallTensors, or None where the call is of another schema.");
+          "args"_a, "kwargs"_a, "ArgumentTensors, or None where the call is of another schema.");
 }
 
 }  // namespace lowtide::bindings

@@ -21,7 +21,7 @@ class CallSchema {
   CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object look,
              nanobind::object tensor_type, std::set<int64_t> numbers);
   // Whether the call fits; then its tensors are appended.
-  bool match(nanobind::handle args, nanobind::handle kwargs, CallTensors& found) const;
+  bool match(nanobind::handle args, nanobind::handle kwargs, ArgumentTensors& found) const;
 
  private:
   enum class Kind { kTensor, kTuple, kList, kDict, kNode, kPlain, kKey, kInt, kFloat };
@@ -35,8 +35,8 @@ class CallSchema {
     int rank = 0;
   };
   Part look_at(nanobind::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const;
-  bool match_part(const Part& part, nanobind::handle object, CallTensors& found) const;
-  bool match_keywords(nanobind::handle kwargs, CallTensors& found) const;
+  bool match_part(const Part& part, nanobind::handle object, ArgumentTensors& found) const;
+  bool match_keywords(nanobind::handle kwargs, ArgumentTensors& found) const;
 
   nanobind::object look_, tensor_type_;
   Part args_, kwargs_;

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "bindings.h"
-#include "torch_fields.h"
 
 namespace nb = nanobind;
 
@@ -104,14 +103,11 @@ bool try_view(nb::handle tensor, TensorRef& ref) {
   return true;
 }
 
-bool read_data(nb::handle tensor, const TensorRef& kind, void*& data) {
-  const TorchFields::Seen seen =
-      torch_fields().read_data(tensor, {kind.dtype, kind.rank, kind.sizes, kind.strides}, data);
-  if (seen != TorchFields::Seen::kUnknown) return seen == TorchFields::Seen::kSame;
-  TensorRef view;
-  if (!try_view(tensor, view) || !same_kind(view, kind)) return false;
-  data = view.data;
-  return true;
+bool requires_grad(nb::handle tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  PyObject* const value = PyObject_GetAttr(tensor.ptr(), name);
+  if (value == nullptr) throw nb::python_error();
+  return nb::steal(value).is(Py_True);
 }
 
 bool same_kind(const TensorRef& a, const TensorRef& b) {

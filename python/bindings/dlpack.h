@@ -57,8 +57,7 @@ TensorRef view_of(nanobind::handle tensor);
 bool try_view(nanobind::handle tensor, TensorRef& ref);
 // Whether both have the same dtype, sizes and strides.
 bool same_kind(const TensorRef& a, const TensorRef& b);
-// Whether an instance of torch.Tensor is of this kind; `data` gets its address.
-bool read_data(nanobind::handle tensor, const TensorRef& kind, void*& data);
+bool requires_grad(nanobind::handle tensor);
 // A torch.Tensor over the bytes, which `owner` keeps alive until the tensor is freed (by any thread, without Python's
 // lock).
 nanobind::object to_python(const TensorRef& ref, std::shared_ptr<void> owner);

@@ -7,7 +7,7 @@ NB_MODULE(_lowtide, module) {
   lowtide::bindings::bind_tensors(module);
   lowtide::bindings::bind_graph(module);
   lowtide::bindings::bind_calls(module);
-  lowtide::bindings::bind_module_watch(module);
+  lowtide::bindings::bind_guards(module);
   lowtide::bindings::bind_graph_inputs(module);
   lowtide::bindings::bind_session(module);
 }

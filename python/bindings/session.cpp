@@ -67,14 +67,6 @@ std::vector<TensorRef> views_of(nb::handle tensors) {
   return refs;
 }
 
-// Placed tensors as they are; of any other sequence, views into `viewed`.
-template <class Placed>
-CallerTensors caller_tensors(nb::handle tensors, std::vector<TensorRef>& viewed) {
-  if (!nb::isinstance<Placed>(tensors)) return viewed = views_of(tensors);
-  const Placed& placed = *nb::inst_ptr<Placed>(tensors);
-  return {placed.kinds, placed.data};
-}
-
 nb::tuple span_tuple(const int64_t* values, int count) {
   nb::list items;
   for (int i = 0; i < count; ++i) items.append(values[i]);
@@ -117,8 +109,9 @@ nb::list outputs_to_python(const std::vector<OwnedTensor>& outputs) {
 }
 
 nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, bool keep) {
-  std::vector<TensorRef> viewed;
-  const CallerTensors tensors = caller_tensors<BoundInputs>(inputs, viewed);
+  const bool bound = nb::isinstance<BoundInputs>(inputs);
+  const std::vector<TensorRef> viewed = bound ? std::vector<TensorRef>() : views_of(inputs);
+  const std::span<const TensorRef> tensors = bound ? nb::inst_ptr<BoundInputs>(inputs)->views : viewed;
   Pending pending;
   std::vector<OwnedTensor> outputs;
   self.run([&] { outputs = self.session.forward(tensors, random_key, keep ? &pending.state : nullptr); });
@@ -129,8 +122,7 @@ nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, b
 nb::tuple backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
   const std::vector<TensorRef> gradient_refs = views_of(gradients);
-  std::vector<TensorRef> viewed;
-  const CallerTensors saved = caller_tensors<KeptTensors>(saved_inputs, viewed);
+  const std::vector<TensorRef> saved = views_of(saved_inputs);
   std::optional<Gradients> results;
   self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved); });
   const size_t count = results->size();
@@ -330,7 +322,7 @@ void bind_session(nb::module_& module) {
            "(input, sizes, strides, offset) for a view of an "
            "input.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a,
-           "`saved_inputs`: KeptTensors after find_changed, or a sequence of tensors.")
+           "`saved_inputs`: the tensors at the places that `saved_inputs` names.")
       .def("observe", observe, "callback"_a.none(),
            "callback(name, tensor) for every value that the next steps make; the tensor is a view, valid in the call.")
       .def_prop_ro("counterparts", counterparts,

@@ -21,6 +21,8 @@ class UnsupportedError(Error, RuntimeError):
     """Legal in PyTorch, not (yet) in the engine: ORTModule runs PyTorch instead. Itself it is a graph that cannot be
     exported, built or planned; its subclasses name other causes."""
 
+    guards = None  # lowtide.guards.Guards of the trace that was refused, if there was one
+
 
 class UnsupportedDevice(UnsupportedError):
     """A parameter or an argument on another device than the CPU."""

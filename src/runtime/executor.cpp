@@ -58,11 +58,11 @@ std::string Executor::stop_trace() {
   return json;
 }
 
-std::vector<int64_t> Executor::read_symbols(const CallerTensors& inputs) const {
+std::vector<int64_t> Executor::read_symbols(std::span<const TensorRef> inputs) const {
   std::vector<int64_t> values;
   for (size_t i = 0; i < program_.symbols.size(); ++i) {
     const SymbolSource& source = program_.symbols[i];
-    const TensorRef& tensor = inputs.kind(static_cast<size_t>(source.input));
+    const TensorRef& tensor = inputs[static_cast<size_t>(source.input)];
     LT_USER_CHECK(ErrorKind::kInvalidArgument, source.dim < tensor.rank,
                   program_.inputs[static_cast<size_t>(source.input)].name, " has rank ", tensor.rank,
                   ", expected more than ", source.dim);
@@ -112,23 +112,22 @@ static void copy_tensor(const TensorRef& from, const TensorRef& to) {
     if (kernel.accepts == Accept::kAny && kernel.provider == std::string_view("reference")) kernel.run(call);
 }
 
-char* Executor::admit(const ProgramInput& input, const TensorRef& expected, const TensorRef& kind, void* data,
-                      const char* what, std::vector<std::shared_ptr<Block>>& copies) {
-  bool same_strides = true, same_sizes = expected.rank == kind.rank && expected.dtype == kind.dtype;
+char* Executor::bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found,
+                           const char* what, std::vector<std::shared_ptr<Block>>& copies) {
+  bool same_strides = true, same_sizes = expected.rank == found.rank && expected.dtype == found.dtype;
   for (int i = 0; same_sizes && i < expected.rank; ++i) {
-    same_sizes = expected.sizes[i] == kind.sizes[i];
-    same_strides = same_strides && (expected.sizes[i] <= 1 || expected.strides[i] == kind.strides[i]);
+    same_sizes = expected.sizes[i] == found.sizes[i];
+    same_strides = same_strides && (expected.sizes[i] <= 1 || expected.strides[i] == found.strides[i]);
   }
   LT_USER_CHECK(ErrorKind::kInvalidArgument, same_sizes, what, " ", input.name, ": expected ", shape_text(expected),
-                ", found ", shape_text(kind));
-  if (same_strides || kind.numel() == 0) return static_cast<char*>(data);
+                ", found ", shape_text(found));
+  if (same_strides || found.numel() == 0) return static_cast<char*>(found.data);
   LT_USER_CHECK(ErrorKind::kInvalidArgument, input.flexible, what, " ", input.name,
                 " has other strides than the planned ones");
-  auto block = process_pool().acquire(kind.numel() * size_bytes(kind.dtype));
-  TensorRef from = kind, to = expected;
-  from.data = data;
+  auto block = process_pool().acquire(found.numel() * size_bytes(found.dtype));
+  TensorRef to = expected;
   to.data = block->data;
-  copy_tensor(from, to);
+  copy_tensor(found, to);
   copies.push_back(std::move(block));
   return copies.back()->data;
 }
@@ -278,7 +277,7 @@ OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) 
   return tensor;
 }
 
-std::vector<OwnedTensor> Executor::forward(CallerTensors inputs, uint64_t random_key,
+std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                            std::shared_ptr<RunState>* state_out) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
@@ -288,11 +287,11 @@ std::vector<OwnedTensor> Executor::forward(CallerTensors inputs, uint64_t random
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->bases_.assign(program_.buffers.size(), nullptr);
   const Binding& binding = *state->binding_;
-  std::vector<char*> admitted(inputs.size());
+  std::vector<char*> bases(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
-    admitted[i] = admit(program_.inputs[i], binding.inputs[i], inputs.kind(i), inputs.data(i), "input", state->copies_);
+    bases[i] = bind_input(program_.inputs[i], binding.inputs[i], inputs[i], "input", state->copies_);
   for (const CallerBuffer& caller : caller_buffers_)
-    if (caller.source >= 0) state->bases_[caller.buffer] = admitted[static_cast<size_t>(caller.source)];
+    if (caller.source >= 0) state->bases_[caller.buffer] = bases[static_cast<size_t>(caller.source)];
   allocate(*state);
   last_done_ = false;
   last_arena_ = state->arena_;
@@ -304,7 +303,8 @@ std::vector<OwnedTensor> Executor::forward(CallerTensors inputs, uint64_t random
   return outputs;
 }
 
-Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs) {
+Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients,
+                             std::span<const TensorRef> saved_inputs) {
   LT_USER_CHECK(
       ErrorKind::kInvalidArgument, !state.done_,
       "backward through this forward a second time: its stashed activations are gone (retain_graph is not supported)");
@@ -319,7 +319,7 @@ Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradien
   for (size_t i = 0; i < gradients.size(); ++i) {
     const ProgramInput& input = program_.gradient_inputs[i];
     if (gradients[i].present) {
-      incoming[i] = admit(input, binding.incoming[i], gradients[i], gradients[i].data, "gradient of", temporary);
+      incoming[i] = bind_input(input, binding.incoming[i], gradients[i], "gradient of", temporary);
       continue;
     }
     state.absent_[i] = true;
@@ -337,8 +337,8 @@ Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradien
                 saved_inputs.size(), " saved tensors, expected ", saved_inputs_.size());
   std::vector<char*> saved(program_.inputs.size());
   for (size_t i = 0; i < saved_inputs_.size(); ++i)
-    saved[saved_inputs_[i]] = admit(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
-                                    saved_inputs.kind(i), saved_inputs.data(i), "saved input", temporary);
+    saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
+                                         saved_inputs[i], "saved input", temporary);
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {
       state.bases_[caller.buffer] = incoming[static_cast<size_t>(-1 - caller.source)];

@@ -109,8 +109,9 @@ class Executor {
   int64_t last_steps_ns() const { return last_steps_ns_; }
 
   // See Session::forward and Session::backward.
-  std::vector<OwnedTensor> forward(CallerTensors inputs, uint64_t random_key, std::shared_ptr<RunState>* state);
-  Gradients backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
+  std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                   std::shared_ptr<RunState>* state);
+  Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
 
   // Shows every value of the next steps while its bytes are there; none stops it. `sights` in the order of halves and
   // steps.
@@ -124,10 +125,10 @@ class Executor {
 
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
-  std::vector<int64_t> read_symbols(const CallerTensors& inputs) const;
+  std::vector<int64_t> read_symbols(std::span<const TensorRef> inputs) const;
   // Checks a caller's tensor against the schema and gives its base; copies one with other strides.
-  static char* admit(const ProgramInput& input, const TensorRef& expected, const TensorRef& kind, void* data,
-                     const char* what, std::vector<std::shared_ptr<Block>>& copies);
+  static char* bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found,
+                          const char* what, std::vector<std::shared_ptr<Block>>& copies);
   void allocate(RunState& state);
   void run_half(RunState& state, bool backward);
   KernelStatus run_step(RunState& state, int32_t index);

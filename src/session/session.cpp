@@ -202,11 +202,13 @@ std::vector<bool> Session::existing_gradients(const std::vector<bool>& given,
 
 void Session::set_call_handler(CallHandler handler) { impl_->executor->set_call_handler(std::move(handler)); }
 
-std::vector<OwnedTensor> Session::forward(CallerTensors inputs, uint64_t random_key, std::shared_ptr<RunState>* state) {
+std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                          std::shared_ptr<RunState>* state) {
   return impl_->executor->forward(inputs, random_key, state);
 }
 
-Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs) {
+Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients,
+                            std::span<const TensorRef> saved_inputs) {
   return impl_->executor->backward(state, gradients, saved_inputs);
 }
 

@@ -97,10 +97,11 @@ class Session {
   void set_call_handler(CallHandler handler);
   // Checks dtypes, shapes, strides against the captured ones (sizes bind the symbols). Writes buffer updates through
   // the given tensors. `state` (may be null in inference) receives what backward needs; dropping it frees the arena.
-  std::vector<OwnedTensor> forward(CallerTensors inputs, uint64_t random_key, std::shared_ptr<RunState>* state);
+  std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                   std::shared_ptr<RunState>* state);
   // `gradients` in the order of grad_outputs(); one with data == nullptr and present == false counts as zero.
   // Returns one gradient per gradient_targets(). A second backward on the same state is Error(kInvalidArgument).
-  Gradients backward(RunState& state, std::span<const TensorRef> gradients, CallerTensors saved_inputs);
+  Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
 
   // What the Inspect nodes saw in the latest half of a step; once. See Executor::take_inspected.
   std::vector<Inspected> take_inspected();

@@ -8,7 +8,6 @@ import torch
 import zoo
 
 from lowtide.capture import Call, capture, schema_of
-from lowtide.ortmodule.module_watch import ModuleWatch
 from lowtide.ortmodule.post_export_processed_model_info import PostExportProcessedModelInfo
 from lowtide.ortmodule.training_agent import TrainingAgent
 
@@ -62,8 +61,9 @@ class Trainee:
         torch.manual_seed(5)
         found = {}
         call = Call((), self.make_batch())
-        watch, schema = ModuleWatch(self.model, self.captured.exported.reads), schema_of(call, self.model.forward)
-        info = PostExportProcessedModelInfo(self.model, self.captured, agent, watch, schema, True, call)
+        schema = schema_of(call, self.model.forward)
+        guards = self.captured.exported.guards
+        info = PostExportProcessedModelInfo(self.model, self.captured, agent, guards, schema, True, call)
         for step in range(steps):
             optimizer.zero_grad()
             seen, inputs = info.bind((), self.make_batch(seed=step))

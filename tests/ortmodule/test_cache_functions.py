@@ -168,7 +168,7 @@ class Hiding(torch.nn.Module):
         self.what = what
 
     def forward(self, x):
-        return x * 2
+        return x * 2 if self.what else x
 
 
 def local_function():
@@ -183,10 +183,11 @@ def local_function():
     [
         (Cubes(local_function()), "forward calls the custom autograd.Function local_function.<locals>.Local, which no"),
         (Opaque(), "forward calls lowtide_cache_test::opaque, which is no torch.library.custom_op"),
-        (Hiding([torch.nn.Linear(2, 2)]), "attribute 'what' holds a module that is no submodule"),
-        (Hiding(memoryview(b"")), "attribute 'what' is a builtins.memoryview"),
+        (Hiding([torch.nn.Linear(2, 2)]), "forward reads a Linear that is no submodule"),
+        (Hiding({torch.float32: 1}), "forward reads a dict with the key torch.float32"),
+        (Hiding(memoryview(b"")), "attribute `what` of the module is a builtins.memoryview"),
     ],
-    ids=["function", "op", "module", "object"],
+    ids=["function", "op", "module", "key", "object"],
 )
 def test_what_cannot_be_cached_is_said(folder, caplog, net, reason):
     with caplog.at_level(logging.INFO, logger="lowtide"):

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import resource
 import signal
+import threading
 
 import pytest
 import torch
@@ -177,12 +178,13 @@ def test_the_engine_looks_for_ctrl_c_between_steps(wrapped, half):
 
 
 def test_ctrl_c_while_exporting():
-    armed = [True]
+    armed = threading.Event()  # a list would be put back when the export fails
+    armed.set()
 
     class Interrupted(Model):
         def forward(self, a):
-            if armed:
-                armed.pop()
+            if armed.is_set():
+                armed.clear()
                 interrupt()
             return super().forward(a)
 

@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.values import is_array
 
 from . import trees
-from .call import DTYPES, PLAIN, Call, describe, is_array, may_vary, schema_of
+from .call import Call, schema_of
 from .export import Exported, Facts, exclusive, export, exports_elsewhere, repeats_samples, user_line
 from .numbers import difference
 from .sizes import NeedsConstants, SizeText
 from .transcribe import Source, Transcript, transcribe
-from .watch import Reads
 
 __all__ = [
-    "DTYPES",
-    "PLAIN",
     "Call",
     "Captured",
     "Facts",
@@ -30,10 +28,8 @@ __all__ = [
     "Source",
     "capture",
     "capture_with_numbers",
-    "describe",
     "exclusive",
     "exports_elsewhere",
-    "may_vary",
     "recapture",
     "schema_of",
     "transcribe_again",

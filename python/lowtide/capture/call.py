@@ -1,39 +1,17 @@
 """One call of a module: arguments flattened into tensors and plain values."""
 
-import enum
 import inspect
 import re
-import sys
 
 import torch
 
 from lowtide._lowtide import CallSchema
-from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError
+from lowtide.errors import UnsupportedData, UnsupportedDevice
+from lowtide.guards.values import DTYPES, PLAIN_TENSORS, array_key, is_array, is_plain
 
 from . import trees
 
-# Values that a graph may hold as constants: compared by type and value on each call.
-PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
 NUMBERS = {int: torch.int64, float: torch.float64}  # exactly these classes; 0-d tensors of these dtypes hold them
-PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-DTYPES = {
-    torch.bool: "bool",
-    torch.uint8: "u8",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-}
-
-
-def dtype_name(dtype):
-    if dtype not in DTYPES:
-        raise UnsupportedError(f"a tensor of dtype {dtype}")
-    return DTYPES[dtype]
 
 
 class Call:
@@ -117,52 +95,17 @@ class Call:
         return named
 
 
-def is_array(leaf):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(leaf, numpy.ndarray)
-
-
-def is_plain(leaf):
-    """Whether a graph may hold it as a constant: plain values, NumPy's numbers and arrays."""
-    numpy = sys.modules.get("numpy")
-    return (
-        isinstance(leaf, PLAIN)
-        or (numpy is not None and isinstance(leaf, numpy.generic))
-        or (is_array(leaf) and not leaf.dtype.hasobject)
-    )
-
-
-def may_vary(leaf):
-    """Whether the leaf may be an input of a graph instead of a constant."""
-    return type(leaf) is float or (type(leaf) is int and -(2**63) <= leaf < 2**63)
-
-
-def describe(leaf):
-    """For reasons in words: "i64[2, 16]", "None", "'mean'"."""
-    if isinstance(leaf, torch.Tensor):
-        text = f"{DTYPES.get(leaf.dtype, leaf.dtype)}[{', '.join(str(size) for size in leaf.shape)}]"
-        return text if type(leaf) in PLAIN_TENSORS else f"{type(leaf).__name__} {text}"
-    if is_array(leaf):
-        return f"an array {leaf.dtype}{list(leaf.shape)} with other numbers than any before"
-    text = repr(leaf) if is_plain(leaf) or type(leaf) in (list, tuple, dict, set) else f"a {type(leaf).__qualname__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def _leaf_schema(leaf):
     if isinstance(leaf, torch.Tensor):
         return type(leaf), leaf.dtype, leaf.dim(), leaf.device.type, leaf.layout
-    return type(leaf), _array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)
-
-
-def _array_key(array):
-    return array.dtype.str, array.shape, array.tobytes()
+    return type(leaf), array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)
 
 
 def look(value):
     """What lowtide._lowtide.CallSchema asks of any object but a tensor, tuple, list or dict."""
     if (node := trees.one_level(value)) is not None:
         return "node", *node
-    return ("key", _array_key(value)) if is_array(value) else ("plain", value)
+    return ("key", array_key(value)) if is_array(value) else ("plain", value)
 
 
 def schema_of(call, forward):

@@ -12,25 +12,20 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.fx.experimental._config as symbolic_config
+import torch.utils._pytree as pytree
 from torch.export import Dim
 
-from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError, UnsupportedModel
+from lowtide.errors import UnsupportedData, UnsupportedError
+from lowtide.guards import Guards, Observation
+from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
 from . import trees
-from .call import PLAIN_TENSORS, Call, is_plain
-from .functions import FunctionTable, functions_as_nodes
+from .call import Call
+from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .inspections import Inspections, inspections_as_nodes
-from .watch import (
-    ModuleState,
-    Reads,
-    attribute_reads,
-    call_watched,
-    random_states_kept,
-    refuse_backward_hooks,
-    saved_tensors_hooks_masked,
-    tensor_hooks_refused,
-)
+from .numbers import difference
+from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
 exclusive = threading.RLock()
@@ -80,7 +75,7 @@ class Exported:
     output_structure: trees.Structure
     output_leaves: list  # None in the place of a tensor
     output_is_tensor: list
-    reads: Reads
+    guards: Guards
     numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
@@ -94,23 +89,23 @@ class _Found:
 class _Flat(torch.nn.Module):
     """The module as a function from a tuple of tensors to a tuple of tensors, which is all that the exporter sees."""
 
-    def __init__(self, module, call):
+    def __init__(self, module, call, observation):
         super().__init__()
         self.training = module.training
         self.module = module
         self.call = call
-        self.state = ModuleState(module)
+        self.observation = observation
         self.found = _Found()
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
         buffers = [(path, child, dict(child._buffers)) for path, child in self.module.named_modules()]
-        output = call_watched(self.module, *args, **kwargs)
+        self.observation.made(tensors)
+        output = self.observation.call(self.module, *args, **kwargs)
         for path, child, before in buffers:
             _write_assigned_buffers(path, child, before)
         # Here and not later: the exporter puts attributes back itself.
-        if changed := self.state.changed():
-            raise UnsupportedError(f"forward changes the Python attribute '{changed}', which a graph would freeze")
+        self.observation.note_changes()
         leaves, structure = trees.flatten(output)
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
@@ -120,7 +115,9 @@ class _Flat(torch.nn.Module):
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.structure = structure
-        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        refuse_inlined(tensors)
+        return tensors
 
 
 def _write_assigned_buffers(path, module, before):
@@ -141,13 +138,16 @@ def _write_assigned_buffers(path, module, before):
 
 def export(module, call: Call, facts: Facts) -> Exported:
     """UnsupportedError with the reason and the user's line where PyTorch must run the module itself."""
+    call.check()
+    refuse_backward_hooks(module)
+    refuse_state(module)
     for _ in range(_TRIES - 1):
         try:
-            return _export(module, call, facts)
+            return _export_settled(module, call, facts)
         except UnsupportedError as error:
             if _DISTURBED not in str(error):
                 raise
-    return _export(module, call, facts)
+    return _export_settled(module, call, facts)
 
 
 # PyTorch follows the calls of modules of all threads while it exports in one, and stumbles over the others'.
@@ -155,10 +155,26 @@ _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 
 
-def _export(module, call, facts):
-    call.check()
-    refuse_backward_hooks(module)
-    _refuse_uninitialized(module)
+def _export_settled(module, call, facts):
+    """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
+    sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program."""
+    observation = Observation(module)
+    exported = _export(module, call, facts, observation)
+    if observation.changes is None:
+        return exported
+    observation.changes.make()
+    again = Observation(module)
+    with contextlib.suppress(UnsupportedError):
+        settled = _export(module, call, facts, again)
+        if again.changes is None and difference(exported, settled, {}) is None:
+            return settled
+    observation.restore()
+    error = observation.refusal()
+    error.guards = Guards(module, observation.seen)
+    raise error
+
+
+def _export(module, call, facts, observation):
     sizes = _example_sizes(call, facts)
     # Fresh tensors: one object given for two arguments would make them one input; their values are never read.
     examples = tuple(_example(tensor, size) for tensor, size in zip(call.tensors, sizes, strict=True))
@@ -166,29 +182,33 @@ def _export(module, call, facts):
         {dim: Dim.AUTO if _is_dynamic((index, dim), tensor, facts) else Dim.STATIC for dim in range(tensor.dim())}
         for index, tensor in enumerate(examples)
     )
-    flat = _Flat(module, call)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(exclusive)
-        stack.enter_context(_this_thread_exports())
-        stack.enter_context(random_states_kept())
-        stack.enter_context(_quiet())
-        stack.enter_context(_without_cache(module, call))
-        stack.enter_context(tensor_hooks_refused())
-        stack.enter_context(saved_tensors_hooks_masked())
-        # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
-        stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
-        functions = stack.enter_context(functions_as_nodes())
-        inspections = stack.enter_context(inspections_as_nodes())
-        reads = stack.enter_context(attribute_reads(module))
-        try:
-            program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
-        except bdb.BdbQuit:
-            raise  # a user who debugs forward has had enough
-        except Exception as error:
-            raise unsupported_from(error) from error
-        finally:
-            flat.state.restore()
-    _forget_parameters(program)
+    flat = _Flat(module, call, observation)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(exclusive)
+            stack.enter_context(_this_thread_exports())
+            stack.enter_context(_quiet())
+            stack.enter_context(_without_cache(module, call))
+            stack.enter_context(saved_tensors_hooks_masked())
+            # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
+            stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
+            functions = stack.enter_context(functions_as_nodes(observation))
+            inspections = stack.enter_context(inspections_as_nodes())
+            stack.enter_context(observation)
+            try:
+                program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
+            except bdb.BdbQuit:
+                raise  # a user who debugs forward has had enough
+            except Exception as error:
+                raise unsupported_from(error) from error
+        _forget(program)
+        observation.refuse_leftovers(_tensors_of(program.graph_module))
+    except UnsupportedError as error:
+        _clear_frames(error)
+        observation.restore()
+        observation.let_go()
+        error.guards = Guards(module, observation.seen)
+        raise
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     return Exported(
         program,
@@ -199,18 +219,27 @@ def _export(module, call, facts):
         flat.found.structure,
         flat.found.leaves,
         flat.found.is_tensor,
-        reads,
+        Guards(module, observation.seen),
         call.number_indices(),
     )
 
 
-def _forget_parameters(program):
-    """The exporter keeps weak references to all that it has seen, and torch.utils.swap_tensors (`module.to` too, where
-    PyTorch is told so) refuses tensors that have any."""
+def _forget(program):
+    """The exporter keeps weak references to all parameters, and torch.utils.swap_tensors (`module.to` too, where
+    PyTorch is told so) refuses tensors that have any. And it keeps the fake inputs, for guards that we write
+    ourselves."""
     for node in program.graph.nodes:
         if mode := getattr(node.meta.get("val"), "fake_mode", None):
             mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()
+            mode.shape_env.tracked_fakes = None
             return
+
+
+def _tensors_of(graph_module):
+    """The fake tensors that tell the types of a program's values."""
+    graphs = [module.graph for module in graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    values = [node.meta.get("val") for graph in graphs for node in graph.nodes]
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def repeats_samples(call, facts):
@@ -257,14 +286,11 @@ def _example(tensor, sizes):
     return example.requires_grad_(tensor.requires_grad)
 
 
-def _refuse_uninitialized(module):
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if torch.nn.parameter.is_lazy(tensor):
-            raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
-        if type(tensor) not in PLAIN_TENSORS:
-            raise UnsupportedModel(f"parameter '{name}' is a tensor subclass, {type(tensor).__name__}")
-        if tensor.device.type != "cpu":
-            raise UnsupportedDevice(f"expected parameters on the CPU, found '{name}' on {tensor.device}")
+def _clear_frames(error):
+    """Frames of what was raised hold tensors of the trace."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 @contextlib.contextmanager
@@ -334,7 +360,7 @@ def unsupported_from(error):
     return UnsupportedError(f"{reason} ({line})" if line else reason)
 
 
-_OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/ortmodule/", "/lowtide/utils/")
+_OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/guards/", "/lowtide/ortmodule/", "/lowtide/utils/")
 
 
 def user_line(frames):

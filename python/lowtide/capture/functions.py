@@ -185,6 +185,7 @@ class _Context(torch.autograd.function.FunctionCtx):
 class FunctionTable(list):
     """The custom functions of one captured graph; a PythonOp node's `call` is an index into it."""
 
+    observation = None  # of the trace
     checkpoints = 0  # calls of torch.utils.checkpoint, of both kinds: inlined
     inside = False  # of a forward, whose own calls of functions are part of it
 
@@ -200,31 +201,35 @@ def _trace_python_op(tensors, sizes, call):
     table = _tracing.table
     table.inside = True
     try:
-        return table[call].trace(tensors, sizes)
+        with table.observation.aside():
+            results = table[call].trace(tensors, sizes)
     finally:
         table.inside = False
+    table.observation.made([*tensors, *results])
+    return results
+
+
+# `Function.apply` is a few checks and then its base's: there comes whatever is called, also by a method that was bound
+# long before the export.
+_BELOW_APPLY = torch.autograd.Function.__base__
 
 
 @contextlib.contextmanager
-def functions_as_nodes():
-    """While active, `Function.apply` of users' classes makes one node; yields the table of these calls."""
+def functions_as_nodes(observation):
+    """While active, a call of a user's Function makes one node; yields the table of these calls."""
     table = FunctionTable()
-    original = torch.autograd.Function.__dict__["apply"]
+    table.observation = observation
 
-    def apply(cls, *arguments, **keywords):
-        if cls.__name__ == "CheckpointFunction" and cls.__module__ == "torch.utils.checkpoint":
+    def apply(cls, *arguments):
+        inlined = super(_BELOW_APPLY, cls).apply
+        if getattr(_tracing, "table", None) is not table or table.inside:
+            return inlined(*arguments)
+        if cls is torch.utils.checkpoint.CheckpointFunction:
             # Reentrant checkpoint runs its function without gradients; what to recompute is the planner's choice.
             table.checkpoints += 1
             run, _, *rest = arguments
             return run(*rest)
-        if _has_setup_context(cls):
-            bound = inspect.signature(cls.forward).bind(*arguments, **keywords)
-            bound.apply_defaults()
-            arguments, keywords = bound.args, {}
-        is_ours = not cls.__module__.startswith(_OWN) and getattr(_tracing, "table", None) is table
-        if not is_ours or keywords or table.inside:
-            return original.__get__(None, cls)(*arguments, **keywords)
-        return _add_call(table, cls, arguments)
+        return inlined(*arguments) if cls.__module__.startswith(_OWN) else _add_call(table, cls, arguments)
 
     not_reentrant = torch.utils.checkpoint._checkpoint_without_reentrant_generator
 
@@ -235,14 +240,29 @@ def functions_as_nodes():
         return not_reentrant(*arguments, **keywords)
 
     torch.utils.checkpoint._checkpoint_without_reentrant_generator = counted
-    torch.autograd.Function.apply = classmethod(apply)
+    _BELOW_APPLY.apply = classmethod(apply)
     outer, _tracing.table = getattr(_tracing, "table", None), table
     try:
         yield table
     finally:
-        _tracing.table = outer
-        torch.autograd.Function.apply = original
+        _tracing.table, table.observation = outer, None
+        del _BELOW_APPLY.apply
         torch.utils.checkpoint._checkpoint_without_reentrant_generator = not_reentrant
+
+
+def refuse_inlined(outputs):
+    """UnsupportedError where a Function ran within the trace of `outputs` and left its forward there, but not its
+    backward."""
+    pending = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        is_function = isinstance(node, torch.autograd.function.BackwardCFunction)
+        if is_function and node._forward_cls.__module__ != "torch._library.autograd":  # of an op, which is in the graph
+            raise UnsupportedError(f"the backward of a custom autograd.Function cannot be captured: {node.name()}")
+        found = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= found
+        pending.extend(found)
 
 
 def _add_call(table, function, arguments):

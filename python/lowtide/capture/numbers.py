@@ -12,8 +12,8 @@ import torch
 import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.values import dtype_name
 
-from .call import dtype_name
 from .functions import Given
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)

@@ -60,7 +60,7 @@ def _dim(place, axis, base, slopes, larger, plain, error):
 
 
 def _types(run, tensors, sizes, values):
-    with unset_fake_temporarily():
+    with unset_fake_temporarily(), torch.random.fork_rng(devices=()):
         real = [_real(tensor, values) for tensor in tensors]
         return [(tuple(result.shape), result.dtype) for result in run(real, [_number(size, values) for size in sizes])]
 

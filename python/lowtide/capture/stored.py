@@ -11,22 +11,21 @@ import re
 import torch
 
 from lowtide._lowtide import Graph
+from lowtide.guards import Guards
+from lowtide.guards.values import DTYPES
 
-from .call import DTYPES
 from .export import Exported, Facts
 from .inspections import Inspections
 from .sizes import Guard, KnownSizes, SizeText
 from .stored_calls import calls_from_json, calls_to_json
 from .stored_trees import DTYPE_OF, NotStorable, structure_from_json, structure_to_json, walk
 from .transcribe import Source, Transcript
-from .watch import Reads
 
-_DEEPEST = 3  # attributes from a module to an object whose attributes forward read
 _LARGEST = 64 << 20  # bytes of constants
 
 
 class OtherCode(Exception):
-    """What a stored graph calls has changed."""
+    """What a stored graph depends on has changed: in words."""
 
 
 def to_text(captured, module, digest):
@@ -62,7 +61,11 @@ def to_text(captured, module, digest):
             "structure": structure_to_json(exported.output_structure),
             "leaves": [_leaf_to_json(leaf, sizes) for leaf in exported.output_leaves],
             "is_tensor": exported.output_is_tensor,
-            "reads": _reads_to_json(exported.reads, module),
+            "guards": {
+                "reads": exported.guards.reads_to_json(),
+                "asks_for_gradients": exported.guards.asks_for_gradients,
+                "digest": exported.guards.digest(),
+            },
         }
     )
 
@@ -76,7 +79,11 @@ def from_text(text, module, digest):
     functions = calls_from_json(told["functions"])
     now = _code_of(told["graph"], functions, digest)
     if changed := [name for name, code in told["code"].items() if now.get(name) != code]:
-        raise OtherCode(f"{changed[0]} has changed")
+        raise OtherCode(changed[0])
+    reads = told["guards"]
+    guards = Guards.with_reads(module, reads["reads"], reads["asks_for_gradients"])
+    if guards.digest() != reads["digest"]:
+        raise OtherCode("what forward reads, or the code that it runs,")
     exported = Exported(
         program=None,
         names=told["names"],
@@ -86,7 +93,7 @@ def from_text(text, module, digest):
         output_structure=structure_from_json(told["structure"]),
         output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
         output_is_tensor=told["is_tensor"],
-        reads=_reads_from_json(told["reads"], module),
+        guards=guards,
     )
     sizes = told["sizes"]
     known = KnownSizes(
@@ -181,53 +188,3 @@ def _leaf_from_json(told):
     kind, value = told
     readers = {"size": SizeText, "plain": lambda plain: plain, "float": float, "dtype": DTYPE_OF.__getitem__}
     return readers[kind](value)
-
-
-# ---- what forward read of the Python objects around it
-
-
-def _reads_to_json(reads, module):
-    places = {id(child): [path, []] for path, child in reversed(list(module.named_modules()))}
-    owners = {**reads.attributes, **reads.computed}.values()
-    wanted = {id(owner): owner for owner in owners if id(owner) not in places and not _is_exporters(owner)}
-    if wanted:
-        for path, child in module.named_modules():
-            _search(child, path, [], wanted, places)
-    for owner in wanted.values():
-        if id(owner) not in places:
-            raise NotStorable(f"forward reads attributes of a {type(owner).__qualname__} that no module holds itself")
-    told = {"requires_grad": reads.requires_grad}
-    for table in ("attributes", "computed"):
-        told[table] = [[*places[owner], name] for owner, name in getattr(reads, table) if owner in places]
-    return told
-
-
-def _is_exporters(owner):
-    """What stands around the model while it is traced."""
-    return isinstance(owner, torch.nn.Module) or type(owner).__module__.startswith("lowtide.")
-
-
-def _search(owner, path, names, wanted, places):
-    """Where a module holds the wanted objects."""
-    for name, value in vars(owner).items():
-        if id(value) in wanted:
-            places.setdefault(id(value), [path, [*names, name]])
-        if (
-            len(names) + 1 < _DEEPEST
-            and hasattr(value, "__dict__")
-            and not isinstance(value, torch.nn.Module | torch.Tensor | type)
-        ):
-            _search(value, path, [*names, name], wanted, places)
-
-
-def _reads_from_json(told, module):
-    tables = []
-    for table in ("attributes", "computed"):
-        found = {}
-        for path, names, name in told[table]:
-            owner = module.get_submodule(path)
-            for step in names:
-                owner = vars(owner)[step]
-            found[id(owner), name] = owner
-        tables.append(found)
-    return Reads(*tables, told["requires_grad"])

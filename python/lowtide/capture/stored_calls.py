@@ -2,7 +2,8 @@
 
 import torch
 
-from .call import DTYPES
+from lowtide.guards.values import DTYPES
+
 from .functions import FunctionCall, FunctionTable, Given, _Tree
 from .stored_trees import DTYPE_OF, NotStorable, class_name, class_of, spec_from_json, spec_to_json
 

@@ -9,8 +9,9 @@ from collections import UserDict
 
 import torch.utils._pytree as pytree
 
+from lowtide.guards.values import DTYPES
+
 from . import trees
-from .call import DTYPES
 
 DTYPE_OF = {name: dtype for dtype, name in DTYPES.items()}
 

@@ -9,8 +9,8 @@ from torch.export.graph_signature import InputKind
 
 from lowtide._lowtide import Graph
 from lowtide.errors import UnsupportedError
+from lowtide.guards.values import dtype_name
 
-from .call import dtype_name
 from .export import origin
 from .numbers import Numbers, is_item
 from .positions import positions_from_start

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lowtide.capture import DTYPES
+from lowtide.guards.values import DTYPES
 from lowtide.ortmodule.custom_functions import CallHandler
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}

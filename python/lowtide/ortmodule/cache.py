@@ -1,10 +1,12 @@
 """ORTMODULE_CACHE_DIR: captured graphs on disk, so that a second start skips torch.export.
 
-A file is found by a hash of all that its graph depends on (fingerprint.py) and checked by one over its bytes; its
-guards decide which calls it serves. What was planned for a graph lies in files of its own (stored_plans.py).
+A file is found by a hash of the call and of the module's structure, and checked by one over its bytes; whether it is
+right its own guards tell, of what forward read and of sizes. What was planned for a graph lies in files of its own
+(stored_plans.py).
 """
 
 import contextlib
+import json
 import os
 
 import torch
@@ -12,10 +14,11 @@ import torch
 from lowtide.capture.stored import OtherCode, from_text, to_text
 from lowtide.capture.stored_trees import NotStorable, structure_to_json
 from lowtide.errors import Error
+from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest
+from lowtide.guards.values import PLAIN, array_key, is_array
 from lowtide.log import logger
 
 from . import environment, stored_files
-from .fingerprint import NotCacheable, code_digest, fingerprint
 
 _MAGIC = "captured graph 1"
 _MOST = 16  # graphs of one key: for other sizes that the model's code asked about
@@ -34,21 +37,19 @@ class CaptureCache:
         if not folder:
             return None
         try:
-            key = fingerprint(
-                self._module,
-                self._mode,
-                torch.is_grad_enabled(),
-                surroundings,
-                structure_to_json(call.structure),
-                [_leaf_key(leaf) for leaf in call.leaves],
-            )
+            key = Digest()
+            key.add(*build(), self._mode, torch.is_grad_enabled(), json.dumps(structure_to_json(call.structure)))
+            key.value([list(surroundings), [_leaf_key(leaf) for leaf in call.leaves]], "an argument")
+            key.add(Guards(self._module).digest())
         except (NotCacheable, NotStorable) as reason:
             self.say("%s is not cached: %s", type(self._module).__name__, reason)
             return None
         except Exception as error:  # of a user's property, perhaps: the training that this is about goes on
             self.say("%s is not cached: %s: %s", type(self._module).__name__, type(error).__name__, error, warn=True)
             return None
-        return _Entry(self, self._module, os.path.join(folder, f"{type(self._module).__name__.lower()}-{key[:32]}"))
+        return _Entry(
+            self, self._module, os.path.join(folder, f"{type(self._module).__name__.lower()}-{key.hex()[:32]}")
+        )
 
     def say(self, text, *arguments, warn=False):
         """Once each."""
@@ -61,18 +62,13 @@ class CaptureCache:
 class _Entry:
     def __init__(self, cache, module, stem):
         self._cache, self._module, self._stem = cache, module, stem
-        self._unusable = set()  # numbers of files that were ignored: their places are as good as free ones
+        self._ignored = set()  # paths of files that are none of ours
 
     def find(self, sizes):
-        """A captured graph that is right for these sizes, or None."""
-        for number in range(_MOST):
-            path = self._path(number)
-            if not os.path.exists(path):
-                return None
+        """A captured graph that is right for these sizes and the module as it is, or None."""
+        for path in self._paths():
             captured = self._load(path)
-            if captured is None:
-                self._unusable.add(number)
-            elif captured.accepts(sizes):
+            if captured is not None and captured.accepts(sizes):
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)
                 return captured
         return None
@@ -81,20 +77,23 @@ class _Entry:
         """Adds a graph; a failure is logged, and costs the next start an export."""
         try:
             body = to_text(captured, self._module, code_digest).encode()
-            numbers = (number for number in range(_MOST) if self._is_free(number))
-            if (number := next(numbers, None)) is not None:
-                stored_files.write(self._path(number), _MAGIC, body)
-                self._unusable.discard(number)
+            stored_files.write(self._free_path(), _MAGIC, body)
         except (NotCacheable, NotStorable) as reason:
             self._cache.say("%s is not cached: %s", type(self._module).__name__, reason)
         except OSError as error:
             self._cache.say("a captured graph cannot be cached: %s", error, warn=True)
 
-    def _path(self, number):
-        return f"{self._stem}-{number}.graph"
+    def _paths(self):
+        return [path for number in range(_MOST) if os.path.exists(path := f"{self._stem}-{number}.graph")]
 
-    def _is_free(self, number):
-        return number in self._unusable or stored_files.read(self._path(number), _MAGIC) is None
+    def _free_path(self):
+        """Of a file that is not there or not whole; else that of the oldest."""
+        known = self._paths()
+        for number in range(_MOST):
+            path = f"{self._stem}-{number}.graph"
+            if path not in known or path in self._ignored or stored_files.read(path, _MAGIC) is None:
+                return path
+        return min(known, key=os.path.getmtime)
 
     def _load(self, path):
         body = stored_files.read(path, _MAGIC)
@@ -104,14 +103,17 @@ class _Entry:
                 try:
                     return from_text(body.decode(), self._module, code_digest)
                 except (NotCacheable, NotStorable, OtherCode) as reason:
-                    self._cache.say("%s is out of date: %s", path, reason)
+                    self._cache.say("%s is out of date: %s has changed", path, reason)
                     return None
         self._cache.say("%s is ignored: it is damaged or no captured graph", path, warn=True)
+        self._ignored.add(path)
         return None
 
 
 def _leaf_key(leaf):
+    if is_array(leaf):
+        return [repr(part) for part in array_key(leaf)]
     if not isinstance(leaf, torch.Tensor):
-        return leaf
+        return leaf if isinstance(leaf, PLAIN) else repr(leaf)
     order = sorted(range(leaf.dim()), key=lambda dim: (-leaf.stride(dim), dim))
     return type(leaf).__qualname__, leaf.dtype, leaf.dim(), leaf.requires_grad, leaf.layout, order

@@ -8,9 +8,11 @@ import torch.utils._pytree as pytree
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from lowtide.capture import DTYPES
 from lowtide.errors import UnsupportedError
+from lowtide.guards.values import DTYPES
 
+# Not a class's own `apply`, which has been passed when a call was captured.
+_apply = torch.autograd.Function.apply.__func__
 _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -93,7 +95,7 @@ class CallHandler:
         # What it changes in place is not to change the engine's memory, and must not be a leaf.
         tensors = [tensor.clone() if index in record.dirty else tensor for index, tensor in enumerate(tensors)]
         with record.in_autocast():
-            result = record.function.apply(*record.filled(tensors, attrs.get("sizes", ())))
+            result = _apply(record.function, *record.filled(tensors, attrs.get("sizes", ())))
         items = [result] if record.single else result
         return [item for item in items if isinstance(item, torch.Tensor)]
 

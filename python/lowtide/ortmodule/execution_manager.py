@@ -12,10 +12,8 @@ from .announcement import announce, announce_session
 from .fallback import Failure, Fallback, bugs_become_refusals
 from .graph_transition_manager import GraphTransitionManager
 from .save_onnx import save_stages
-from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, nothing_around, saved_tensors_are_hooked
-from .training_agent import OtherGradients, TrainingAgent
-
-_ANOTHER_KIND = object()
+from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
+from .training_agent import TrainingAgent
 
 
 class ExecutionManager:
@@ -43,9 +41,7 @@ class ExecutionManager:
         self.last_call = time.monotonic()
         with log.at(self._options.log_level):
             try:
-                result = self._like_last(args, kwargs)
-                if result is _ANOTHER_KIND:
-                    result, self.last_agent = self._in_engine(args, kwargs)
+                result, self.last_agent = self._in_engine(args, kwargs)
             except Error as error:
                 if not self._fallback.takes(error):
                     raise
@@ -73,24 +69,6 @@ class ExecutionManager:
     def transition_counts(self):
         """{mode: {transition: how often}}; see docs/transitions.md."""
         return {manager.mode: manager.transition_counts for manager in self._transitions.values()}
-
-    def _like_last(self, args, kwargs):
-        """The result of a call that is in all that is checked like the last one, which ran in the engine; else
-        _ANOTHER_KIND, and nothing has run."""
-        agent, transition = self.last_agent, self._transitions.get(self._module.training)
-        if agent is None or agent.failure is not None or transition is None or not nothing_around():
-            return _ANOTHER_KIND
-        with exclusive, bugs_become_refusals():
-            found = transition.prepare_like_last(args, kwargs)
-        if found is None:
-            return _ANOTHER_KIND
-        info, seen, tensors = found
-        if info.agent is not agent or info.inputs.overlaps(tensors):
-            return _ANOTHER_KIND
-        try:
-            return self._run(agent, tensors, seen.sizes())
-        except OtherGradients:
-            return _ANOTHER_KIND
 
     def _run(self, agent, tensors, sizes):
         try:
@@ -120,12 +98,7 @@ class ExecutionManager:
         if self.training and not self._noticed and saved_tensors_are_hooked():
             self._noticed = True
             warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=5)
-        try:
-            return self._run(agent, tensors, seen.sizes()), agent
-        except OtherGradients:
-            with exclusive, bugs_become_refusals():
-                info, seen, tensors = transition.prepare_again(args, kwargs)
-            return self._run(info.agent, tensors, seen.sizes()), info.agent
+        return self._run(agent, tensors, seen.sizes()), agent
 
     def _make_agent(self, captured):
         if captured.functions and not environment.custom_functions_run():

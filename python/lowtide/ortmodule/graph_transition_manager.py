@@ -3,21 +3,20 @@ other processing, and both of them; docs/transitions.md tells when."""
 
 import time
 
-from torch.utils.hooks import RemovableHandle
-
 from lowtide.capture import Call, capture, capture_with_numbers, recapture, transcribe_again
 from lowtide.errors import UnsupportedError
+from lowtide.guards import Change, Guards
 
 from .cache import CaptureCache
-from .call_kinds import CallKind, surroundings_now
 from .fallback import Failure, bugs_become_refusals
-from .module_watch import Change, ModuleWatch, watch_modes
 from .post_export_processed_model_info import PostExportProcessedModelInfo
+from .specialization import Specialization, surroundings_now
 from .transitions import TransitionLog
 
 _MOST_EXPORTS = 8  # of a mode, and …
 _CALLS_AN_EXPORT = 1000  # … one more for each so many calls: an attribute may change each epoch, not each step
-_MOST_SCHEMAS = 64  # remembered, those of calls that PyTorch runs too
+_MOST_SPECIALIZATIONS = 64  # remembered, those of calls that PyTorch runs too
+_MOST_TRIES = 3  # to export, where forward itself changes what it reads: a state that settles after a call or two
 _MOST_PATTERNS = 4  # of wanted gradients: processed graphs of one export
 _NEVER_BACK = ("submodule", "parameter", "buffer")  # changes that are not taken back
 _MOST_SIZES = 4096  # remembered answers of guards
@@ -56,37 +55,9 @@ class GraphTransitionManager:
         return self.log.counts.total() > before, info
 
     def prepare(self, args, kwargs):
-        """(PostExportProcessedModelInfo, CallTensors, BoundInputs) for a call. A parameter that required a gradient is
-        taken to do so still; if running it raises OtherGradients, `prepare_again` is right."""
-        found = self.prepare_like_last(args, kwargs)
-        if found is not None:
-            return found
+        """(PostExportProcessedModelInfo, ArgumentTensors, BoundInputs) for a call."""
         self._calls += 1
-        return self._prepared(args, kwargs)
-
-    def prepare_again(self, args, kwargs):
-        """The same call, after another look at what requires a gradient."""
-        for schema in self._schemas:
-            for graph in schema.graphs:
-                graph.watch.native.forget_flags()
-        return self._prepared(args, kwargs)
-
-    def prepare_like_last(self, args, kwargs):
-        """What `prepare` gives, for a call that is like the last one in all that is checked; else None."""
-        if self._latest is None:
-            return None
-        schema, info = self._latest
-        if schema.surroundings != surroundings_now():
-            return None
-        found = info.inputs.bind_again(schema.arguments, args, kwargs, RemovableHandle.next_id)
-        if found is None:
-            return None
-        self._calls += 1
-        return info, *found
-
-    def _prepared(self, args, kwargs):
         surroundings = surroundings_now()
-        self._latest = None
         schema, seen = self._find_schema(args, kwargs, surroundings)
         graph = self._re_export_check(schema, seen)
         while graph is None:
@@ -95,13 +66,8 @@ class GraphTransitionManager:
                 schema, seen = self._find_schema(args, kwargs, surroundings)
         info, bound = self._re_post_process_check(graph, seen)
         if info is None:
-            graph.watch.native.forget_flags()
-            graph.watch.unchanged()
-            info, bound = self._re_post_process_check(graph, seen)
-        if info is None:
             info, bound = self._post_process(graph, schema.call(args, kwargs, self._module), seen, schema)
-        info.inputs.accept(seen)
-        self._latest = schema, info
+        graph.guards.native.release()
         return info, seen, bound
 
     # ---- the schema of a call
@@ -114,12 +80,12 @@ class GraphTransitionManager:
                 return schema, seen
         call = Call(args, kwargs, self._module.forward)
         call.check()
-        schema = CallKind(call, self._module, surroundings)
+        schema = Specialization(call, self._module, surroundings)
         schema = self._with_numbers(schema, args, kwargs)
         same = (other for other in self._schemas if other.surroundings == surroundings and other.means_the_same(schema))
         if (twin := next(same, None)) is not None:
             schema.graphs, schema.refusals = twin.graphs, twin.refusals
-        if len(self._schemas) >= _MOST_SCHEMAS:
+        if len(self._schemas) >= _MOST_SPECIALIZATIONS:
             without_graph = [old for old in self._schemas if not old.graphs]
             self._schemas.remove(without_graph[-1])
         self._schemas.insert(0, schema)
@@ -129,9 +95,9 @@ class GraphTransitionManager:
         """The schema with inputs in the places of numbers that change, or that changed in another schema."""
         for other in self._schemas:
             if other.graphs and (
-                kind := schema.with_numbers(other, self._constant_numbers, args, kwargs, self._module)
+                found := schema.with_numbers(other, self._constant_numbers, args, kwargs, self._module)
             ):
-                return kind
+                return found
         known = self._numbers - self._constant_numbers.keys()
         return schema.with_inputs(known, args, kwargs, self._module)
 
@@ -141,7 +107,7 @@ class GraphTransitionManager:
         """The schema's graph that fits, or None."""
         sizes = seen.sizes()
         for graph in schema.graphs:
-            if graph.accepts(sizes) and graph.watch.unchanged() and not self._asked_for_other_gradients(graph, seen):
+            if graph.accepts(sizes) and graph.guards.hold() and not self._asked_for_other_gradients(graph, seen):
                 return graph
         return None
 
@@ -156,9 +122,9 @@ class GraphTransitionManager:
                 return schema.reason
             known = next((other for other in self._schemas if other.graphs), None)
             return known.difference(schema) if known else Change("first call", f"the first call {self.mode}")
-        graph = next((graph for graph in schema.graphs if graph.watch.unchanged()), None)
+        graph = next((graph for graph in schema.graphs if graph.guards.hold()), None)
         if graph is None:
-            return schema.graphs[0].watch.change()
+            return schema.graphs[0].guards.why()
         if graph.accepts(seen.sizes()):
             text = _other_gradients(graph.processed[0], seen)
             return Change("requires_grad asked", f"{text}, and {graph.who_asks}")
@@ -168,9 +134,9 @@ class GraphTransitionManager:
         """Captures the module for calls like this one, and processes the graph. None where the schema had numbers whose
         values forward needs to know: they are constants from now on."""
         pattern = tuple(tensor.requires_grad for tensor in call.tensors)
-        failure, watch = schema.refusals.get(pattern, (None, None))
-        if failure is not None and watch.unchanged():
-            raise failure.error()
+        refusal = schema.refusals.get(pattern)
+        if refusal is not None and refusal.holds():
+            raise refusal.failure.error()
         change = self._why_export(schema, seen)
         allowed = _MOST_EXPORTS + self._calls // _CALLS_AN_EXPORT
         if self._exports >= allowed:
@@ -185,9 +151,10 @@ class GraphTransitionManager:
         begin = time.perf_counter()
         try:
             with bugs_become_refusals():
-                known = next((graph.captured for graph in schema.graphs if graph.watch.unchanged()), None)
+                known = next((graph.captured for graph in schema.graphs if graph.guards.hold()), None)
                 captured = self._captured(known if change.trigger == "sizes" else None, call, schema)
-                graph = _Graph(captured, ModuleWatch(self._module, captured.exported.reads))
+                graph = _Graph(captured)
+                graph.guards.hold()
             graph.export_seconds = time.perf_counter() - begin
             self._post_process(graph, call, seen, schema)
         except UnsupportedError as error:
@@ -195,7 +162,7 @@ class GraphTransitionManager:
                 self._keep_constant(schema, str(error))
                 return None
             self.log.take("refused", str(error))
-            schema.refusals[pattern] = Failure.of(error), watch_modes(self._module)
+            schema.refusals[pattern] = Refusal(self._module, error, refusal)
             raise
         if change.trigger in _NEVER_BACK:
             self._drop_stale_graphs()
@@ -213,7 +180,7 @@ class GraphTransitionManager:
             return captured
         if call.numbers:
             graphs = schema.known.graphs if schema.known is not None else ()
-            constant = next((graph.captured for graph in graphs if graph.watch.unchanged()), None)
+            constant = next((graph.captured for graph in graphs if graph.guards.hold()), None)
             captured = capture_with_numbers(self._module, call, constant, schema.values, known)
         elif known is not None:
             captured = recapture(known, self._module, call.args, call.kwargs)
@@ -236,7 +203,7 @@ class GraphTransitionManager:
     def _drop_stale_graphs(self):
         """They hold modules and tensors that the user has given up."""
         for schema in self._schemas:
-            schema.graphs[:] = [graph for graph in schema.graphs if graph.watch.unchanged()]
+            schema.graphs[:] = [graph for graph in schema.graphs if graph.guards.hold()]
 
     # ---- post-processing
 
@@ -260,9 +227,9 @@ class GraphTransitionManager:
             agent = self._build_agent(captured)
             agent.export_seconds = graph.export_seconds
             info = PostExportProcessedModelInfo(
-                self._module, captured, agent, graph.watch, schema.arguments, self._with_gradients, call
+                self._module, captured, agent, graph.guards, schema.arguments, self._with_gradients, call
             )
-            graph.watch.unchanged()  # reads what the module's tensors are
+            graph.guards.hold()  # reads what the module's tensors are
             as_wanted, bound = info.inputs.bind(seen)
             assert as_wanted, "a graph that was processed for other gradients than the call's"
         graph.processed.insert(0, info)
@@ -280,17 +247,31 @@ def _other_gradients(info, seen):
     return "other tensors require a gradient"
 
 
+class Refusal:
+    """Why calls of a specialization are not exported, and as long as what that holds."""
+
+    def __init__(self, module, error, before):
+        """`before`: the Refusal of an earlier try, or None."""
+        self.failure = Failure.of(error)
+        self._modes, self._guards = Guards.of_modes(module), error.guards
+        again = before is not None and before._modes.hold()
+        self._tries = before._tries + 1 if again else 1
+
+    def holds(self):
+        if not self._modes.hold():
+            return False
+        return self._guards is None or self._tries >= _MOST_TRIES or self._guards.hold()
+
+
 class _Graph:
     """One export and what was made of it."""
 
-    def __init__(self, captured, watch):
-        self.captured, self.watch = captured, watch
+    def __init__(self, captured):
+        self.captured, self.guards = captured, captured.exported.guards
         self.processed = []  # PostExportProcessedModelInfo, latest first
         self.export_seconds = None
         self.who_asks = _who_asks(captured)  # in words
         self._accepted = {}  # sizes → whether the graph is right for them
-        if self.who_asks is not None:
-            watch.native.exact_flags()
 
     def accepts(self, sizes):
         answer = self._accepted.get(sizes)
@@ -303,7 +284,7 @@ class _Graph:
 
 def _who_asks(captured):
     """The code that may have asked for requires_grad while it was traced, or None."""
-    if captured.exported.reads.requires_grad:
+    if captured.exported.guards.asks_for_gradients:
         return "forward asks for requires_grad"
     if captured.functions:
         return f"{captured.functions[0].name} may ask for ctx.needs_input_grad"

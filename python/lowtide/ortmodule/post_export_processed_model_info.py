@@ -16,13 +16,13 @@ from .save_onnx import constants_of
 class PostExportProcessedModelInfo:
     """The graph's inputs in order, the live tensors for them in a call, and the way back to the user's outputs.
 
-    The names of fields are the ancestor's. A graph input is a parameter, a buffer, a constant, or a tensor among the
+    The names of fields are ORTModule's. A graph input is a parameter, a buffer, a constant, or a tensor among the
     arguments ("user defined").
     """
 
-    def __init__(self, module, captured, agent, watch, arguments, with_gradients, call):
+    def __init__(self, module, captured, agent, guards, arguments, with_gradients, call):
         self.captured, self.agent = captured, agent
-        self._arguments, self._watch, self._sizes = arguments, watch, call.sizes()
+        self._arguments, self._guards, self._sizes = arguments, guards, call.sizes()
         sources = captured.sources
         self.onnx_graph_input_names = [source.name for source in sources]
         self.onnx_graph_input_names_require_grad = [source.name for source in sources if source.requires_grad]
@@ -41,8 +41,8 @@ class PostExportProcessedModelInfo:
         owners = [_owner(module, source) for source in sources]
         self._live = [_getter(source, owner) for source, owner in zip(sources, owners, strict=True)]
         wants_gradient = [source.requires_grad if source.used and with_gradients else None for source in sources]
-        places = [_place(source, owner, watch) for source, owner in zip(sources, owners, strict=True)]
-        self.inputs = GraphInputs(watch.native, places, wants_gradient, agent.session.updated_inputs)
+        places = [_place(source, owner, self._guards) for source, owner in zip(sources, owners, strict=True)]
+        self.inputs = GraphInputs(self._guards.native, places, wants_gradient, agent.session.updated_inputs)
 
     @property
     def buffer_for_ort_runs(self):
@@ -72,9 +72,9 @@ class PostExportProcessedModelInfo:
         return inputs
 
     def bind(self, args, kwargs):
-        """(CallTensors, BoundInputs) of a call that this graph is right for."""
+        """(ArgumentTensors, BoundInputs) of a call that this graph is right for."""
         seen = self._arguments.match(tuple(args), dict(kwargs))
-        if seen is None or not self._watch.unchanged():
+        if seen is None or not self._guards.hold():
             raise InvalidArgument("these arguments, or the module as it is now, need another graph")
         self._sizes = seen.sizes()
         return seen, self.inputs.bind(seen)[1]
@@ -110,15 +110,14 @@ def _name(source):
     return source.paths[0].rpartition(".")[2]
 
 
-def _place(source, owner, watch):
+def _place(source, owner, guards):
     """Of a graph input, as lowtide._lowtide.GraphInputs takes it."""
     if source.kind == "input":
         return "input", source.index
     if owner is None:
         return "tensor", source.tensor
-    if source.kind == "constant":
-        return "attribute", (owner, _name(source))
-    return "state", watch.number_of(_table(source, owner), _name(source))
+    number = guards.tensor(owner, _name(source))
+    return ("tensor", source.tensor) if number is None else ("guard", number)
 
 
 def _getter(source, owner):

@@ -10,10 +10,10 @@ import os
 
 from lowtide._lowtide import Session
 from lowtide.errors import Error
+from lowtide.guards import build
 from lowtide.log import logger
 
 from . import environment, stored_files
-from .fingerprint import build
 
 _MAGIC = "plan 1"
 

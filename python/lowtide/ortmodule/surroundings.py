@@ -4,7 +4,7 @@ import itertools
 
 import torch
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import _get_current_dispatch_mode, _len_torch_dispatch_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from lowtide.capture import trees
 from lowtide.errors import UnsupportedData, UnsupportedError
@@ -34,16 +34,6 @@ def check_surroundings(module, args, kwargs):
     mode = _get_current_dispatch_mode()
     if mode is not None:
         raise UnsupportedError(f"the dispatch mode {type(mode).__name__} around the call wants to see each operation")
-
-
-def nothing_around():
-    """Whether neither check_surroundings nor a notice has anything to find."""
-    return (
-        _transforms() is None
-        and forward_ad._current_level < 0
-        and _len_torch_dispatch_stack() == 0
-        and _saved_tensors_hooks(True) is None
-    )
 
 
 def saved_tensors_are_hooked():

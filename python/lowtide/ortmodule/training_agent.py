@@ -6,7 +6,6 @@ import time
 import torch
 from torch.autograd.graph import increment_version
 
-from lowtide._lowtide import Indices
 from lowtide.errors import EngineError, UnsupportedError
 
 from .custom_functions import CallHandler
@@ -15,10 +14,6 @@ from .pure import pure_calls
 from .stored_plans import planned_session
 
 _MOST_PATTERNS = 64  # of gradients that are absent
-
-
-class OtherGradients(Exception):
-    """Before a step: other tensors require gradients than those that the graph was processed for."""
 
 
 class TrainingAgent:
@@ -36,8 +31,7 @@ class TrainingAgent:
         self._calls = CallHandler(captured.functions)
         self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
-        self._updated = Indices(self.session.updated_inputs)
-        self._writes = len(self.session.updated_inputs) > 0
+        self._updated = self.session.updated_inputs
         self._results = captured.transcript.outputs
         self._inspections, self._random = captured.inspections, captured.transcript.random
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
@@ -50,9 +44,7 @@ class TrainingAgent:
             tensors = {index for kind, index in captured.transcript.outputs if kind == "graph"}
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
-            self.kept_inputs, self._targets = Indices(self.saved_inputs), Indices(self.gradient_targets)
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
-            self.needs_input_grad = (False, *(True for _ in self.gradient_targets))  # of the autograd Function
 
     def _check_updates(self):
         for index in self.session.updated_inputs:
@@ -67,7 +59,7 @@ class TrainingAgent:
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
             step = _Step(self, tensors)
-            outputs, views = _apply(step, *tensors.take(self._targets)), step.views
+            outputs, views = _ORTModuleFunction.apply(step, *tensors.take(self.gradient_targets)), step.views
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
         results = []
@@ -94,7 +86,7 @@ class TrainingAgent:
                     torch.set_rng_state(state)
                     raise
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
-        if self._writes:
+        if self._updated:
             increment_version(tensors.take(self._updated))
         views = {}
         for index, output in enumerate(outputs):
@@ -124,14 +116,6 @@ class TrainingAgent:
                 self._existing.clear()
             exist = self._existing[given, missing] = self.session.existing_gradients(given, missing)
         return exist
-
-    def changed_in_place(self, position, version_then, version_now):
-        """The error for an input among those that backward reads again."""
-        source = self.captured.sources[self.saved_inputs[position]]
-        return EngineError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: the "
-            f"{source.kind} '{source.name}' is at version {version_now}; expected version {version_then} instead"
-        )
 
     # ---- reports
 
@@ -193,15 +177,11 @@ class _ORTModuleFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, step, *targets):
         agent = step.agent
-        if ctx.needs_input_grad != agent.needs_input_grad:
-            raise OtherGradients
         outputs, step.views, ctx.pending = agent.forward_step(step.tensors, keep=True)
         ctx.agent = agent
-        # Backward checks that nobody changed these in place: inputs here, at a third of PyTorch's cost, and outputs
-        # there, without a cycle of references.
-        ctx.inputs = step.tensors.keep(agent.kept_inputs)
-        if agent.saved_outputs:
-            ctx.save_for_backward(*(outputs[index] for index in agent.saved_outputs))
+        # PyTorch looks in backward whether somebody changed these in place, and hooks on saved tensors see them.
+        saved = [outputs[index] for index in agent.saved_outputs]
+        ctx.save_for_backward(*step.tensors.take(agent.saved_inputs), *saved)
         if agent.outputs_without_grad:
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
@@ -215,20 +195,12 @@ class _ORTModuleFunction(torch.autograd.Function):
                 "create_graph=True: lowtide's backward cannot be differentiated again. Where a second derivative is "
                 "needed, call the wrapped module itself (model.module(...))."
             )
-        if ctx.agent.saved_outputs:
-            _ = ctx.saved_tensors  # which looks for changes
         if ctx.pending is None:
             raise EngineError(
                 "Trying to backward through the graph a second time: lowtide frees its memory as backward runs, and "
                 "retain_graph=True cannot keep it. Run forward again."
             )
-        if (changed := ctx.inputs.find_changed()) is not None:
-            raise ctx.agent.changed_in_place(*changed)
-        pending, inputs, ctx.pending, ctx.inputs = ctx.pending, ctx.inputs, None, None
+        saved = ctx.saved_tensors
+        pending, ctx.pending = ctx.pending, None
         incoming = [gradients[index] for index in ctx.agent.grad_outputs]
-        return None, *ctx.agent.backward(pending, incoming, inputs)
-
-
-# What Function.apply does besides is about torch.func, which check_surroundings refuses: each tensor would be asked
-# whether it is left over from one of its transforms, at half of the cost of a call with many parameters.
-_apply = super(torch.autograd.Function, _ORTModuleFunction).apply
+        return None, *ctx.agent.backward(pending, incoming, saved[: len(ctx.agent.saved_inputs)])

@@ -70,7 +70,17 @@ TRANSITIONS = _table(
         "attribute `scale` of module 'encoder' was 1.0, is now 2.0",
     ),
     Transition(
-        "submodule", Action.EXPORT, "a submodule was replaced, added or removed", "submodule 'encoder.fc' was replaced"
+        "global",
+        Action.EXPORT,
+        "a global, a variable around a function or a default that the code reads which forward ran, or that code "
+        "itself",
+        "global `SCALE` of model was 1.0, is now 2.0",
+    ),
+    Transition(
+        "submodule",
+        Action.EXPORT,
+        "a submodule was replaced, added or removed, or got another class",
+        "submodule 'encoder.fc' was replaced",
     ),
     Transition(
         "parameter",

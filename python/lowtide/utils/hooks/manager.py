@@ -8,8 +8,8 @@ import torch
 import torch.utils._pytree as pytree
 
 from lowtide.capture.inspections import current_inspections
-from lowtide.capture.watch import copied, picture, put_back
 from lowtide.errors import UnsupportedError
+from lowtide.guards.kept import Kept
 
 from .subscriber import RuntimeStates, SubscriberBase, overrides
 
@@ -185,21 +185,19 @@ def _watched(subscriber):
     if not torch.compiler.is_compiling():
         yield
         return
-    now = vars(subscriber)
-    before = {name: (value, copied(value), picture(value)) for name, value in now.items()}
-    yield
-    changed = [name for name in now if name not in before]
-    for name in changed:
-        del now[name]
-    for name, (value, copy, seen) in before.items():
-        if name not in now or picture(now[name]) != seen:
-            changed.append(name)
-            now[name] = put_back(value, copy)
-    if changed:
-        raise UnsupportedError(
-            f"the subscriber {type(subscriber).__name__} changes its attribute '{changed[0]}', "
-            "which a graph would freeze"
-        )
+    kept = Kept()
+    kept.keep(vars(subscriber), lambda name: f"'{name}'")
+    for name, value in vars(subscriber).items():
+        kept.keep(value, f"'{name}'")
+    try:
+        yield
+        if changes := kept.changes():
+            raise UnsupportedError(
+                f"the subscriber {type(subscriber).__name__} changes its attribute {changes.words}, "
+                "which a graph would freeze"
+            )
+    finally:
+        kept.restore()
 
 
 def _unwrapped(module):

@@ -5,8 +5,8 @@ import math
 import torch
 
 from lowtide import _lowtide
-from lowtide.capture import DTYPES
 from lowtide.errors import UnsupportedError
+from lowtide.guards.values import DTYPES
 
 from .summary_file import Summary
 

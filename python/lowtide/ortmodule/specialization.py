@@ -1,18 +1,18 @@
-"""Kinds of calls: what one graph can serve, and in words how two kinds differ."""
+"""Specializations: the arguments and the state of PyTorch that one graph can serve, and how two of them differ."""
 
 import inspect
 
 import torch
 
-from lowtide.capture import Call, describe, may_vary, schema_of, trees
+from lowtide.capture import Call, schema_of, trees
+from lowtide.guards import Change
+from lowtide.guards.values import describe, may_vary, same_plain
 from lowtide.utils.hooks import GlobalSubscriberManager
-
-from .module_watch import Change
 
 _NUMBER = "a number"
 
 
-class CallKind:
+class Specialization:
     """Calls that one graph could serve: the same arguments but for sizes and numbers, in the same surroundings."""
 
     def __init__(self, call, module, surroundings):
@@ -21,14 +21,14 @@ class CallKind:
         self.arguments = schema_of(call, forward)
         self.places = call.numbers  # of leaves that are numbers of any value: inputs of a graph
         self.graphs = []  # latest first
-        self.refusals = {}  # which arguments require a gradient → (Failure, watch)
-        self.known = None  # with numbers: the kind in which `values`, {name: value}, were constants
+        self.refusals = {}  # which arguments require a gradient → Refusal
+        self.known = None  # with numbers: the specialization in which `values`, {name: value}, were constants
         self.values = {}
         self.all_numbers = call.number_values(forward)
         self.reason = None  # with numbers: the Change that made them inputs
         self._texts = {name: describe(leaf) for name, leaf in call.named_leaves(forward)}
         self._texts.update(dict.fromkeys(self.all_numbers, _NUMBER))
-        self._kinds = {name: text.partition("[")[0] for name, text in self._texts.items()}
+        self._dtypes = {name: text.partition("[")[0] for name, text in self._texts.items()}
         self._ranks = {name: text.count(",") for name, text in self._texts.items()}
         whole = _bound(call, module)
         self._meaning = whole and (whole.structure, whole.schema(), whole.numbers)
@@ -42,7 +42,7 @@ class CallKind:
         return self._meaning is not None and self._meaning == other._meaning
 
     def with_numbers(self, other, constants, args, kwargs, module):
-        """This kind with inputs in the places of ints and floats that `other`, alike but for these, has with other
+        """This one with inputs in the places of ints and floats that `other`, alike but for these, has with other
         values, or as inputs; None where there are none. `constants`: names of those that stay as they are."""
         if self.surroundings != other.surroundings or self._structure != other._structure:
             return None
@@ -50,7 +50,7 @@ class CallKind:
         for name, (was, now) in _pairs(other._leaves, self._leaves):
             if was == now:
                 continue
-            if type(was) is not _Value or type(now) is not _Value or was.kind is not now.kind:
+            if type(was) is not _Value or type(now) is not _Value or was.type is not now.type:
                 return None
             if name not in constants and name in self._texts:
                 numbers.add(name)
@@ -61,23 +61,23 @@ class CallKind:
                 other = None  # its graph has another constant
         if not numbers:
             return None
-        kind = self.with_inputs(numbers, args, kwargs, module)
-        kind.known, kind.values = other, values
+        found = self.with_inputs(numbers, args, kwargs, module)
+        found.known, found.values = other, values
         word = "numbers" if len(changes) > 1 else "a number"
-        kind.reason = Change("number", f"{'; '.join(changes)}: {word} from now on") if changes else None
-        return kind
+        found.reason = Change("number", f"{'; '.join(changes)}: {word} from now on") if changes else None
+        return found
 
     def with_inputs(self, names, args, kwargs, module):
-        """This kind with inputs in the places of ints and floats of these names."""
+        """This one with inputs in the places of ints and floats of these names."""
         places = [
             place for place, name in enumerate(self._texts) if name in names and type(self._leaves.get(name)) is _Value
         ]
         if not places:
             return self
-        return CallKind(Call(args, kwargs, module.forward, places), module, self.surroundings)
+        return Specialization(Call(args, kwargs, module.forward, places), module, self.surroundings)
 
     def difference(self, other):
-        """The Change from this kind to another."""
+        """The Change from this one to another."""
         for was, now, what in zip(self.surroundings, other.surroundings, _SURROUNDINGS, strict=True):
             if was != now:
                 return Change("surroundings", f"{what} was {_word(was)}, is now {_word(now)}")
@@ -86,7 +86,7 @@ class CallKind:
             if was is None or now is None:
                 verb = f"came, it is {now}" if was is None else "is not given"
                 return Change("argument", f"argument `{name}` {verb}")
-            if self._kinds[name] != other._kinds[name] or self._ranks[name] != other._ranks[name]:
+            if self._dtypes[name] != other._dtypes[name] or self._ranks[name] != other._ranks[name]:
                 return Change("argument", f"argument `{name}` was {was}, is now {now}")
         return Change("argument", "the arguments come in another structure")
 
@@ -95,12 +95,12 @@ class _Value:
     """An int or a float among the leaves; equal as constants are, or where both may be anything."""
 
     def __init__(self, value, varies):
-        self.value, self.kind, self.varies = value, type(value), varies
+        self.value, self.type, self.varies = value, type(value), varies
 
     def __eq__(self, other):
-        if type(other) is not _Value or self.kind is not other.kind or self.varies != other.varies:
+        if type(other) is not _Value or self.type is not other.type or self.varies != other.varies:
             return False
-        return self.varies or repr(self.value) == repr(other.value)
+        return self.varies or same_plain(self.value, other.value)
 
     __hash__ = None
 
@@ -146,17 +146,11 @@ _SURROUNDINGS = (
 )
 
 
-# Asked at each call.
-_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
-_default_dtype = torch.get_default_dtype
-_is_deterministic = torch._C._get_deterministic_algorithms
-
-
 def surroundings_now():
     """What of PyTorch's state around the call changes a captured graph."""
-    is_autocast = _is_any_autocast_enabled() and torch.is_autocast_enabled("cpu")
-    autocast = torch.get_autocast_dtype("cpu") if is_autocast else None
-    return autocast, _default_dtype(), _is_deterministic(), GlobalSubscriberManager.capture_key()
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return autocast, torch.get_default_dtype(), deterministic, GlobalSubscriberManager.capture_key()
 
 
 def _word(setting):

@@ -1,0 +1,190 @@
+#include "guards.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/check.h"
+#include "bindings.h"
+#include "dlpack.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace lowtide::bindings {
+namespace {
+
+bool has_type(nb::handle object, const nb::object& type) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) == type.ptr();
+}
+
+// An object that cannot be compared is another one.
+bool equal(nb::handle a, nb::handle b) {
+  if (a.is(b)) return true;
+  const int result = PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ);
+  if (result < 0) PyErr_Clear();
+  return result == 1;
+}
+
+// 0.0 and -0.0 are two values, and a NaN is the same as itself.
+bool same_value(nb::handle now, const nb::object& value) {
+  if (!PyFloat_CheckExact(value.ptr())) return equal(now, value);
+  const double a = PyFloat_AsDouble(now.ptr()), b = PyFloat_AsDouble(value.ptr());
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+}  // namespace
+
+size_t Guards::add(size_t parent, Way way, nb::object key, Expected expected, nb::object value) {
+  LT_CHECK(way == Way::kRoot || parent < places_.size(), "a place before its parent");
+  Place place{parent, way, expected, std::move(key), {}, {}, 0};
+  if (way == Way::kRoot) place.key = value;
+  if (expected != Expected::kAnything && expected != Expected::kNothing)
+    place.type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())));
+  if (expected == Expected::kTensor) {
+    TensorRef view;
+    LT_USER_CHECK(ErrorKind::kUnsupported, try_view(value, view), "a tensor that the engine cannot look at");
+    place_of_.push_back(places_.size());
+    metadata_.push_back(view);
+    // Its object is held while places are added only: afterwards the tensors may come and go.
+    const auto same =
+        std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) { return tensor.object.is(value); });
+    first_.push_back(static_cast<size_t>(same - tensors_.begin()));
+    tensors_.push_back({std::move(value), metadata_.back(), false});
+  } else if (expected == Expected::kKeys) {
+    place.value = nb::steal(PySequence_Tuple(value.ptr()));
+  } else if (expected == Expected::kSet) {
+    place.value = nb::steal(PyFrozenSet_New(value.ptr()));
+  } else if (expected == Expected::kSize) {
+    place.size = PySequence_Size(value.ptr());
+  } else if (expected != Expected::kAnything && expected != Expected::kNothing) {
+    place.value = std::move(value);
+  }
+  tensor_of_.push_back(tensors_.size() - 1);
+  places_.push_back(std::move(place));
+  return places_.size() - 1;
+}
+
+// Null where there is nothing.
+nb::object Guards::reach(const Place& place, nb::handle parent) const {
+  if (place.way == Way::kRoot) return place.key;
+  if (!parent.is_valid()) return {};
+  PyObject* found = nullptr;
+  switch (place.way) {
+    case Way::kRoot: break;
+    case Way::kDict: found = PyObject_GenericGetDict(parent.ptr(), nullptr); break;
+    case Way::kType: return nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(parent.ptr())));
+    case Way::kAttribute: found = PyObject_GetAttr(parent.ptr(), place.key.ptr()); break;
+    case Way::kItem:
+      if (PyDict_Check(parent.ptr())) {
+        found = PyDict_GetItemWithError(parent.ptr(), place.key.ptr());
+      } else if (PyList_Check(parent.ptr())) {
+        found = PyList_GetItem(parent.ptr(), PyLong_AsSsize_t(place.key.ptr()));
+      } else if (PyTuple_Check(parent.ptr())) {
+        found = PyTuple_GetItem(parent.ptr(), PyLong_AsSsize_t(place.key.ptr()));
+      }
+      Py_XINCREF(found);
+  }
+  if (found == nullptr) PyErr_Clear();
+  return nb::steal(found);
+}
+
+bool Guards::has_right_keys(const Place& place, nb::handle now) const {
+  const Py_ssize_t count = PyTuple_Size(place.value.ptr());
+  if (PyDict_Size(now.ptr()) != count) return false;
+  Py_ssize_t at = 0;
+  PyObject* key = nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!PyDict_Next(now.ptr(), &at, &key, nullptr) || !equal(key, PyTuple_GetItem(place.value.ptr(), i))) return false;
+  return true;
+}
+
+bool Guards::is_right(const Place& place, nb::handle now, size_t index) {
+  if (place.expected == Expected::kNothing) return !now.is_valid();
+  if (!now.is_valid()) return false;
+  switch (place.expected) {
+    case Expected::kAnything:
+    case Expected::kNothing: return true;
+    case Expected::kSame: return now.is(place.value);
+    case Expected::kEqual: return now.is(place.value) || (has_type(now, place.type) && same_value(now, place.value));
+    case Expected::kSize: return has_type(now, place.type) && PySequence_Size(now.ptr()) == place.size;
+    case Expected::kKeys: return has_type(now, place.type) && has_right_keys(place, now);
+    case Expected::kSet: return has_type(now, place.type) && equal(now, place.value);
+    case Expected::kKey: return equal(key_of_(now), place.value);
+    case Expected::kTensor: break;
+  }
+  const size_t number = tensor_of_[index];
+  Tensor& seen = tensors_[number];
+  if (!has_type(now, place.type) || !try_view(now, seen.view) || !same_kind(seen.view, metadata_[number])) return false;
+  seen.object = nb::borrow(now);
+  seen.requires_grad = requires_grad(now);
+  return true;
+}
+
+// Which names share a tensor is a part of the graph.
+std::optional<size_t> Guards::find_shared() const {
+  std::vector<size_t> order(tensors_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(tensors_[a].object.ptr(), a) < std::pair(tensors_[b].object.ptr(), b);
+  });
+  for (size_t i = 0; i < order.size(); ++i) {
+    const bool is_first = i == 0 || !tensors_[order[i]].object.is(tensors_[order[i - 1]].object);
+    const size_t first = is_first ? order[i] : first_[order[i - 1]];
+    if (first_[order[i]] != first) return place_of_[order[i]];
+  }
+  return std::nullopt;
+}
+
+std::optional<Guards::Broken> Guards::find_broken() {
+  now_.clear();
+  now_.reserve(places_.size());
+  std::optional<Broken> broken;
+  for (size_t i = 0; i < places_.size() && !broken; ++i) {
+    const Place& place = places_[i];
+    now_.push_back(reach(place, place.way == Way::kRoot ? nb::handle() : nb::handle(now_[place.parent])));
+    if (!is_right(place, now_.back(), i)) broken = Broken{i};
+  }
+  if (!broken)
+    if (const std::optional<size_t> place = find_shared()) broken = Broken{*place, true};
+  now_.clear();
+  if (broken) release();
+  return broken;
+}
+
+void Guards::release() {
+  for (Tensor& tensor : tensors_) tensor.object.reset();
+}
+
+void bind_guards(nb::module_& module) {
+  nb::class_<Guards> guards(module, "Guards", "What a graph depends on of Python's objects; see guards.h.");
+  nb::enum_<Way>(guards, "Way")
+      .value("ROOT", Way::kRoot)
+      .value("DICT", Way::kDict)
+      .value("ITEM", Way::kItem)
+      .value("ATTRIBUTE", Way::kAttribute)
+      .value("TYPE", Way::kType);
+  nb::enum_<Expected>(guards, "Expected")
+      .value("ANYTHING", Expected::kAnything)
+      .value("NOTHING", Expected::kNothing)
+      .value("SAME", Expected::kSame)
+      .value("EQUAL", Expected::kEqual)
+      .value("SIZE", Expected::kSize)
+      .value("KEYS", Expected::kKeys)
+      .value("SET", Expected::kSet)
+      .value("TENSOR", Expected::kTensor)
+      .value("KEY", Expected::kKey);
+  guards.def(nb::init<nb::object>(), "key_of"_a)
+      .def("add", &Guards::add, "parent"_a, "way"_a, "key"_a.none(), "expected"_a, "value"_a.none(),
+           "Returns the number of the place; its parent's is that of an earlier one.")
+      .def(
+          "find_broken",
+          [](Guards& self) -> nb::object {
+            const std::optional<Guards::Broken> broken = self.find_broken();
+            return broken ? nb::object(nb::make_tuple(broken->place, broken->shares)) : nb::none();
+          },
+          "None, or (number of the first place where something else is, whether only what it shares is another).")
+      .def("release", &Guards::release, "Lets go of the tensors that the latest find_broken saw.");
+}
+
+}  // namespace lowtide::bindings

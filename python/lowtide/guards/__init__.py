@@ -1,0 +1,13 @@
+"""What a captured graph depends on besides tensors' values: one tree that live calls check, the log quotes and the disk
+cache hashes. The only place that looks into a user's Python objects.
+
+with Observation(module) as observation: …a trace of forward…
+guards = Guards(module, observation.seen)
+guards.hold() or guards.why()
+"""
+
+from .digest import Digest, NotCacheable, build, code_digest
+from .observe import Observation
+from .tree import Change, Guards
+
+__all__ = ["Change", "Digest", "Guards", "NotCacheable", "Observation", "build", "code_digest"]

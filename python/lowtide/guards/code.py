@@ -1,0 +1,78 @@
+"""What Python code names: globals, closures, attributes. Whose code it is."""
+
+import functools
+import sys
+import sysconfig
+import types
+from pathlib import Path
+
+_OURS = ("lowtide", "torch")  # what they read is no part of the user's model
+
+
+def names(code):
+    """All names in a code object and in those inside of it: of globals and of attributes."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= names(constant)
+    return found
+
+
+def free_cells(function):
+    """[(name, place, cell)] of the variables around a function."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return [(name, place, cell) for place, (name, cell) in enumerate(cells)]
+
+
+def content(cell, empty=None):
+    """Of a cell, or `empty`."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return empty
+
+
+def functions_of(cls):
+    """[(name, function)] that a class defines itself, through its descriptors."""
+    found = []
+    for name, value in vars(cls).items():
+        parts = (value,)
+        if isinstance(value, staticmethod | classmethod):
+            parts = (value.__func__,)
+        elif isinstance(value, property):
+            parts = (value.fget, value.fset)
+        elif isinstance(value, functools.cached_property):
+            parts = (value.func,)
+        found += [(name, part) for part in parts if isinstance(part, types.FunctionType)]
+    return found
+
+
+def is_ours(name):
+    """Whether a module is a part of PyTorch or of lowtide."""
+    return (name or "").partition(".")[0] in _OURS
+
+
+@functools.cache
+def is_installed(name):
+    """Whether a module came with Python or from a package index: its code does not change under its version."""
+    if is_ours(name):
+        return True
+    module = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return name in sys.builtin_module_names or name.partition(".")[0] in sys.stdlib_module_names
+    path = str(Path(path).resolve())
+    if "site-packages" in path or "dist-packages" in path:
+        return True
+    paths = sysconfig.get_paths()
+    return any(path.startswith(str(Path(paths[key]).resolve())) for key in ("stdlib", "platstdlib"))
+
+
+def is_users_name(name):
+    """Whether the module of this name is the user's own code."""
+    return isinstance(name, str) and not is_installed(name)
+
+
+def is_users(thing):
+    """The same of a class or a module."""
+    return is_users_name(thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None))

@@ -1,0 +1,369 @@
+"""What Python code can change while it is traced: copied before, compared and put back after, by identity.
+
+Containers are read and written by the methods of Python's own classes: no code of users' runs here.
+"""
+
+import collections
+import contextlib
+import random
+import sys
+import types
+import weakref
+
+import torch
+
+from .values import LARGEST, PLAIN, is_array, same_plain
+
+
+class Kept:
+    """Objects as they were when they were first seen."""
+
+    def __init__(self):
+        self._things = {}  # id → what is kept of an object
+
+    def __contains__(self, thing):
+        return id(thing) in self._things
+
+    def keep(self, thing, where, names=None):
+        """`where`: in words, or a function from an entry's key to words. `names`: of a dict, what alone is compared.
+        Returns whether there is something in it to compare."""
+        if id(thing) in self._things:
+            return True
+        kind = next((kind for classes, kind in _KINDS if isinstance(thing, classes)), None)
+        if kind is None:
+            kind = _array_or_generator(thing)
+        if kind is None or (kind in (_Items, _Entries, _Elements) and names is None and len(thing) > LARGEST):
+            return False
+        self._things[id(thing)] = kind(thing, where) if names is None else _Named(thing, where, names)
+        return True
+
+    def keep_names(self, table, where, names):
+        """More entries of a dict of which only some are compared."""
+        known = self._things.get(id(table))
+        if known is None:
+            self.keep(table, where, names)
+        elif isinstance(known, _Named):
+            known.add(names)
+
+    def keep_class(self, thing, where):
+        """Which class an object has."""
+        self._things.setdefault((id(thing), "class"), _Class(thing, where))
+
+    def keep_slots(self, thing, where):
+        """The attributes of an object that are not in its __dict__."""
+        if slots_of(type(thing)):
+            self._things.setdefault(id(thing), _Slots(thing, where))
+
+    def keep_quietly(self, table):
+        """A dict that is put back, and whose changes are somebody else's business."""
+        self._things[id(table)] = _Entries(table, None)
+
+    def changes(self):
+        """The Changes at this moment, or None. While PyTorch traces, its own generators cannot be read."""
+        return self._changes(thing for thing in self._things.values() if thing.is_readable())
+
+    def draws(self):
+        """The same of PyTorch's generators."""
+        return self._changes(thing for thing in self._things.values() if not thing.is_readable())
+
+    @staticmethod
+    def _changes(things):
+        changed = [thing for thing in things if thing.where is not None and thing.changed() is not None]
+        return Changes(changed) if changed else None
+
+    @contextlib.contextmanager
+    def undone(self):
+        """Whatever is changed inside is put back."""
+        inner = Kept()
+        inner._things = {key: thing.renewed() for key, thing in self._things.items() if thing.is_readable()}
+        try:
+            yield
+        finally:
+            inner.restore()
+
+    def restore(self):
+        for thing in self._things.values():
+            thing.restore()
+
+
+class Changes:
+    """What forward changed."""
+
+    def __init__(self, things):
+        self._things = [(thing, thing.now()) for thing in things]
+        self.words = things[0].changed()
+
+    def may_settle(self):
+        """Whether a later call could find all of it done: random numbers are drawn again, a tensor is another one."""
+        symbolic = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
+        return not any(
+            isinstance(thing, _Generator) or any(isinstance(value, symbolic) for value in thing.values_of(now))
+            for thing, now in self._things
+        )
+
+    def make(self):
+        """Makes them again, after they were undone."""
+        for thing, now in self._things:
+            thing.put(now)
+
+
+class _Thing:
+    def __init__(self, thing, where):
+        self.thing, self.where = thing, where
+        self.before = self.now()
+
+    def renewed(self):
+        return type(self)(self.thing, self.where)
+
+    def values_of(self, state):
+        return state
+
+    def is_readable(self):
+        """While PyTorch traces."""
+        return True
+
+    def changed(self):
+        return None if _same(self.before, self.now()) else self.where
+
+    def restore(self):
+        now = self.now()
+        if len(now) != len(self.before) or any(a is not b for a, b in zip(self.before, now, strict=True)):
+            self.put(self.before)
+
+
+class _Items(_Thing):
+    def now(self):
+        return list(self.thing)
+
+    def put(self, items):
+        base = list if isinstance(self.thing, list) else collections.deque
+        base.clear(self.thing)
+        base.extend(self.thing, items)
+
+
+class _Elements(_Thing):
+    def now(self):
+        return list(set.__iter__(self.thing))
+
+    def changed(self):
+        now = self.now()
+        if {id(item) for item in now} == {id(item) for item in self.before}:
+            return None
+        plain = all(isinstance(item, PLAIN) for item in (*now, *self.before))
+        return None if plain and set(now) == set(self.before) else self.where
+
+    def put(self, items):
+        set.clear(self.thing)
+        set.update(self.thing, items)
+
+
+class _Entries(_Thing):
+    def now(self):
+        return dict(_base(self.thing).items(self.thing))
+
+    def changed(self):
+        now = self.now()
+        for key in (*self.before, *(key for key in now if key not in self.before)):
+            if key not in now or key not in self.before or not _same(self.before[key], now[key]):
+                return self.where(key) if callable(self.where) else self.where
+        return None
+
+    def values_of(self, state):
+        return state.values()
+
+    def restore(self):
+        now = self.now()
+        if list(now) != list(self.before) or any(now[key] is not value for key, value in self.before.items()):
+            self.put(self.before)
+
+    def put(self, entries):
+        base = _base(self.thing)
+        base.clear(self.thing)
+        for key, value in entries.items():
+            base.__setitem__(self.thing, key, value)
+
+
+class _Named(_Entries):
+    """Some entries of a dict, a module's globals for example."""
+
+    def __init__(self, thing, where, names):
+        self.thing, self.where, self.before = thing, where, {}
+        self.add(names)
+
+    def add(self, names):
+        self.before.update((name, self.thing[name]) for name in names if name in self.thing and name not in self.before)
+
+    def renewed(self):
+        return _Named(self.thing, self.where, self.before)
+
+    def now(self):
+        return {name: self.thing[name] for name in self.before if name in self.thing}
+
+    def put(self, entries):
+        for name in self.before:
+            if name in entries:
+                self.thing[name] = entries[name]
+            else:
+                self.thing.pop(name, None)
+
+
+class _Cell(_Thing):
+    def now(self):
+        try:
+            return (self.thing.cell_contents,)
+        except ValueError:  # an empty one
+            return ()
+
+    def put(self, content):
+        if content:
+            self.thing.cell_contents = content[0]
+        else:
+            del self.thing.cell_contents
+
+
+class _Array(_Thing):
+    """NumPy's numbers, which are changed in place."""
+
+    def now(self):
+        return self.thing.copy()
+
+    def changed(self):
+        return None if self.before.tobytes() == self.thing.tobytes() else self.where
+
+    def restore(self):
+        if self.changed() is not None:
+            self.put(self.before)
+
+    def put(self, numbers):
+        self.thing[...] = numbers
+
+
+class _Class(_Thing):
+    def now(self):
+        return (type(self.thing),)
+
+    def put(self, state):
+        object.__setattr__(self.thing, "__class__", state[0])
+
+
+class _Slots(_Named):
+    """Attributes of an object without a __dict__."""
+
+    def now(self):
+        return {name: getattr(self.thing, name) for name in slots_of(type(self.thing)) if hasattr(self.thing, name)}
+
+    def __init__(self, thing, where):
+        self.thing, self.where = thing, where
+        self.before = self.now()
+
+    def renewed(self):
+        return _Slots(self.thing, self.where)
+
+    def put(self, entries):
+        for name in slots_of(type(self.thing)):
+            if name in entries:
+                object.__setattr__(self.thing, name, entries[name])
+            elif hasattr(self.thing, name):
+                object.__delattr__(self.thing, name)
+
+
+def slots_of(cls):
+    """Names of the attributes that objects of a class have without a __dict__."""
+    found = [
+        name for base in cls.__mro__ for name, value in vars(base).items() if type(value) is types.MemberDescriptorType
+    ]
+    return [name for name in found if name[:2] != "__"]
+
+
+class _Generator(_Thing):
+    """Of random numbers."""
+
+    def changed(self):
+        return None if _bits(self.now()) == _bits(self.before) else f"{self.where}, from which it draws"
+
+    def restore(self):
+        if self.changed() is not None:
+            self.put(self.before)
+
+
+class _PythonGenerator(_Generator):
+    def now(self):
+        return self.thing.getstate()
+
+    def put(self, state):
+        self.thing.setstate(state)
+
+
+class _TorchGenerator(_Generator):
+    def is_readable(self):
+        return False
+
+    def now(self):
+        return self.thing.get_state()
+
+    def put(self, state):
+        self.thing.set_state(state)
+
+
+class _NumpyGenerator(_Generator):
+    def now(self):
+        return self.thing.bit_generator.state if hasattr(self.thing, "bit_generator") else self.thing.get_state()
+
+    def put(self, state):
+        if hasattr(self.thing, "bit_generator"):
+            self.thing.bit_generator.state = state
+        else:
+            self.thing.set_state(state)
+
+
+def _bits(state):
+    if isinstance(state, torch.Tensor):
+        state = state.numpy()
+    if is_array(state):
+        return state.tobytes()
+    if isinstance(state, dict):
+        return [(key, _bits(value)) for key, value in state.items()]
+    return [_bits(item) for item in state] if isinstance(state, tuple) else state
+
+
+_KINDS = (
+    ((list, collections.deque), _Items),
+    (dict, _Entries),
+    (set, _Elements),
+    (types.CellType, _Cell),
+)
+
+
+def _array_or_generator(thing):
+    numpy = sys.modules.get("numpy")
+    if is_array(thing):
+        return _Array if thing.flags.writeable and not thing.dtype.hasobject else None
+    if isinstance(thing, torch.Generator):
+        return _TorchGenerator
+    if isinstance(thing, random.Random):
+        return None if isinstance(thing, random.SystemRandom) else _PythonGenerator
+    known = numpy is not None and isinstance(thing, numpy.random.Generator | numpy.random.RandomState)
+    return _NumpyGenerator if known else None
+
+
+def _base(table):
+    return collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
+
+
+def _same(one, other, depth=3):
+    """Whether Python code would take one for the other: nothing that it could count or remember is different."""
+    if one is other:
+        return True
+    if isinstance(one, PLAIN):
+        return same_plain(one, other)
+    if isinstance(one, torch.nn.Parameter):  # the exporter puts fake ones in their places, in nn.LSTM's own list too
+        return isinstance(other, torch.nn.Parameter)
+    if type(one) is not type(other) or not depth:
+        return False
+    if isinstance(one, weakref.ref):
+        return _same(one(), other(), depth - 1)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key], depth - 1) for key in one)
+    if isinstance(one, list | tuple | collections.deque):
+        return len(one) == len(other) and all(_same(a, b, depth - 1) for a, b in zip(one, other, strict=True))
+    return isinstance(one, set | frozenset) and one == other

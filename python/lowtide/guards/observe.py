@@ -1,0 +1,486 @@
+"""What forward reads and changes of the Python objects around it while it is traced: noted, copied, put back.
+
+An attribute is noted when a module, or an object that is reached through what was noted, is asked for it. Globals and
+the variables around a function are not asked: what a user's functions name is looked at before, and which functions ran
+is seen at each attribute and at each call of PyTorch's.
+"""
+
+import bdb
+import collections
+import contextlib
+import functools
+import gc
+import random
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lowtide.errors import UnsupportedError
+
+from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .kept import Kept, slots_of
+from .values import PLAIN, PLAIN_TENSORS
+from .words import module_words
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+# Of nn.Module itself: the tables, guarded as such, and what no forward asks for.
+OF_EVERY_MODULE = frozenset((*vars(torch.nn.Module()), *vars(torch.nn.Module))) - {"training", "forward"}
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, functools.partial)
+# Packages whose objects have nothing to do with what a model computes.
+_LEFT_ALONE = ("torch", "lowtide", "builtins", "logging", "threading", "_thread", "weakref", "warnings")
+_HOOKS_ON_TENSORS = frozenset(
+    (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad)
+)
+_FREEZES = "forward changes {}, which a graph would freeze"
+_ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
+
+
+@dataclass
+class Seen:
+    """What a trace read."""
+
+    reads: dict = field(default_factory=dict)  # (id of the owner, name) → owner: modules and objects that they hold
+    codes: dict = field(default_factory=dict)  # code → its globals: what ran, but for PyTorch's own
+    opaque: set = field(default_factory=set)  # ids of objects that are asked without a note
+    asks_for_gradients: bool = False  # code outside of PyTorch's own machinery asked for requires_grad
+
+
+class Observation:
+    """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
+
+    def __init__(self, module):
+        self.seen = Seen()
+        self.changes = None  # kept.Changes that forward made
+        self._kept = Kept()
+        self._owners = {}  # id → object whose attributes are noted
+        self._scanned = set()  # ids of functions and classes
+        self._patched = {}  # class → its own __getattribute__, if it has one
+        self._tripped = []  # (container, key, Tripwire)
+        self._tensors = []  # weak references to those that were made
+        self._thread = None  # the one that is in forward
+        self._stack = contextlib.ExitStack()
+        self._keep_generators()
+        for path, child in module.named_modules():
+            self._module(child, path)
+        for which in HOOKS:
+            self._table(getattr(torch.nn.modules.module, f"_global{which}"), "the hooks of every module")
+
+    def __enter__(self):
+        self._stack.enter_context(_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
+        self._stack.enter_context(_attribute(torch.random, "default_generator", _Seeds(self)))
+        if (numpy := sys.modules.get("numpy")) is not None:
+            made = numpy.random.default_rng
+            self._stack.enter_context(_attribute(numpy.random, "default_rng", self._refusing(made)))
+        return self
+
+    def __exit__(self, kind, *_):
+        """Puts everything back. UnsupportedError where forward drew from one of PyTorch's generators."""
+        self._stack.close()
+        for cls, own in self._patched.items():
+            if own is None:
+                del cls.__getattribute__
+            else:
+                cls.__getattribute__ = own
+        self._patched.clear()
+        self._release_tripwires()
+        draws = self._kept.draws()
+        self.restore()
+        if draws is not None and kind is None:
+            raise UnsupportedError(_FREEZES.format(draws.words))
+
+    def restore(self):
+        """Whatever forward and the exporter changed."""
+        self._kept.restore()
+
+    def call(self, function, *args, **kwargs):
+        """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
+        self._thread = threading.get_ident()
+        try:
+            with _Calls(self):
+                return function(*args, **kwargs)
+        finally:
+            self._thread = None
+            self._release_tripwires()
+
+    @contextlib.contextmanager
+    def aside(self):
+        """In forward, what is no part of the graph and runs again in each call: a custom Function. What it changes is
+        put back."""
+        with self._kept.undone():
+            yield
+
+    def note_changes(self):
+        """At the end of forward. UnsupportedError where no later call can find them made."""
+        self.changes = self._kept.changes()
+        if self.changes is not None and not self.changes.may_settle():
+            raise self.refusal()
+
+    def refusal(self):
+        """Of a module whose forward changes something."""
+        return UnsupportedError(_FREEZES.format(self.changes.words))
+
+    def refuse_leftovers(self, known):
+        """After the trace: UnsupportedError where a tensor of it is kept somewhere, and it is kept there no longer.
+        `known`: tensors that the trace's result holds."""
+        known = {id(tensor) for tensor in known}
+        self._tensors = [reference for reference in self._tensors if id(reference()) not in known]
+        if holder := self.let_go():
+            if self.changes is not None:
+                raise self.refusal()
+            raise UnsupportedError(f"forward keeps a tensor in {holder}, where a graph would put none")
+
+    def let_go(self):
+        """Takes what is left of the trace's tensors out of what holds them; in words, what that was, or None."""
+        if not self._left():
+            return None
+        gc.collect()
+        return next(filter(None, [_let_go(reference) for reference in self._left()]), None)
+
+    def _left(self):
+        return [reference for reference in self._tensors if reference() is not None]
+
+    # ---- what can be reached
+
+    def _keep_generators(self):
+        self._kept.keep(random.getstate.__self__, "Python's random numbers")
+        if (numpy := sys.modules.get("numpy")) is not None:
+            self._kept.keep(numpy.random.get_state.__self__, "NumPy's random numbers")
+        self._kept.keep(torch.default_generator, "PyTorch's random numbers")
+
+    def _module(self, module, path):
+        self._owners[id(module)] = module
+
+        def where(name):
+            return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"
+
+        self._kept.keep_class(module, f"the class of {module_words(path)}")
+        self._kept.keep(vars(module), where)
+        for table in ("_parameters", "_buffers"):  # the exporter's business
+            self._kept.keep_quietly(getattr(module, table))
+        self._kept.keep(module._modules, where)
+        for which in HOOKS:
+            self._table(getattr(module, which), f"the hooks of '{path}'" if path else "the module's hooks")
+        self._class(type(module))
+
+    def _table(self, hooks, where):
+        self._kept.keep(hooks, where)
+        for hook in hooks.values():
+            self._reach(hook, where)
+
+    def _class(self, cls):
+        """The functions of a user's class and what they name; what the class itself holds."""
+        for base in cls.__mro__:
+            if id(base) in self._scanned or not is_users(base):
+                continue
+            self._scanned.add(id(base))
+            for _, function in functions_of(base):
+                self._function(function)
+            for name, value in vars(base).items():
+                if name[:2] != "__":
+                    self._reach(value, f"attribute `{name}` of the class {base.__qualname__}")
+
+    def _function(self, function):
+        table = function.__globals__
+        if id(function) in self._scanned or is_ours(table.get("__name__")):
+            return
+        self._scanned.add(id(function))
+        if is_users_name(table.get("__name__")):
+            self._names(table, names(function.__code__), f"of {table['__name__']}")
+        for name, _, cell in free_cells(function):
+            where = f"the variable `{name}` around {function.__qualname__}"
+            self._kept.keep(cell, where)
+            self._element(content(cell), where, cell, None)
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._reach(default, f"a default of {function.__qualname__}")
+        if isinstance(wrapped := getattr(function, "__wrapped__", None), types.FunctionType):
+            self._function(wrapped)
+
+    def _names(self, table, told, whose):
+        found = [name for name in told if name in table]
+        self._kept.keep_names(table, lambda name: f"the global `{name}` {whose}", found)
+        for name in found:
+            value = table[name]
+            if not isinstance(value, types.ModuleType):
+                self._element(value, f"the global `{name}` {whose}", table, name)
+            elif is_users(value) and (id(value), frozenset(told)) not in self._scanned:
+                self._scanned.add((id(value), frozenset(told)))
+                self._names(vars(value), told, f"of {value.__name__}")
+
+    def _reach(self, value, where, depth=8):
+        """Whatever Python code could change or ask through a value."""
+        if isinstance(value, (*PLAIN, torch.Tensor)) or not depth:
+            return
+        if isinstance(value, torch.nn.Module):
+            if id(value) not in self._owners:
+                for path, child in value.named_modules():
+                    if id(child) not in self._owners:
+                        self._module(child, path)
+        elif isinstance(value, _CODE):
+            self._code(value, where, depth)
+        elif isinstance(value, list | tuple | dict | set | frozenset | collections.deque):
+            self._container(value, where, depth)
+        elif not self._kept.keep(value, where) and (hasattr(value, "__dict__") or slots_of(type(value))):
+            self._object(value, where, depth)
+
+    def _code(self, value, where, depth):
+        if isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, types.MethodType):
+            self._reach(value.__func__, where, depth)
+            self._reach(value.__self__, where, depth - 1)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, *value.args, *value.keywords.values()):
+                self._reach(part, where, depth - 1)
+        elif isinstance(value, type):
+            self._class(value)
+
+    def _container(self, value, where, depth):
+        known = value in self._kept
+        compared = isinstance(value, tuple | frozenset) or self._kept.keep(value, where)
+        if known or not compared:
+            return
+        pairs = list(dict.items(value)) if isinstance(value, dict) else list(enumerate(value))
+        for key, item in pairs:
+            self._element(item, where, value, key, depth - 1)
+
+    def _object(self, value, where, depth):
+        cls = type(value)
+        if id(value) in self._owners or cls.__module__.partition(".")[0] in _LEFT_ALONE:
+            return
+        self._owners[id(value)] = value
+
+        def words(name):
+            return f"attribute `{name}` of a {cls.__qualname__}"
+
+        self._kept.keep_class(value, f"the class of a {cls.__qualname__}")
+        if hasattr(value, "__dict__"):
+            self._kept.keep(vars(value), words)
+        self._kept.keep_slots(value, words)
+        self._class(cls)
+        if not self._watch(cls) and hasattr(value, "__dict__"):
+            self.seen.opaque.add(id(value))
+            for name, item in list(vars(value).items()):
+                self._element(item, words(name), vars(value), name, depth - 1)
+
+    def _element(self, value, where, container, key, depth=8):
+        """An iterator is as good as one that is advanced: nobody could tell, or take it back."""
+        if isinstance(value, Iterator) and not isinstance(container, tuple | set | frozenset):
+            tripwire = Tripwire(value, where, self)
+            self._tripped.append((container, key, tripwire))
+            _put(container, key, tripwire)
+        else:
+            self._reach(value, where, depth)
+
+    def _release_tripwires(self):
+        for container, key, tripwire in self._tripped:
+            if _at(container, key) is tripwire:
+                _put(container, key, tripwire._lowtide_iterator)
+        self._tripped.clear()
+
+    # ---- what is asked
+
+    def ran(self, frame):
+        """Notes the code of a frame and of those that called it."""
+        while frame is not None:
+            if frame.f_code in self.seen.codes:
+                return
+            name = frame.f_globals.get("__name__")
+            if name == __name__ and frame.f_code.co_name == "call":
+                return
+            if not is_ours(name):
+                self.seen.codes[frame.f_code] = frame.f_globals
+            frame = frame.f_back
+
+    def _of_module(self):
+        def record(module, name):
+            if name in OF_EVERY_MODULE or name[:2] == "__" or not self._notes(module):
+                return object.__getattribute__(module, name)
+            self.ran(sys._getframe(1))
+            try:
+                value = object.__getattribute__(module, name)
+            except AttributeError:
+                if not any(name in vars(module).get(table, ()) for table in _TABLES):
+                    self.seen.reads[id(module), name] = module
+                raise
+            return self._note(module, name, value)
+
+        return record
+
+    def _watch(self, cls):
+        """Notes what objects of a class are asked; False for a class of C code."""
+        if cls in self._patched:
+            return True
+        original = cls.__getattribute__
+
+        def record(owner, name):
+            value = original(owner, name)
+            return self._note(owner, name, value) if name[:2] != "__" and self._notes(owner) else value
+
+        own = vars(cls).get("__getattribute__")
+        try:
+            cls.__getattribute__ = record
+        except TypeError:
+            return False
+        self._patched[cls] = own
+        return True
+
+    def _notes(self, owner):
+        return id(owner) in self._owners and self.is_running()
+
+    def is_running(self):
+        """Whether this thread is in forward."""
+        return self._thread == threading.get_ident()
+
+    def _note(self, owner, name, value):
+        where = f"attribute `{name}` of a {type(owner).__qualname__}"
+        if isinstance(value, Iterator):
+            return Tripwire(value, where, self)
+        if (id(owner), name) not in self.seen.reads:
+            self.seen.reads[id(owner), name] = owner
+            self._reach(value, where)
+        return value
+
+    def _refusing(self, made):
+        def default_rng(*args, **kwargs):
+            if not self.is_running():
+                return made(*args, **kwargs)
+            raise UnsupportedError("forward makes a NumPy random generator")
+
+        return default_rng
+
+    def made(self, results):
+        for tensor in results if isinstance(results, tuple | list) else (results,):
+            if isinstance(tensor, torch.Tensor) and type(tensor) not in PLAIN_TENSORS:  # a real one is a constant
+                self._tensors.append(weakref.ref(tensor))
+
+
+class _Calls(TorchFunctionMode):
+    """Sees what forward calls of PyTorch."""
+
+    def __init__(self, observation):
+        super().__init__()
+        self._observation = observation
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        frame = sys._getframe(1)
+        self._observation.ran(frame)
+        if func in _HOOKS_ON_TENSORS:
+            raise UnsupportedError(f"forward calls Tensor.{func.__name__}")
+        if kwargs and isinstance(kwargs.get("generator"), torch.Generator):
+            raise UnsupportedError("forward draws from a generator of its own")
+        if func == _ASKS_FOR_GRADIENT and _asks_itself(frame):
+            self._observation.seen.asks_for_gradients = True
+        result = func(*args, **(kwargs or {}))
+        self._observation.made(result)
+        return result
+
+
+class Tripwire:
+    """Stands for an iterator: who advances it hears that a graph cannot."""
+
+    def __init__(self, iterator, where, observation):
+        self._lowtide_iterator, self._lowtide_where, self._lowtide_observation = iterator, where, observation
+
+    def __next__(self):
+        if self._lowtide_observation.is_running():
+            raise UnsupportedError(f"forward advances an iterator, {self._lowtide_where}, which a graph would do once")
+        return next(self._lowtide_iterator)
+
+    def __iter__(self):
+        return self
+
+    def __getattr__(self, name):
+        return getattr(self._lowtide_iterator, name)
+
+
+# Between who asks for a generator's state and torch.random.
+_BETWEEN = ("torch.random", "torch._compile", "torch._dynamo", "contextlib")
+
+
+class _Seeds:
+    """Stands for PyTorch's generator: who asks or sets its state in forward hears that a graph cannot."""
+
+    def __init__(self, observation):
+        self._observation, self._generator = observation, torch.default_generator
+
+    def __getattr__(self, name):
+        if self._observation.is_running():
+            frame, called = sys._getframe(1), name
+            while (origin := frame.f_globals.get("__name__") or "").startswith(_BETWEEN):
+                called = frame.f_code.co_name if origin == "torch.random" else called
+                frame = frame.f_back
+            if not is_ours(frame.f_globals.get("__name__")):
+                raise UnsupportedError(f"forward calls torch.{called}, which a graph would do once")
+        return getattr(self._generator, name)
+
+
+@contextlib.contextmanager
+def _attribute(owner, name, value):
+    """Another value for a time. A name that the owner only inherits is deleted again, not copied down."""
+    missing = object()
+    before = vars(owner).get(name, missing)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is missing:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def _asks_itself(frame):
+    """Code of users and of PyTorch's layers: torch.nn.MultiheadAttention takes another way for frozen tensors."""
+    name = frame.f_globals.get("__name__") or ""
+    return name.startswith(("torch.nn.modules.", "torch.nn.functional")) or not is_ours(name)
+
+
+def _at(container, key):
+    return content(container) if isinstance(container, types.CellType) else container[key]
+
+
+def _put(container, key, value):
+    if isinstance(container, types.CellType):
+        container.cell_contents = value
+    elif isinstance(container, dict):
+        dict.__setitem__(container, key, value)
+    else:
+        container[key] = value
+
+
+def _let_go(reference):
+    """Takes a tensor out of what holds it; in words, what that was."""
+    said = None
+    for holder in gc.get_referrers(reference()):
+        if isinstance(holder, types.FrameType) or _is_of_frame(holder):
+            continue
+        if isinstance(holder, list | set | collections.deque):
+            kept = [item for item in holder if item is not reference()]
+            holder.clear()
+            (holder.update if isinstance(holder, set) else holder.extend)(kept)
+        elif isinstance(holder, dict):
+            for key in [key for key, value in holder.items() if value is reference()]:
+                del holder[key]
+        elif isinstance(holder, types.CellType):
+            del holder.cell_contents
+        said = said or f"a {type(holder).__qualname__}"
+    return said
+
+
+def _is_of_frame(holder):
+    """Whether it is a frame's variables, which a debugger has looked at, or belongs to a node of the exporter's."""
+    if not isinstance(holder, dict):
+        return False
+    others = gc.get_referrers(holder)
+    return any(
+        isinstance(other, types.FrameType | bdb.Bdb | torch.fx.Node)
+        or (type(other) is dict and other.get("curframe_locals") is holder)
+        for other in others
+    )
