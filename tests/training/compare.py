@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 import zoo
+from rounding import RandomRounding
 
 from lowtide.ortmodule import ORTModule
 
@@ -51,6 +52,7 @@ class Comparison:
     engine: Run
     eager: Run
     exact: list  # eager's gradients in fp64, of an fp32 model
+    rounding: dict  # parameter → how far fp32's roundings alone take its gradients from these
     report: dict  # the session's
 
 
@@ -63,12 +65,23 @@ def compare(name, steps, dtype=torch.float32):
     model, make_batch = zoo.build(name, dtype=dtype)
     batches = batches_of(make_batch, steps)
     eager, wrapped = copy.deepcopy(model), ORTModule(copy.deepcopy(model))
-    exact = []
+    exact, rounding = [], {}
     if dtype != torch.float64:
         exact_model, make_exact_batch = zoo.build(name, dtype=torch.float64)
         exact_model.load_state_dict(model.state_dict())
-        exact = [_gradients(exact_model, batch) for batch in batches_of(make_exact_batch, steps)]
-    return Comparison(train(wrapped, batches), train(eager, batches), exact, report(wrapped))
+        exact_batches = batches_of(make_exact_batch, steps)
+        exact = [_gradients(exact_model, batch) for batch in exact_batches]
+        rounding = distances(rounded_gradients(exact_model, exact_batches), exact)
+    return Comparison(train(wrapped, batches), train(eager, batches), exact, rounding, report(wrapped))
+
+
+def rounded_gradients(exact_model, batches, dtype=torch.float32):
+    """Gradients as computations in `dtype` may give them, per batch, from a model in fp64."""
+    found = []
+    for seed, batch in enumerate(batches, start=1):
+        with RandomRounding(dtype, seed):
+            found.append(_gradients(exact_model, batch))
+    return found
 
 
 def report(wrapped):

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import zoo
-from compare import distances
+from compare import distances, rounded_gradients
 
 from lowtide.ortmodule import ORTModule
 
@@ -43,9 +43,10 @@ def check(request):
         assert wrapped.fallback_reason is None
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
         # Where the true gradient is zero (the bias of an attention's keys), eager's is rounding too.
-        rounding = distances(theirs, step(exact, make_exact_batch(**sizes))[1])
+        batch = make_exact_batch(**sizes)
+        rounding = distances(rounded_gradients(exact, [batch]), step(exact, batch)[1])
         for parameter, distance in distances(ours, theirs).items():
-            assert distance <= max(1e-4, 3 * rounding[parameter]), f"{parameter}: {distance:.1e}"
+            assert distance <= max(1e-4, 6 * rounding[parameter]), f"{parameter}: {distance:.1e}"
 
     return check
 
