@@ -34,27 +34,27 @@ static void add_number(Value value, DType dtype, ArgumentTensors& found) {
   found.add(tensor, view, false);
 }
 
-CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::object look, nb::object tensor_type,
+CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::object snapshot, nb::object tensor_type,
                        std::set<int64_t> numbers)
-    : look_(std::move(look)), tensor_type_(std::move(tensor_type)) {
+    : snapshot_(std::move(snapshot)), tensor_type_(std::move(tensor_type)) {
   int64_t leaf = 0;
-  args_ = look_at(args, numbers, leaf);
-  kwargs_ = look_at(kwargs, numbers, leaf);
+  args_ = snapshot_of(args, numbers, leaf);
+  kwargs_ = snapshot_of(kwargs, numbers, leaf);
   for (const nb::object& key : kwargs_.keys)
     if (PySequence_Contains(named.ptr(), key.ptr()) != 1) unnamed_.push_back(key);
 }
 
-CallSchema::Part CallSchema::look_at(nb::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const {
+CallSchema::Part CallSchema::snapshot_of(nb::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const {
   Part part;
   part.type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
   if (is_exactly(object, &PyTuple_Type) || is_exactly(object, &PyList_Type)) {
     part.kind = is_exactly(object, &PyTuple_Type) ? Kind::kTuple : Kind::kList;
-    for (nb::handle child : object) part.children.push_back(look_at(child, numbers, leaf));
+    for (nb::handle child : object) part.children.push_back(snapshot_of(child, numbers, leaf));
   } else if (is_exactly(object, &PyDict_Type)) {
     part.kind = Kind::kDict;
     for (auto [key, child] : nb::borrow<nb::dict>(object)) {
       part.keys.push_back(nb::borrow(key));
-      part.children.push_back(look_at(child, numbers, leaf));
+      part.children.push_back(snapshot_of(child, numbers, leaf));
     }
   } else if (PyObject_IsInstance(object.ptr(), tensor_type_.ptr()) == 1) {
     const TensorRef view = view_of(object);
@@ -69,13 +69,13 @@ CallSchema::Part CallSchema::look_at(nb::handle object, const std::set<int64_t>&
     part.kind = Kind::kInt;
     ++leaf;
   } else {
-    const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
+    const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
     const std::string_view kind = nb::cast<const char*>(seen[0]);
     part.kind = kind == "node" ? Kind::kNode : kind == "plain" ? Kind::kPlain : Kind::kKey;
     part.value = seen[part.kind == Kind::kNode ? 2 : 1];
     if (part.kind != Kind::kNode) ++leaf;
     if (part.kind == Kind::kNode)
-      for (nb::handle child : nb::object(seen[1])) part.children.push_back(look_at(child, numbers, leaf));
+      for (nb::handle child : nb::object(seen[1])) part.children.push_back(snapshot_of(child, numbers, leaf));
   }
   return part;
 }
@@ -132,7 +132,7 @@ bool CallSchema::match_part(const Part& part, nb::handle object, ArgumentTensors
       return true;
     }
     case Kind::kNode: {
-      const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
+      const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
       if (nb::len(seen) != 3 || !equal(seen[2], part.value)) return false;
       size_t i = 0;
       for (nb::handle child : nb::object(seen[1]))
@@ -141,7 +141,7 @@ bool CallSchema::match_part(const Part& part, nb::handle object, ArgumentTensors
     }
     case Kind::kPlain: return equal(part.value, object);
     case Kind::kKey: {
-      const nb::tuple seen = nb::cast<nb::tuple>(look_(object));
+      const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
       return equal(seen[1], part.value);
     }
     case Kind::kFloat: return add_number(PyFloat_AsDouble(object.ptr()), DType::kF64, found), true;
@@ -183,7 +183,7 @@ void bind_calls(nb::module_& module) {
       .def("sizes", sizes);
   nb::class_<CallSchema>(module, "CallSchema", "What calls must share for one graph; see call_schema.h.")
       .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object, std::set<int64_t>>(), "args"_a, "kwargs"_a,
-           "named"_a, "look"_a, "tensor_type"_a, "numbers"_a = std::set<int64_t>())
+           "named"_a, "snapshot"_a, "tensor_type"_a, "numbers"_a = std::set<int64_t>())
       .def(
           "match",
           [](const CallSchema& self, nb::tuple args, nb::dict kwargs) -> nb::object {

@@ -14,11 +14,11 @@ namespace lowtide::bindings {
 // tensor, plain values. Made from one call, then matched against others.
 class CallSchema {
  public:
-  // `named`: keyword arguments that `forward` names, whose order means nothing. `look`: a Python function from any
+  // `named`: keyword arguments that `forward` names, whose order means nothing. `snapshot`: a Python function from any
   // object but a tensor, exact tuple, list or dict to
   //   ("node", children, context), ("plain", value) compared by type and ==, or ("key", key) compared by ==.
   // `numbers`: leaves of the tree, by their place among all, that are an int or a float of any value: 0-d tensors.
-  CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object look,
+  CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object snapshot,
              nanobind::object tensor_type, std::set<int64_t> numbers);
   // Whether the call fits; then its tensors are appended.
   bool match(nanobind::handle args, nanobind::handle kwargs, ArgumentTensors& found) const;
@@ -34,11 +34,11 @@ class CallSchema {
     DType dtype = DType::kF32;
     int rank = 0;
   };
-  Part look_at(nanobind::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const;
+  Part snapshot_of(nanobind::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const;
   bool match_part(const Part& part, nanobind::handle object, ArgumentTensors& found) const;
   bool match_keywords(nanobind::handle kwargs, ArgumentTensors& found) const;
 
-  nanobind::object look_, tensor_type_;
+  nanobind::object snapshot_, tensor_type_;
   Part args_, kwargs_;
   std::vector<nanobind::object> unnamed_;  // keyword arguments in the order of the first call
 };

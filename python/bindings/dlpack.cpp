@@ -110,7 +110,7 @@ bool requires_grad(nb::handle tensor) {
   return nb::steal(value).is(Py_True);
 }
 
-bool same_kind(const TensorRef& a, const TensorRef& b) {
+bool same_metadata(const TensorRef& a, const TensorRef& b) {
   if (a.dtype != b.dtype || a.rank != b.rank) return false;
   for (int d = 0; d < a.rank; ++d)
     if (a.sizes[d] != b.sizes[d] || (a.sizes[d] > 1 && a.strides[d] != b.strides[d])) return false;
@@ -140,7 +140,7 @@ void ManyToPython::release(Batch* batch) {
   if (batch->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete batch;
 }
 
-nb::object ManyToPython::next(const TensorRef& kind, void* data, const std::shared_ptr<void>& owner) {
+nb::object ManyToPython::next(const TensorRef& metadata, void* data, const std::shared_ptr<void>& owner) {
   LT_CHECK(taken_ < batch_->size, "more tensors than were announced");
   Owned& owned = batch_->tensors[taken_++];
   owned.owner = owner;
@@ -156,10 +156,10 @@ nb::object ManyToPython::next(const TensorRef& kind, void* data, const std::shar
                    0,
                    {data,
                     {kCpu, 0},
-                    kind.rank,
-                    type_of(kind.dtype),
-                    const_cast<int64_t*>(kind.sizes),
-                    const_cast<int64_t*>(kind.strides),
+                    metadata.rank,
+                    type_of(metadata.dtype),
+                    const_cast<int64_t*>(metadata.sizes),
+                    const_cast<int64_t*>(metadata.strides),
                     0}};
   batch_->users.fetch_add(1, std::memory_order_relaxed);
   void* tensor = nullptr;

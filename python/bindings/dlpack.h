@@ -56,7 +56,7 @@ TensorRef view_of(nanobind::handle tensor);
 // The same without errors: false for what the engine cannot look at (None, sparse, complex, other devices).
 bool try_view(nanobind::handle tensor, TensorRef& ref);
 // Whether both have the same dtype, sizes and strides.
-bool same_kind(const TensorRef& a, const TensorRef& b);
+bool same_metadata(const TensorRef& a, const TensorRef& b);
 bool requires_grad(nanobind::handle tensor);
 // A torch.Tensor over the bytes, which `owner` keeps alive until the tensor is freed (by any thread, without Python's
 // lock).
@@ -68,7 +68,7 @@ class ManyToPython {
   ~ManyToPython();
   ManyToPython(const ManyToPython&) = delete;
   // At most `count` times. `owner`: of this one alone.
-  nanobind::object next(const TensorRef& kind, void* data, const std::shared_ptr<void>& owner = nullptr);
+  nanobind::object next(const TensorRef& metadata, void* data, const std::shared_ptr<void>& owner = nullptr);
 
  private:
   struct Batch;

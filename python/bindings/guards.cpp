@@ -115,7 +115,8 @@ bool Guards::is_right(const Place& place, nb::handle now, size_t index) {
   }
   const size_t number = tensor_of_[index];
   Tensor& seen = tensors_[number];
-  if (!has_type(now, place.type) || !try_view(now, seen.view) || !same_kind(seen.view, metadata_[number])) return false;
+  if (!has_type(now, place.type) || !try_view(now, seen.view) || !same_metadata(seen.view, metadata_[number]))
+    return false;
   seen.object = nb::borrow(now);
   seen.requires_grad = requires_grad(now);
   return true;

@@ -142,7 +142,7 @@ nb::tuple backward(PythonSession& self, Pending& pending, nb::handle gradients, 
   for (size_t i = 0; i < count; ++i) {
     nb::object gradient = nb::none();
     if (is_reached(sources[i]))
-      gradient = many.next(results->kind(i), results->data(i), one_owner ? nullptr : results->owner(i));
+      gradient = many.next(results->metadata(i), results->data(i), one_owner ? nullptr : results->owner(i));
     PyTuple_SetItem(made.ptr(), static_cast<Py_ssize_t>(i), gradient.release().ptr());
   }
   pending.state.reset();

@@ -1,4 +1,4 @@
-// Functions of math libraries that the process has loaded anyway, lent to the kernels. By default there are none;
+// Functions of math libraries that the process has loaded anyway, for the kernels. By default there are none;
 // whoever knows the process (torch_symbols, or a provider of the user's) installs them once, before kernels run.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The names that users give to what is recomputed, and what they mean on a graph whose fusions differ from the
-// ancestor's.
+// ORTModule's.
 #pragma once
 
 #include <string>

@@ -56,7 +56,7 @@ TEST(MemoryConfig, ReadsTargetsOfCalls) {
             (Requests{{"aten::sort.stable+Cast+", kRecompute, -1}}));
 }
 
-// The ancestor keyed by the cluster alone, so that the second request here silently replaced the first.
+// ORTModule keyed by the cluster alone, so that the second request here silently replaced the first.
 TEST(MemoryConfig, KeepsBothTypesOfACluster) {
   EXPECT_EQ(parse_memory_config("X+:1:-1,X+:2:3"),
             (Requests{{"X+", kRecompute, -1}, {"X+", kRecomputeWithCompromise, 3}}));

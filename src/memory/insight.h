@@ -1,5 +1,5 @@
 // What the memory optimizer tells users: plan rows with savings, the two tables of the DEVINFO log, JSON.
-// Formats are those of the ancestor's documents; golden files beside this one hold them.
+// Formats are those of ORTModule's documents; golden files beside this one hold them.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The tables against golden/: those called ancestor_… are the blocks of the ancestor's documents, word for word.
+// The tables against golden/: those called ortmodule_… are the blocks of ORTModule's documents, word for word.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -123,7 +123,7 @@ constexpr std::string_view kShorterWidth = "inputs_input_ids_dim0*(inputs_input_
 constexpr std::string_view kMask = "inputs_input_ids_dim0,1,1,inputs_input_ids_dim1";
 constexpr DType kHalf = DType::kF16, kSingle = DType::kF32;
 
-TEST(InsightSummary, LooksLikeTheAncestors) {
+TEST(InsightSummary, LooksLikeOrtmodules) {
   // In another order than the table's: frequency descending, then what is stashed, descending.
   const std::vector<Nodes> found = {
       {1, kShorterWidth, kHalf, {{"Add+"}}},
@@ -150,7 +150,7 @@ TEST(InsightSummary, LooksLikeTheAncestors) {
   std::string without_peaks;
   for (const std::string& line : lines_of(text))
     without_peaks += concat(line.starts_with("|") || line.starts_with("=") ? line.substr(0, 138) : line, "\n");
-  EXPECT_EQ(without_peaks, golden("ancestor_insight_summary.txt"));
+  EXPECT_EQ(without_peaks, golden("ortmodule_insight_summary.txt"));
 }
 
 TEST(InsightSummary, ShowsPeaksReuseAndEveryKindOfOption) {
@@ -187,8 +187,8 @@ std::vector<Nodes> documented_24_layers(int chosen) {
           {24 - chosen, kWide, kSingle, {{"FastGelu+"}}}};
 }
 
-TEST(OptimizerSummary, LooksLikeTheAncestors) {
-  const std::vector<std::string> documented = lines_of(golden("ancestor_optimizer_summary.txt"));
+TEST(OptimizerSummary, LooksLikeOrtmodules) {
+  const std::vector<std::string> documented = lines_of(golden("ortmodule_optimizer_summary.txt"));
   const Scenario nothing(documented_24_layers(0), ""), half(documented_24_layers(12), "FastGelu+:1:12");
   // The page lost its line breaks.
   EXPECT_EQ(words_of(optimizer_summary(nothing.source())), words_of(documented.at(0)));
@@ -207,7 +207,7 @@ TEST(OptimizerSummary, CountsEachShapeAndShowsCompression) {
   expect_golden(text, "optimizer_summary_compress.txt");
 }
 
-TEST(PlanRows, LookLikeTheAncestors) {
+TEST(PlanRows, LookLikeOrtmodules) {
   const std::vector<Nodes> found = {
       {5, kScores, kSingle, {{"Reshape+Where+BiasSoftmax+", kRecompute, 1, true}}},
       {5, kScores, kHalf, {{"Cast+", kRecompute, 1, true}}},
@@ -230,7 +230,7 @@ TEST(PlanRows, LookLikeTheAncestors) {
       plan_rows(scenario.source(), {{"inputs_input_ids_dim0", 1}, {"inputs_input_ids_dim1", 1024}});
   rows[0].peak_after = 1'234'567'890;
   const std::vector<std::string> lines = lines_of(plan_row_lines(rows));
-  const std::vector<std::string> documented = lines_of(golden("ancestor_plan_rows.txt"));
+  const std::vector<std::string> documented = lines_of(golden("ortmodule_plan_rows.txt"));
   ASSERT_EQ(lines.size(), documented.size());
   const size_t peaks = lines[0].find("Peak after(B)");
   ASSERT_NE(peaks, std::string::npos);
@@ -253,17 +253,17 @@ TEST(PlanRows, CountWhatTwoCandidatesKeepOnce) {
   EXPECT_FALSE(rows[0].on);
 }
 
-TEST(PlanNotes, LookLikeTheAncestors) {
+TEST(PlanNotes, LookLikeOrtmodules) {
   const DimValues dims = {{"inputs_input_ids_dim0", 1},      {"inputs_input_ids_dim1", 1024},
                           {"inputs_attention_mask_dim0", 1}, {"inputs_attention_mask_dim1", 1024},
                           {"inputs_labels_dim0", 1},         {"inputs_labels_dim1", 1024}};
-  // The ancestor's dims stand in the order of the inputs, ours in that of their names.
-  std::vector<std::string> documented = lines_of(golden("ancestor_plan_notes.txt"));
+  // ORTModule's dims stand in the order of the inputs, ours in that of their names.
+  std::vector<std::string> documented = lines_of(golden("ortmodule_plan_notes.txt"));
   std::sort(documented.begin() + 3, documented.end());
   EXPECT_EQ(lines_of(plan_notes(dims)), documented);
 }
 
-// The ancestor replaced the text for each output, so that only the last one counted.
+// ORTModule replaced the text for each output, so that only the last one counted.
 TEST(PlanRows, SumOverOutputs) {
   Scenario scenario({{1, "b,s", kSingle, {{"BiasDropout+"}}}}, "");
   Candidate& candidate = scenario.candidates()[0];

@@ -57,7 +57,7 @@ std::string optimizer_summary(const InsightSource& source) {
     const std::map<std::string, Subgraph> subgraphs = subgraphs_of(source, type);
     if (type == OptimizationType::kCompress && subgraphs.empty()) continue;
     text += concat("########", name(type), "########\n");
-    // The ancestor's first section has rules between its subgraphs, the others after each: log readers know it so.
+    // ORTModule's first section has rules between its subgraphs, the others after each: log readers know it so.
     const bool between = type == OptimizationType::kRecompute;
     size_t rest = subgraphs.size();
     for (const auto& [cluster, subgraph] : subgraphs)

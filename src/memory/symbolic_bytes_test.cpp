@@ -7,8 +7,8 @@
 namespace lowtide {
 namespace {
 
-// The texts of the ancestor's plan table.
-TEST(SymbolicBytes, ReadsLikeTheAncestors) {
+// The texts of ORTModule's plan table.
+TEST(SymbolicBytes, ReadsLikeOrtmodules) {
   const char* const cases[][2] = {
       {"640*b*s**2", "640.0*b*s**2"},
       {"b*s*(384*s - 64)", "b*s*(384.0*s - 64.0)"},

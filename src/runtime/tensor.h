@@ -20,25 +20,25 @@ struct OwnedTensor {
   int64_t offset = 0;
 };
 
-// The gradients of one backward: kinds (whose `data` says nothing) beside the places of their bytes. What keeps the
+// The gradients of one backward: metadata (whose `data` says nothing) beside the places of their bytes. What keeps the
 // bytes alive needs no lock to be dropped and touches no Python.
 class Gradients {
  public:
   Gradients(std::shared_ptr<const void> holder, size_t size) : holder_(std::move(holder)) { entries_.reserve(size); }
-  void add(const TensorRef& kind, void* data, bool apart) { entries_.push_back({&kind, data, apart}); }
+  void add(const TensorRef& metadata, void* data, bool apart) { entries_.push_back({&metadata, data, apart}); }
   void own(std::shared_ptr<void> arena, std::shared_ptr<void> apart) {
     owners_[0] = std::move(arena);
     owners_[1] = std::move(apart);
   }
 
   size_t size() const { return entries_.size(); }
-  const TensorRef& kind(size_t index) const { return *entries_[index].kind; }
+  const TensorRef& metadata(size_t index) const { return *entries_[index].metadata; }
   void* data(size_t index) const { return entries_[index].data; }
   const std::shared_ptr<void>& owner(size_t index) const { return owners_[entries_[index].apart]; }
   std::vector<OwnedTensor> tensors() const {
     std::vector<OwnedTensor> tensors(size());
     for (size_t i = 0; i < size(); ++i) {
-      tensors[i].ref = kind(i);
+      tensors[i].ref = metadata(i);
       tensors[i].ref.data = data(i);
       tensors[i].owner = owner(i);
     }
@@ -47,11 +47,11 @@ class Gradients {
 
  private:
   struct Entry {
-    const TensorRef* kind;
+    const TensorRef* metadata;
     void* data;
     bool apart;
   };
-  std::shared_ptr<const void> holder_;  // of the kinds
+  std::shared_ptr<const void> holder_;  // of the metadata
   std::vector<Entry> entries_;
   std::shared_ptr<void> owners_[2];
 };

@@ -101,7 +101,7 @@ void check_fits(const StoredPlan& stored, const Graph& captured) {
 uint64_t plan_key(std::string_view captured_text, const SessionOptions& options) {
   const MemoryOptions memory =
       memory_options(options, options.memory_config, options.probe_config, options.memory_level);
-  const Libraries lent = libraries();
+  const Libraries loaded = libraries();
   std::ostringstream text;
   text << captured_text << "\ntraining " << options.training << " guard " << options.guard << " passes "
        << quoted_list(options.disabled_passes) << " kernels " << quoted_list(options.disabled_kernels) << " pure "
@@ -110,8 +110,8 @@ uint64_t plan_key(std::string_view captured_text, const SessionOptions& options)
        << memory.probe.level << " " << memory.probe.boundary;
   for (const MemoryRequest& request : memory.requests) text << " " << quote(to_string(request));
   // What kernels refuse by.
-  text << " isa " << static_cast<int>(cpu::isa()) << " libraries " << (lent.sgemm != nullptr) << (lent.dgemm != nullptr)
-       << (lent.convolution != nullptr) << (lent.convolution_backward != nullptr);
+  text << " isa " << static_cast<int>(cpu::isa()) << " libraries " << (loaded.sgemm != nullptr)
+       << (loaded.dgemm != nullptr) << (loaded.convolution != nullptr) << (loaded.convolution_backward != nullptr);
   return checksum(text.str());
 }
 

@@ -61,13 +61,13 @@ TorchInstalled install_torch(const TorchSymbols& symbols, int threads) {
     set_parallel_for(run_parallel, threads < 1 ? static_cast<int>(own) : threads);
     installed.threads = true;
   }
-  Libraries lent = libraries();
-  if (symbols.sgemm != nullptr) lent.sgemm = symbols.sgemm;
-  if (symbols.dgemm != nullptr) lent.dgemm = symbols.dgemm;
+  Libraries loaded = libraries();
+  if (symbols.sgemm != nullptr) loaded.sgemm = symbols.sgemm;
+  if (symbols.dgemm != nullptr) loaded.dgemm = symbols.dgemm;
   installed.blas = symbols.sgemm != nullptr && symbols.dgemm != nullptr;
-  install_convolution(symbols, lent);
-  installed.convolution = lent.convolution != nullptr && lent.convolution_backward != nullptr;
-  set_libraries(lent);
+  install_convolution(symbols, loaded);
+  installed.convolution = loaded.convolution != nullptr && loaded.convolution_backward != nullptr;
+  set_libraries(loaded);
   return installed;
 }
 

@@ -36,7 +36,7 @@ def sizes(*tensors):
     return tuple(tuple(tensor.shape) for tensor in tensors)
 
 
-# ---- transcription
+# ---- import
 
 
 def test_a_node_per_call_with_names_sizes_and_lines():
@@ -125,7 +125,7 @@ def test_an_output_that_is_an_input_comes_from_the_caller():
     module = Of(lambda m, x: {"y": m.l(x), "x": x, "n": x.shape[0] * 2, "w": m.l.weight, "none": None})
     captured = capture(module, (torch.randn(3, 4),))
     y, x, w = torch.zeros(()), torch.zeros(()), torch.zeros(())
-    assert captured.transcript.outputs == [("graph", 0), ("source", 0), ("source", 1)]
+    assert captured.imported.outputs == [("graph", 0), ("source", 0), ("source", 1)]
     assert captured.rebuild([y, x, w], ((5, 4),)) == {"y": y, "x": x, "n": 10, "w": w, "none": None}
 
 
@@ -303,7 +303,7 @@ def test_caches_among_the_outputs_are_left_out_unless_asked_for(caplog):
     with caplog.at_level("INFO", "lowtide"), log.at(log.LogLevel.INFO):
         captured = capture(model, (), make_batch())
     assert model.config.use_cache is True and "use_cache" in caplog.text
-    assert captured.transcript.outputs == [("graph", 0), ("graph", 1)]
+    assert captured.imported.outputs == [("graph", 0), ("graph", 1)]
 
 
 def test_unknown_arguments_and_outputs_are_refused_by_type():

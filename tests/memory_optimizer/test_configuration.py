@@ -30,7 +30,7 @@ def deep_gpt2(layers=24):
 
 
 def test_the_first_twelve_of_twenty_four(caplog, monkeypatch):
-    """The ancestor's own example."""
+    """ORTModule's own example."""
     monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", "FastGelu+:1:12")
     wrapped = ORTModule(deep_gpt2(), DebugOptions(LogLevel.DEVINFO))
     _, make_batch = zoo.build("gpt2")

@@ -20,8 +20,8 @@ def masked(text):
     return re.sub(r"\d+(,\d{3})*(\.\d+)*(\+\w+)?", "#", text)
 
 
-def test_the_columns_are_the_ancestors():
-    plans = (HERE.parents[1] / "src" / "memory" / "golden" / "ancestor_plan_rows.txt").read_text()
+def test_the_columns_are_ortmodules():
+    plans = (HERE.parents[1] / "src" / "memory" / "golden" / "ortmodule_plan_rows.txt").read_text()
     memory = MemoryOptions("Reshape+Where+BiasSoftmax+:1:-1,Cast+:1:-1")
     reduction = Row("FLOPReduction", True, "Reduce FLOPs by upstreaming shrinking-sized ops")
     table = layout(
@@ -37,7 +37,7 @@ def test_the_columns_are_the_ancestors():
             Row("ZeRO Stage3 Support", False, "Enable/Disable with env ORTMODULE_ENABLE_ZERO_STAGE3=1/0"),
         ]
     )
-    assert "\n".join(table) + "\n" == (HERE / "ancestor_table.txt").read_text()
+    assert "\n".join(table) + "\n" == (HERE / "ortmodule_table.txt").read_text()
 
 
 def logged(caplog, level, steps=1, evaluate=False, prepare=lambda model: None):

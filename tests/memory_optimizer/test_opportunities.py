@@ -1,4 +1,4 @@
-"""What could be saved, as programs read it: the ancestor's call, JSON, and ORTModule.memory_opportunities."""
+"""What could be saved, as programs read it: ORTModule's call, JSON, and ORTModule.memory_opportunities."""
 
 import json
 
@@ -15,7 +15,7 @@ def gpt2():
     return Trainee("gpt2", layers=3)
 
 
-def test_the_ancestors_call(gpt2):
+def test_the_call_of_ortmodule(gpt2):
     agent = gpt2.agent()
     table, opportunities = agent.get_serialized_ortmodule_memory_stat("", "", True)
     assert "MemoryInsight Summary - User config: not provided" in table

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from lowtide._lowtide import Session
 from lowtide.capture import Facts
 from lowtide.capture.functions import FunctionTable
-from lowtide.capture.transcribe import target_name, transcribe
+from lowtide.capture.importer import import_program, target_name
 from lowtide.ortmodule.custom_functions import CallHandler
 
 
@@ -70,8 +70,8 @@ class SampleGraph:
             sizes=[list(tensor.shape) for tensor in self._tensors],
             output_leaves=[],
         )
-        self._transcript = transcribe(exported, Facts(), self)
-        self._session = Session(self._transcript.graph)
+        self._imported = import_program(exported, Facts(), self)
+        self._session = Session(self._imported.graph)
         self._session.set_call_handler(CallHandler(FunctionTable()))
         # An entry reads "aten::histc.default (model, m.py:3)".
         self.fallbacks = {entry.split(" ")[0] for entry in self._session.report["fallbacks"]}
@@ -107,7 +107,7 @@ class SampleGraph:
             if text := _difference(given[index], inputs[index].detach(), rtol, atol, values):
                 call, place = arguments[index]
                 found.append(Mismatch(call, f"tensor {place} is written: {text}"))
-        for (call, place), output, (kind, index) in zip(owners, expected, self._transcript.outputs, strict=True):
+        for (call, place), output, (kind, index) in zip(owners, expected, self._imported.outputs, strict=True):
             if kind == "source":
                 continue
             result = results[index]
@@ -137,7 +137,7 @@ class SampleGraph:
     def _backward_in_pytorch(self, expected, count):
         """Random gradients of the graph's outputs, after PyTorch's backward with them."""
         incoming, flowing = [None] * count, []
-        for output, (kind, index) in zip(expected, self._transcript.outputs, strict=True):
+        for output, (kind, index) in zip(expected, self._imported.outputs, strict=True):
             if kind == "source" or not output.requires_grad:
                 continue
             gradient = torch.randn_like(output)

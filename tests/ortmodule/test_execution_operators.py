@@ -1,4 +1,4 @@
-"""Operators inside of modules whose gradients the ancestor had tests for and tests/ops has no samples of; and models
+"""Operators inside of modules whose gradients ORTModule had tests for and tests/ops has no samples of; and models
 that mix them."""
 
 import itertools

@@ -144,7 +144,7 @@ def _export_then_raise(*args, export=torch.export.export, **kwargs):
 FAILURES = {
     "before the export": (torch.export, "export", _raise(RuntimeError("injected"))),
     "after the export": (torch.export, "export", _export_then_raise),
-    "transcribing": (lowtide.capture, "transcribe", _raise(KeyError("injected"))),
+    "importing": (lowtide.capture, "import_program", _raise(KeyError("injected"))),
     "planning": (lowtide.ortmodule.stored_plans, "Session", _raise(InternalError("injected"))),
     "running": (lowtide.ortmodule.stored_plans, "Session", FailingForward),
 }

@@ -251,7 +251,7 @@ def test_two_classes_of_one_name():
     same_training(Of(lambda m, a: second.apply(m.l(first.apply(a)))))
 
 
-def test_a_class_with_the_ancestors_shape_functions():
+def test_a_class_with_the_shape_functions_of_ortmodule():
     class Shaped(Function):
         @staticmethod
         def infer_shape(node, shapes, dtypes):

@@ -152,7 +152,7 @@ def test_what_a_function_begins_to_keep_later_stays_right(with_gradients):
         @staticmethod
         def forward(ctx, a, b):
             if keeps:
-                kept.append(a[1:])  # a view of what was lent
+                kept.append(a[1:])  # a view of what was passed
             y = torch.exp(a)
             ctx.save_for_backward(y, b)
             return y

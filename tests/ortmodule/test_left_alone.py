@@ -270,7 +270,7 @@ class Everything(torch.nn.Module):
 STEPS = sum(1 for _ in Everything().changes(torch.ones(1)))
 
 
-def picture(thing, seen=None):
+def snapshot(thing, seen=None):
     """Everything that can be reached, by identity, with the contents of what is plain."""
     seen = {} if seen is None else seen
     if id(thing) in seen or isinstance(thing, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType):
@@ -285,17 +285,17 @@ def picture(thing, seen=None):
     if isinstance(thing, numpy.random.Generator):
         return id(thing), str(thing.bit_generator.state)
     if isinstance(thing, dict):
-        return type(thing), id(thing), [(key, picture(value, seen)) for key, value in thing.items()]
+        return type(thing), id(thing), [(key, snapshot(value, seen)) for key, value in thing.items()]
     if isinstance(thing, list | tuple | collections.deque | set):
-        return type(thing), id(thing), [picture(item, seen) for item in thing]
+        return type(thing), id(thing), [snapshot(item, seen) for item in thing]
     if hasattr(thing, "__dict__"):
-        return type(thing), id(thing), picture(vars(thing), seen)
+        return type(thing), id(thing), snapshot(vars(thing), seen)
     return thing.count if isinstance(thing, Slotted) else thing
 
 
 def everything_around(module):
-    pictures = [picture(thing) for thing in (module, TOTALS, COUNT, Everything.record)]
-    return pictures, random.getstate(), numpy.random.get_state()[1].tolist()
+    snapshots = [snapshot(thing) for thing in (module, TOTALS, COUNT, Everything.record)]
+    return snapshots, random.getstate(), numpy.random.get_state()[1].tolist()
 
 
 @pytest.fixture

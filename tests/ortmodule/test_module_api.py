@@ -404,7 +404,7 @@ def test_an_attribute_that_changes_before_an_export_is_used_again():
     wrapped = ORTModule(module)
     torch.testing.assert_close(wrapped(x(), x(3, 4)), module(x(), x(3, 4)))
     module.table = torch.full((4,), 7.0)
-    # Sizes that were equal by accident, then another input that needs a gradient: one export, transcribed three times.
+    # Sizes that were equal by accident, then another input that needs a gradient: one export, imported three times.
     for args in ((x(), x(5, 4)), (x(grad=True), x(5, 4))):
         torch.testing.assert_close(wrapped(*args), module(*args))
     assert wrapped.fallback_reason is None

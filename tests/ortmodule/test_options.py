@@ -63,7 +63,7 @@ def test_names_of_skipped_checks_are_checked(monkeypatch):
         ORTModule(torch.nn.Linear(2, 2))
 
 
-def test_filters_of_the_ancestors_logs_have_nothing_to_filter():
+def test_filters_of_ortmodules_logs_have_nothing_to_filter():
     assert DebugOptions().torch_exporter_filter is None and DebugOptions().onnxruntime_log_filter is None
 
 

@@ -1,4 +1,4 @@
-"""nn.Module → Graph, by torch.export: transcription only, and every assumption a guard that each call checks.
+"""nn.Module → Graph, by torch.export: import only, and every assumption a guard that each call checks.
 
 captured = capture(module, args, kwargs)
 captured.graph.text()
@@ -16,9 +16,9 @@ from lowtide.guards.values import is_array
 from . import trees
 from .call import Call, schema_of
 from .export import Exported, Facts, exclusive, export, exports_elsewhere, repeats_samples, user_line
+from .importer import ImportedGraph, Source, import_program
 from .numbers import difference
 from .sizes import NeedsConstants, SizeText
-from .transcribe import Source, Transcript, transcribe
 
 __all__ = [
     "Call",
@@ -32,7 +32,7 @@ __all__ = [
     "exports_elsewhere",
     "recapture",
     "schema_of",
-    "transcribe_again",
+    "import_again",
     "trees",
     "user_line",
 ]
@@ -41,16 +41,16 @@ __all__ = [
 @dataclass
 class Captured:
     exported: Exported
-    transcript: Transcript
+    imported: ImportedGraph
     facts: Facts
 
     @property
     def graph(self):
-        return self.transcript.graph
+        return self.imported.graph
 
     @property
     def sources(self):
-        return self.transcript.sources
+        return self.imported.sources
 
     @property
     def functions(self):
@@ -67,10 +67,10 @@ class Captured:
 
     def accepts(self, sizes):
         """Whether the graph is right for a call whose tensors have these sizes."""
-        return self.transcript.sizes.accepts(sizes)
+        return self.imported.sizes.accepts(sizes)
 
     def guards(self):
-        return [guard.text for guard in self.transcript.sizes.guards]
+        return [guard.text for guard in self.imported.sizes.guards]
 
     def rebuild(self, tensors, sizes):
         """The module's output from its tensors, in the structure that the user's forward returns."""
@@ -84,8 +84,8 @@ class Captured:
             elif is_array(leaf):
                 leaf = leaf.copy()
             elif isinstance(leaf, torch.SymInt | SizeText):
-                text = leaf.text if isinstance(leaf, SizeText) else self.transcript.sizes.python(leaf)
-                leaf = int(self.transcript.sizes.evaluate(text, sizes))
+                text = leaf.text if isinstance(leaf, SizeText) else self.imported.sizes.python(leaf)
+                leaf = int(self.imported.sizes.evaluate(text, sizes))
             leaves.append(leaf)
         return trees.unflatten(leaves, self.exported.output_structure)
 
@@ -110,12 +110,12 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
         # Perhaps the code knows the example's sizes by heart.
         return capture(module, args, kwargs, replace(facts, exact=True), numbers)
     try:
-        transcript = transcribe(exported, facts, module)
+        imported = import_program(exported, facts, module)
     except NeedsConstants as need:
         if need.dims <= facts.fixed:
             raise UnsupportedError(str(need)) from None
         return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | need.dims, exact=True), numbers)
-    captured = Captured(exported, transcript, facts)
+    captured = Captured(exported, imported, facts)
     sizes = call.sizes()
     if captured.accepts(sizes):
         return captured
@@ -126,17 +126,17 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
     """A capture that fits a call which `captured` refuses, with what the broken guards teach."""
     call = Call(args, kwargs or {}, numbers=numbers)
     sizes = call.sizes()
-    facts, broken = captured.facts, captured.transcript.sizes.broken(sizes)
+    facts, broken = captured.facts, captured.imported.sizes.broken(sizes)
     ties = frozenset(frozenset(guard.tie) for guard in broken if guard.tie)
     moved = frozenset(guard.fixed for guard in broken if guard.fixed and guard.fixed not in facts.fixed)
     facts = replace(facts, untied=facts.untied | ties, moving=facts.moving | moved)
     if ties and len(ties) == len(broken):
-        # The model never asked for these sizes to be equal: the same export, transcribed again.
-        again = transcribe_again(replace(captured, facts=facts), module, call)
+        # The model never asked for these sizes to be equal: the same export, imported again.
+        again = import_again(replace(captured, facts=facts), module, call)
         if again.accepts(sizes):
             return again
     if facts == captured.facts and facts.exact and not _other_sizes(captured, sizes):
-        reasons = "; ".join(guard.text for guard in captured.transcript.sizes.broken(sizes))
+        reasons = "; ".join(guard.text for guard in captured.imported.sizes.broken(sizes))
         raise UnsupportedError(f"no capture fits sizes {sizes}: {reasons}")
     # The model's own code asked about sizes: with this call's, the answers are this call's.
     return capture(module, args, kwargs, replace(facts, exact=True), numbers)
@@ -151,7 +151,7 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
     names = call.names(module.forward)
     facts = Facts()
     if constant is not None:
-        facts = constant.facts.moved([names.index(name) for name in constant.exported.names])
+        facts = constant.facts.renumbered([names.index(name) for name in constant.exported.names])
     if refusing is not None:
         captured = recapture(refusing, module, call.args, call.kwargs, call.numbers)
     else:
@@ -161,7 +161,7 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
             return captured
     # Or with the values of this call, which may show less of an accident: 0 * x is 0.
     tensors = [index for index in range(len(names)) if index not in call.number_indices()]
-    facts = captured.facts.moved({index: place for place, index in enumerate(tensors)})
+    facts = captured.facts.renumbered({index: place for place, index in enumerate(tensors)})
     constant = capture(module, call.args, call.kwargs, facts)
     if reason := difference(constant.exported, captured.exported, call.number_values(module.forward)):
         raise UnsupportedError(reason)
@@ -174,13 +174,13 @@ def _serves(captured, names, sizes):
     return captured.exported.program is not None and captured.accepts([sizes[name] for name in captured.exported.names])
 
 
-def transcribe_again(captured, module, call):
+def import_again(captured, module, call):
     """The same export with the gradients that this call's tensors and the module's parameters ask for now."""
     if captured.exported.program is None:  # read from a file
         return capture(module, call.args, call.kwargs, captured.facts, call.numbers)
     flags = [tensor.requires_grad for tensor in call.tensors]
-    transcript = transcribe(captured.exported, captured.facts, module, flags)
-    return Captured(captured.exported, transcript, captured.facts)
+    imported = import_program(captured.exported, captured.facts, module, flags)
+    return Captured(captured.exported, imported, captured.facts)
 
 
 def _other_sizes(captured, sizes):

@@ -101,7 +101,7 @@ def _leaf_schema(leaf):
     return type(leaf), array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)
 
 
-def look(value):
+def snapshot(value):
     """What lowtide._lowtide.CallSchema asks of any object but a tensor, tuple, list or dict."""
     if (node := trees.one_level(value)) is not None:
         return "node", *node
@@ -115,7 +115,7 @@ def schema_of(call, forward):
         for name, parameter in inspect.signature(forward).parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    return CallSchema(call.args, call.kwargs, named, look, torch.Tensor, call.numbers)
+    return CallSchema(call.args, call.kwargs, named, snapshot, torch.Tensor, call.numbers)
 
 
 def _in_order(kwargs, forward):

@@ -56,7 +56,7 @@ class Facts:
     fixed: frozenset = frozenset()  # dims that the graph needs as constants
     exact: bool = False  # export the example's own sizes
 
-    def moved(self, places):
+    def renumbered(self, places):
         """For a call whose tensors lie elsewhere: `places` by their index here."""
 
         def dims(found):
@@ -143,11 +143,11 @@ def export(module, call: Call, facts: Facts) -> Exported:
     refuse_state(module)
     for _ in range(_TRIES - 1):
         try:
-            return _export_settled(module, call, facts)
+            return _export_until_stable(module, call, facts)
         except UnsupportedError as error:
             if _DISTURBED not in str(error):
                 raise
-    return _export_settled(module, call, facts)
+    return _export_until_stable(module, call, facts)
 
 
 # PyTorch follows the calls of modules of all threads while it exports in one, and stumbles over the others'.
@@ -155,7 +155,7 @@ _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 
 
-def _export_settled(module, call, facts):
+def _export_until_stable(module, call, facts):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program."""
     observation = Observation(module)
@@ -165,9 +165,9 @@ def _export_settled(module, call, facts):
     observation.changes.make()
     again = Observation(module)
     with contextlib.suppress(UnsupportedError):
-        settled = _export(module, call, facts, again)
-        if again.changes is None and difference(exported, settled, {}) is None:
-            return settled
+        stable = _export(module, call, facts, again)
+        if again.changes is None and difference(exported, stable, {}) is None:
+            return stable
     observation.restore()
     error = observation.refusal()
     error.guards = Guards(module, observation.seen)

@@ -61,7 +61,7 @@ def is_item(node):
 
 
 class Numbers:
-    """The numbers of one graph that is being transcribed."""
+    """The numbers of one graph that is being imported."""
 
     def __init__(self, graph, sizes, origin):
         self._graph, self._sizes, self._origin = graph, sizes, origin

@@ -15,11 +15,11 @@ from lowtide.guards import Guards
 from lowtide.guards.values import DTYPES
 
 from .export import Exported, Facts
+from .importer import ImportedGraph, Source
 from .inspections import Inspections
 from .sizes import Guard, KnownSizes, SizeText
 from .stored_calls import calls_from_json, calls_to_json
 from .stored_trees import DTYPE_OF, NotStorable, structure_from_json, structure_to_json, walk
-from .transcribe import Source, Transcript
 
 _LARGEST = 64 << 20  # bytes of constants
 
@@ -30,12 +30,12 @@ class OtherCode(Exception):
 
 def to_text(captured, module, digest):
     """`digest`: from a class of autograd.Function, or an op outside aten, to a hash of its code."""
-    exported, transcript = captured.exported, captured.transcript
+    exported, imported = captured.exported, captured.imported
     if exported.inspections or exported.inspections.steps:
         raise NotStorable("forward inspects activations")
     text = captured.graph.text()
     calls = calls_to_json(exported.functions)
-    sizes = transcript.sizes
+    sizes = imported.sizes
     return json.dumps(
         {
             "graph": text,
@@ -45,9 +45,9 @@ def to_text(captured, module, digest):
                 "ranges": sizes.ranges(),
                 "dynamic_axes": [[name, sorted(axes.items())] for name, axes in sizes.dynamic_axes().items()],
             },
-            "sources": [_source_to_json(source) for source in transcript.sources],
-            "outputs": transcript.outputs,
-            "random": transcript.random,
+            "sources": [_source_to_json(source) for source in imported.sources],
+            "outputs": imported.outputs,
+            "random": imported.random,
             "facts": {
                 "untied": [sorted(pair) for pair in captured.facts.untied],
                 "moving": sorted(captured.facts.moving),
@@ -109,7 +109,7 @@ def from_text(text, module, digest):
     facts = told["facts"]
     return Captured(
         exported,
-        Transcript(graph, known, sources, outputs, told["random"]),
+        ImportedGraph(graph, known, sources, outputs, told["random"]),
         Facts(
             frozenset(frozenset(_pairs(pair)) for pair in facts["untied"]),
             frozenset(_pairs(facts["moving"])),

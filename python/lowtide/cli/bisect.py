@@ -52,7 +52,7 @@ def run(options):
     example = Example(module, Call(args, kwargs, module.forward), captured)
     if options.plan is not None:
         return _plans(example, options)
-    if captured.transcript.random:
+    if captured.imported.random:
         raise BadInput(
             f"{options.model} draws random numbers, and the engine's are not PyTorch's: set dropout to 0"
             f"{_drawing(captured)}. (--plan compares plans of the engine with dropout, too.)"

@@ -131,7 +131,7 @@ def _example(target, function):
 
 def _captured(target, model, args, kwargs):
     captured = capture(model, args, kwargs)
-    sizes, table = Call(args, kwargs).sizes(), captured.transcript.sizes
+    sizes, table = Call(args, kwargs).sizes(), captured.imported.sizes
     example = {name: sizes[index][position] for name, (index, position) in table.dims.items()}
     ranges = table.ranges()
     return Model(target, captured.graph, {name: example[name] for name in ranges}, ranges)

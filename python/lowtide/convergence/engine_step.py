@@ -32,11 +32,11 @@ class Example:
         return get(source.paths[0])
 
     def size(self, text):
-        return int(self.captured.transcript.sizes.evaluate(text, self.call.sizes()))
+        return int(self.captured.imported.sizes.evaluate(text, self.call.sizes()))
 
     def symbols(self):
         sizes = self.call.sizes()
-        return {name: sizes[index][at] for name, (index, at) in self.captured.transcript.sizes.dims.items()}
+        return {name: sizes[index][at] for name, (index, at) in self.captured.imported.sizes.dims.items()}
 
 
 @dataclass

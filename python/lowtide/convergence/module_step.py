@@ -20,7 +20,7 @@ def run_module(example, grad_outputs, sent):
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         outputs = {
             index: tensor
-            for (kind, index), tensor in zip(captured.transcript.outputs, tensors, strict=False)
+            for (kind, index), tensor in zip(captured.imported.outputs, tensors, strict=False)
             if kind == "graph"
         }
         outputs = [outputs[index] for index in sorted(outputs)]

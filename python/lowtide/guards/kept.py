@@ -93,7 +93,7 @@ class Changes:
         self._things = [(thing, thing.now()) for thing in things]
         self.words = things[0].changed()
 
-    def may_settle(self):
+    def may_become_stable(self):
         """Whether a later call could find all of it done: random numbers are drawn again, a tensor is another one."""
         symbolic = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
         return not any(

@@ -119,7 +119,7 @@ class Observation:
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
         self.changes = self._kept.changes()
-        if self.changes is not None and not self.changes.may_settle():
+        if self.changes is not None and not self.changes.may_become_stable():
             raise self.refusal()
 
     def refusal(self):

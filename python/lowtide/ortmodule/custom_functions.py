@@ -19,7 +19,7 @@ _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 class CallHandler:
     """What a session calls. Tensors are views of the engine's memory; results are copied to the given outputs.
 
-    A context is [edges of the outputs, leaves, what is watched]: PyTorch's graph of one call, between views of the
+    A context is [edges of the outputs, leaves, what is tracked]: PyTorch's graph of one call, between views of the
     engine's memory. The plan keeps these bytes until the backward of the call.
     """
 
@@ -27,13 +27,13 @@ class CallHandler:
         self._functions = functions
         self._overloads = {}
         self.missing = set()  # (function call, argument) without a gradient, in the backward that runs or ran last
-        self._inputs = defaultdict(_Habits)  # by function call: of what forward takes and makes
-        self._gradients = defaultdict(_Habits)  # of what backward takes
+        self._inputs = defaultdict(_RetentionTracker)  # by function call: of what forward takes and makes
+        self._gradients = defaultdict(_RetentionTracker)  # of what backward takes
 
     def forward(self, target, attrs, inputs, outputs, wants_context, needs_grad):
         is_function = "operands" not in attrs
-        habits = self._inputs[attrs["call"]] if is_function else _WELL_BEHAVED
-        given, watched = habits.lend(inputs)
+        tracker = self._inputs[attrs["call"]] if is_function else _RETAINS_NOTHING
+        given, tracked = tracker.prepare(inputs)
         leaves = [None] * len(inputs)
         if wants_context:
             for index, tensor in enumerate(given):
@@ -49,27 +49,27 @@ class CallHandler:
         inputs.clear()  # so that nobody but the function could hold them
         if not wants_context:
             results.clear()
-            habits.settle(watched)
+            tracker.acknowledge(tracked)
             return None
         for index, output in enumerate(outputs):
-            shared = output is not None and habits.may_share_result(index) and saved.move(results[index], output)
-            habits.watch_result(watched, index, output if shared else results[index], shared)
+            shared = output is not None and tracker.may_share_result(index) and saved.move(results[index], output)
+            tracker.track_result(tracked, index, output if shared else results[index], shared)
         edges = [get_gradient_edge(result) if result.requires_grad else None for result in results]
-        return [edges, leaves, (attrs["call"], watched) if is_function else None]
+        return [edges, leaves, (attrs["call"], tracked) if is_function else None]
 
     def backward(self, context, gradients, outputs):
         edges, leaves, function = context
         if function is None:
             _pull(edges, leaves, gradients, outputs)
             return None
-        call, watched = function
-        lent, watched_gradients = self._gradients[call].lend(gradients)
-        self.missing.update((call, index) for index in _pull(edges, leaves, lent, outputs))
+        call, tracked = function
+        given, tracked_gradients = self._gradients[call].prepare(gradients)
+        self.missing.update((call, index) for index in _pull(edges, leaves, given, outputs))
         context.clear()
         gradients.clear()
-        del edges, leaves, lent
-        self._gradients[call].settle(watched_gradients)
-        self._inputs[call].settle(watched)
+        del edges, leaves, given
+        self._gradients[call].acknowledge(tracked_gradients)
+        self._inputs[call].acknowledge(tracked)
         return None
 
     def run(self, target, attrs, tensors):
@@ -100,41 +100,41 @@ class CallHandler:
         return [item for item in items if isinstance(item, torch.Tensor)]
 
 
-class _Habits:
+class _RetentionTracker:
     """Which tensors a function still holds after its call (in a list of its own, say), to be seen at its first call:
-    then every tensor is lent as a clone. Later calls clone those that it held, for the engine reuses its memory, and
-    watch the others: what a function begins to hold is saved in time, and cloned from then on."""
+    then every tensor is given as a clone. Later calls clone those that it held, for the engine reuses its memory, and
+    track the others: what a function begins to hold is saved in time, and cloned from then on."""
 
     def __init__(self):
         self._held = None  # indices; results are counted from -1 downwards
         self.clones = 0  # of all calls so far
 
-    def lend(self, tensors):
-        """(what to hand over, what to watch)."""
-        lent, watched = [], []
+    def prepare(self, tensors):
+        """(what to hand over, what to track)."""
+        given, tracked = [], []
         for index, tensor in enumerate(tensors):
             if tensor is not None:
                 if self._held is None or index in self._held:
                     tensor = tensor.clone()
                     self.clones += 1
                 if self._held is None or index not in self._held:
-                    watched.append((index, StorageWeakRef(tensor.untyped_storage())))
-            lent.append(tensor)
-        return lent, watched
+                    tracked.append((index, StorageWeakRef(tensor.untyped_storage())))
+            given.append(tensor)
+        return given, tracked
 
     def may_share_result(self, index):
         return self._held is not None and -1 - index not in self._held
 
-    def watch_result(self, watched, index, result, shared):
+    def track_result(self, tracked, index, result, shared):
         """`shared`: it lies in the engine's memory."""
         if shared or self._held is None:
-            watched.append((-1 - index, StorageWeakRef(result.untyped_storage())))
+            tracked.append((-1 - index, StorageWeakRef(result.untyped_storage())))
 
-    def settle(self, watched):
+    def acknowledge(self, tracked):
         """Once the call and its context are gone, and the engine's memory is not yet reused: nobody should hold what is
-        watched."""
+        tracked."""
         first = self._held is None
-        held = {index: storage for index, storage in watched if not storage.expired()}
+        held = {index: storage for index, storage in tracked if not storage.expired()}
         self._held = (self._held or set()) | set(held)
         if first:
             return  # these are clones
@@ -144,23 +144,23 @@ class _Habits:
                 alive.share_memory_()  # moves the bytes, under all tensors that look at them
 
 
-class _WellBehaved(_Habits):
+class _RetainsNothing(_RetentionTracker):
     """PyTorch's own ops."""
 
-    def lend(self, tensors):
+    def prepare(self, tensors):
         return list(tensors), []
 
     def may_share_result(self, index):
         return True
 
-    def watch_result(self, watched, index, result, shared):
+    def track_result(self, tracked, index, result, shared):
         pass
 
-    def settle(self, watched):
+    def acknowledge(self, tracked):
         pass
 
 
-_WELL_BEHAVED = _WellBehaved()
+_RETAINS_NOTHING = _RetainsNothing()
 
 
 class _SavedTensors:

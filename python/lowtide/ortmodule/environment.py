@@ -46,7 +46,7 @@ VARIABLES = {
     "LOWTIDE_TEST_FAULT": Variable(
         "", "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied"
     ),
-    # ---- of the ancestor, without effect
+    # ---- of ORTModule, without effect
     "ORTMODULE_ONNX_OPSET_VERSION": Variable("", "save_onnx writes files of one opset", read=False),
     "ORTMODULE_MEMORY_OPT_PROBE_RECOMPUTE_LEVEL": Variable(
         "", "its later name is ORTMODULE_MEMORY_OPT_PROBE_CONFIG", read=False
@@ -105,7 +105,7 @@ def names_in(name):
 
 
 def notices(environment):
-    """One line for each variable that is set in vain: of the ancestor's, or of no name that is known."""
+    """One line for each variable that is set in vain: of ORTModule's, or of no name that is known."""
     for name in sorted(environment):
         if name in VARIABLES:
             if not VARIABLES[name].read:

@@ -3,7 +3,7 @@ other processing, and both of them; docs/transitions.md tells when."""
 
 import time
 
-from lowtide.capture import Call, capture, capture_with_numbers, recapture, transcribe_again
+from lowtide.capture import Call, capture, capture_with_numbers, import_again, recapture
 from lowtide.errors import UnsupportedError
 from lowtide.guards import Change, Guards
 
@@ -16,7 +16,7 @@ from .transitions import TransitionLog
 _MOST_EXPORTS = 8  # of a mode, and …
 _CALLS_AN_EXPORT = 1000  # … one more for each so many calls: an attribute may change each epoch, not each step
 _MOST_SPECIALIZATIONS = 64  # remembered, those of calls that PyTorch runs too
-_MOST_TRIES = 3  # to export, where forward itself changes what it reads: a state that settles after a call or two
+_MOST_TRIES = 3  # to export, where forward itself changes what it reads: stable after a call or two
 _MOST_PATTERNS = 4  # of wanted gradients: processed graphs of one export
 _NEVER_BACK = ("submodule", "parameter", "buffer")  # changes that are not taken back
 _MOST_SIZES = 4096  # remembered answers of guards
@@ -223,7 +223,7 @@ class GraphTransitionManager:
         with bugs_become_refusals():
             if graph.processed:
                 self.log.take("requires_grad", _other_gradients(graph.processed[0], seen))
-                captured = transcribe_again(captured, self._module, call)
+                captured = import_again(captured, self._module, call)
             agent = self._build_agent(captured)
             agent.export_seconds = graph.export_seconds
             info = PostExportProcessedModelInfo(
@@ -292,6 +292,6 @@ def _who_asks(captured):
 
 
 def _broken(captured, sizes):
-    guards = [guard.text for guard in captured.transcript.sizes.broken(sizes)]
+    guards = [guard.text for guard in captured.imported.sizes.broken(sizes)]
     shapes = ", ".join(f"{name} {list(size)}" for name, size in zip(captured.exported.names, sizes, strict=True))
     return f"{'; '.join(guards) or 'a guard'} does not hold for {shapes}"

@@ -56,18 +56,18 @@ class DebugOptions:
 
     @property
     def logging(self):
-        """The ancestor's name: `debug_options.logging.log_level`."""
+        """ORTModule's name: `debug_options.logging.log_level`."""
         return _Logging(self.log_level)
 
     @property
     def torch_exporter_filter(self):
-        """The ancestor's: fragments of the exporter's output to drop. None: no output is redirected, so there is none
+        """ORTModule's: fragments of the exporter's output to drop. None: no output is redirected, so there is none
         to filter; PyTorch's loggers are quiet during an export at levels from INFO up."""
         return None
 
     @property
     def onnxruntime_log_filter(self):
-        """The ancestor's, for its backend's output. None: the engine's records come through Python's logging."""
+        """ORTModule's, for its backend's output. None: the engine's records come through Python's logging."""
         return None
 
 
@@ -86,7 +86,7 @@ def _environment_level():
 
 
 class SkipCheck(enum.IntFlag):
-    """The ancestor's names of checks that it could leave out. Here none is ever left out: they are cheap."""
+    """ORTModule's names of checks that it could leave out. Here none is ever left out: they are cheap."""
 
     SKIP_CHECK_DISABLED = 1
     SKIP_CHECK_DEVICE = 2
@@ -130,7 +130,7 @@ def fault():
 
 
 def cast_propagation():
-    """LOWTIDE_PROPAGATE_CAST_OPS_LEVEL (the ancestor's propagate_cast_ops_level) is 0, 1 or 2;
+    """LOWTIDE_PROPAGATE_CAST_OPS_LEVEL (ORTModule's propagate_cast_ops_level) is 0, 1 or 2;
     LOWTIDE_PROPAGATE_CAST_OPS_ALLOW are comma-separated names of ops that casts may move over at any level."""
     level = environment.read("LOWTIDE_PROPAGATE_CAST_OPS_LEVEL") or "1"
     if level not in ("0", "1", "2"):

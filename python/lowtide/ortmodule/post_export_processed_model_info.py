@@ -31,7 +31,7 @@ class PostExportProcessedModelInfo:
             source.name for source in sources if source.kind == "input" and source.requires_grad
         ]
         # {"x": {0: "x_dim0"}} of the arguments' free sizes; two that the model needs equal have one name.
-        self.onnx_graph_input_dynamic_axes_map = captured.transcript.sizes.dynamic_axes()
+        self.onnx_graph_input_dynamic_axes_map = captured.imported.sizes.dynamic_axes()
         self.module_forward_output_schema = captured.exported.output_structure
         paths = [keys for keys, _ in trees.flatten_with_keys((call.args, call.kwargs))]
         paths = [keys for keys, leaf in zip(paths, call.leaves, strict=True) if isinstance(leaf, torch.Tensor)]

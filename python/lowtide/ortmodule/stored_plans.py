@@ -59,7 +59,7 @@ def _stored_session(path, graph, options):
 
 def _store(path, session, captured):
     """A failure is logged, and costs the next start some planning."""
-    dims, sizes = captured.transcript.sizes.dims, captured.exported.sizes
+    dims, sizes = captured.imported.sizes.dims, captured.exported.sizes
     try:
         values = [sizes[index][position] for index, position in map(dims.__getitem__, session.symbols)]
         stored_files.write(path, _MAGIC, session.stored_plan(values).encode())

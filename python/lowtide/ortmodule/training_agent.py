@@ -32,8 +32,8 @@ class TrainingAgent:
         self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
-        self._results = captured.transcript.outputs
-        self._inspections, self._random = captured.inspections, captured.transcript.random
+        self._results = captured.imported.outputs
+        self._inspections, self._random = captured.inspections, captured.imported.random
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
@@ -41,7 +41,7 @@ class TrainingAgent:
             self.saved_inputs = self.session.saved_inputs
             self.saved_outputs = self.session.saved_outputs
             self.grad_outputs = self.session.grad_outputs
-            tensors = {index for kind, index in captured.transcript.outputs if kind == "graph"}
+            tensors = {index for kind, index in captured.imported.outputs if kind == "graph"}
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
@@ -122,7 +122,7 @@ class TrainingAgent:
     def symbol_values(self, sizes=None):
         """Of the session's symbols, in a call with these sizes (without: the last call)."""
         sizes = sizes or self.last_sizes or self.captured.exported.sizes
-        places = [self.captured.transcript.sizes.dims[name] for name in self.session.symbols]
+        places = [self.captured.imported.sizes.dims[name] for name in self.session.symbols]
         return [sizes[index][position] for index, position in places]
 
     def memory_stat(self, memory_optimization_config="", probe_config="", sizes=None, peaks=True):
@@ -137,7 +137,7 @@ class TrainingAgent:
         self, memory_optimization_config="", probe_config="", return_opportunity_table=False
     ):
         """(the MemoryInsight Summary as text, or "" unless asked for, {"FastGelu+:1:-1": (bytes saved, as an expression
-        of the dims "<input>_dim<i>", occurrences)}), as the ancestor's training agent returns it."""
+        of the dims "<input>_dim<i>", occurrences)}), as ORTModule's training agent returns it."""
         stat = self.memory_stat(memory_optimization_config, probe_config, peaks=return_opportunity_table)
         opportunities = {row["combination"]: (row["saving_symbolic"], row["frequency"]) for row in stat["rows"]}
         return stat["insight"] if return_opportunity_table else "", dict(sorted(opportunities.items()))

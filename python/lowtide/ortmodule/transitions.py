@@ -11,8 +11,8 @@ from lowtide.log import logger
 
 
 class Action(enum.Enum):
-    EXPORT = "re-export"  # torch.export, transcription, then post-processing
-    POST_PROCESS = "re-post-process"  # the same export: transcription, gradient graph, plan
+    EXPORT = "re-export"  # torch.export, import, then post-processing
+    POST_PROCESS = "re-post-process"  # the same export: import, gradient graph, plan
     CONSTANT = "constant"  # a number stays part of graphs
     TORCH = "PyTorch"  # the engine leaves this call
 
@@ -85,13 +85,13 @@ TRANSITIONS = _table(
     Transition(
         "parameter",
         Action.EXPORT,
-        "a parameter's dtype, shape or strides, or which names share one; another tensor of the same kind is none",
+        "a parameter's dtype, shape or strides, or which names share one; another tensor of the same metadata is none",
         "parameter 'fc.weight' was f32[4, 4], is now f64[4, 4]",
     ),
     Transition(
         "buffer",
         Action.EXPORT,
-        "a buffer's dtype, shape or strides, or which names share one; another tensor of the same kind is none",
+        "a buffer's dtype, shape or strides, or which names share one; another tensor of the same metadata is none",
         "buffer 'mean' was f32[4], is now f32[5]",
     ),
     Transition("hook", Action.EXPORT, "a forward or backward hook of any module", "a forward hook of module 'fc' came"),

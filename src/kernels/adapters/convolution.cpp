@@ -7,7 +7,9 @@ namespace lowtide::adapters {
 
 namespace {
 
-LibraryTensor lend(const TensorRef& tensor) { return {tensor.data, tensor.rank, tensor.sizes, tensor.strides}; }
+LibraryTensor library_tensor(const TensorRef& tensor) {
+  return {tensor.data, tensor.rank, tensor.sizes, tensor.strides};
+}
 
 ConvolutionWindow window_of(const KernelCall& call, int rank) {
   const BoundAttrs& attrs = *call.attrs;
@@ -35,10 +37,11 @@ int64_t bytes_of(const TensorRef* tensor) { return tensor ? tensor->numel() * si
 KernelStatus library_conv(const KernelCall& call) {
   const TensorRef* bias = input(call, 2);
   if (call.outputs[0].numel() == 0) return nullptr;
-  LibraryTensor lent_bias;
-  if (bias) lent_bias = lend(*bias);
-  return libraries().convolution(lend(call.inputs[0]), lend(call.inputs[1]), bias ? &lent_bias : nullptr,
-                                 window_of(call, call.inputs[0].rank), lend(call.outputs[0]));
+  LibraryTensor library_bias;
+  if (bias) library_bias = library_tensor(*bias);
+  return libraries().convolution(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
+                                 bias ? &library_bias : nullptr, window_of(call, call.inputs[0].rank),
+                                 library_tensor(call.outputs[0]));
 }
 
 const char* supports_library_conv(const KernelQuery& query) {
@@ -50,16 +53,17 @@ const char* supports_library_conv(const KernelQuery& query) {
 int64_t library_conv_bytes(const KernelCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
 
 KernelStatus library_conv_grad(const KernelCall& call) {
-  LibraryTensor lent[3];
+  LibraryTensor tensors[3];
   const LibraryTensor* wanted[3] = {};
   for (size_t i = 0; i < 3; ++i) {
     const TensorRef* tensor = output(call, i);
     if (tensor == nullptr) continue;
-    lent[i] = lend(*tensor);
-    wanted[i] = &lent[i];
+    tensors[i] = library_tensor(*tensor);
+    wanted[i] = &tensors[i];
   }
-  return libraries().convolution_backward(lend(call.inputs[0]), lend(call.inputs[1]), lend(call.inputs[2]),
-                                          window_of(call, call.inputs[1].rank), wanted[0], wanted[1], wanted[2]);
+  return libraries().convolution_backward(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
+                                          library_tensor(call.inputs[2]), window_of(call, call.inputs[1].rank),
+                                          wanted[0], wanted[1], wanted[2]);
 }
 
 const char* supports_library_conv_grad(const KernelQuery& query) {

@@ -31,7 +31,7 @@ class Source:
 
 
 @dataclass
-class Transcript:
+class ImportedGraph:
     graph: Graph
     sizes: Sizes
     sources: list
@@ -39,12 +39,12 @@ class Transcript:
     random: bool  # some node draws random numbers
 
 
-def transcribe(exported, facts, module, inputs_require_grad=None) -> Transcript:
+def import_program(exported, facts, module, inputs_require_grad=None) -> ImportedGraph:
     """`inputs_require_grad`: a flag for each input tensor; without, those of the export."""
-    return _Transcriber(exported, facts, module, inputs_require_grad).run()
+    return _Importer(exported, facts, module, inputs_require_grad).run()
 
 
-class _Transcriber:
+class _Importer:
     def __init__(self, exported, facts, module, inputs_require_grad):
         self._exported, self._facts, self._module = exported, facts, module
         self._inputs_require_grad = inputs_require_grad
@@ -75,7 +75,7 @@ class _Transcriber:
                 self._add_state(node, spec)
         self._block(program.graph_module)
         outputs = self._outputs(program)
-        return Transcript(self._graph, self._sizes, self._sources, outputs, self._random)
+        return ImportedGraph(self._graph, self._sizes, self._sources, outputs, self._random)
 
     # ---- inputs
 
@@ -120,7 +120,7 @@ class _Transcriber:
             self._values[node] = value
             return
         if kind == "constant":
-            # As it was at the export: an attribute may be another tensor when the export is transcribed again.
+            # As it was at the export: an attribute may be another tensor when the export is imported again.
             was_attribute = self._exported.attributes.setdefault(path, _attribute(self._module, path) is tensor)
             source = Source(kind, paths=(path,) if was_attribute else (), tensor=tensor)
         else:
@@ -146,7 +146,7 @@ class _Transcriber:
     # ---- nodes
 
     def _block(self, graph_module):
-        """Transcribes the calls of a graph; returns the output node's arguments."""
+        """Imports the calls of a graph; returns the output node's arguments."""
         for node in graph_module.graph.nodes:
             if node.op == "call_function":
                 try:

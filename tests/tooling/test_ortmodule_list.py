@@ -1,11 +1,11 @@
-"""docs/ancestor_tests.md names tests that exist, and says why where there is none."""
+"""docs/ortmodule_tests.md names tests that exist, and says why where there is none."""
 
 import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [line for line in (ROOT / "docs/ancestor_tests.md").read_text().splitlines() if line.startswith("| ")]
+ROWS = [line for line in (ROOT / "docs/ortmodule_tests.md").read_text().splitlines() if line.startswith("| ")]
 NAMED = re.compile(r"`([a-z_/]+\.py)(?:::(\w+))?(?:\[[^`]*\])?`")
 
 
@@ -18,7 +18,7 @@ def test_each_row_names_a_test_that_exists_or_a_reason():
     wrong, previous = [], False
     for row in ROWS:
         theirs, ours = (cell.strip() for cell in row.strip("|").split("|"))
-        if theirs in ("ancestor's test", "---"):
+        if theirs in ("ORTModule's test", "---"):
             continue
         named = NAMED.findall(ours)
         wrong += [f"{path}::{name}" for path, name in named if name and name not in functions_of(path)]
