@@ -1,6 +1,7 @@
 """Policies of fallback: which failure each takes over, what PyTorch then finds, and how often users hear of it."""
 
 import copy
+import dataclasses
 import re
 import warnings
 
@@ -79,6 +80,33 @@ def test_parameters_on_two_devices_are_a_matter_of_devices(monkeypatch):
     with pytest.warns(FallbackWarning, match="'unused.weight' on meta"):
         wrapped(x()).sum().backward()
     assert wrapped.l.weight.grad is not None
+
+
+@dataclasses.dataclass
+class Settings:
+    scale: float = 2.0
+    thing: object = None
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, a, settings):
+        return (a if a is not None else 1.0) * settings.scale
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((None, Settings(thing=Thing())), "argument `settings_thing` is a .*Thing, which is neither a tensor"),
+        ((x(), Settings(thing=Thing())), "argument `settings_thing` is a .*Thing, which is neither a tensor"),
+        ((x().to_sparse(), Settings()), "argument `a` is a tensor of layout torch.sparse_coo, expected a dense one"),
+        ((x().to("meta"), Settings()), "argument `a` is a tensor on meta, expected one on the CPU"),
+        ((x().to(torch.complex64), Settings()), "argument `a` is a tensor of dtype torch.complex64"),
+    ],
+)
+def test_an_argument_that_no_graph_takes_is_named(arguments, reason):
+    wrapped = ORTModule(Scaled())
+    with pytest.warns(FallbackWarning, match=reason):
+        wrapped(*arguments)
 
 
 def test_an_output_of_a_class_that_nobody_knows_is_data():

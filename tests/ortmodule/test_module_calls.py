@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import copy
+import dataclasses
 import typing
 import warnings
 
@@ -189,11 +190,20 @@ def test_modules_without_parameters():
     leaf = x(grad=True)
     wrapped(leaf).sum().backward()
     assert leaf.grad is not None and wrapped.fallback_reason is None
-    constant = Of(lambda m: torch.ones(3))
-    del constant.l
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert torch.equal(ORTModule(constant)(), torch.ones(3))
+
+
+def test_calls_without_a_tensor_run_in_the_engine():
+    @dataclasses.dataclass
+    class Settings:
+        scale: float = 2.0
+
+    check(Of(lambda m, settings: m.l.weight * settings.scale), Settings())
+    stateless = Of(lambda m, settings: (torch.ones(3) * settings.scale, settings.scale))
+    del stateless.l
+    wrapped = ORTModule(stateless)
+    for scale in (2.0, 3.0):
+        tensor, number = wrapped(Settings(scale))
+        assert torch.equal(tensor, torch.full((3,), scale)) and number == scale and wrapped.fallback_reason is None
 
 
 def test_moves_between_devices():

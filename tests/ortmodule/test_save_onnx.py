@@ -58,6 +58,20 @@ def test_training_stages(tmp_path):
     assert again.text() == wrapped.text("training")
 
 
+def test_names_tell_the_modules_mode_as_ortmodules_do(tmp_path):
+    options = DebugOptions(save_onnx=True, onnx_prefix="layers", save_path=str(tmp_path))
+    wrapped = ORTModule(torch.nn.Linear(6, 8), options)
+    for training in (True, False):
+        wrapped.train(training)
+        for gradients in (True, False):
+            with torch.set_grad_enabled(gradients):
+                assert wrapped(torch.randn(5, 6)).requires_grad == gradients
+            mode = "training" if training else "inference"
+            assert {path.stem.rpartition("_")[2] for path in tmp_path.iterdir()} == {mode}
+            for path in tmp_path.iterdir():
+                path.unlink()
+
+
 def test_destination_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTMODULE_SAVE_ONNX_PATH", str(tmp_path))
     saved_layers(tmp_path, save_path="/nowhere")

@@ -57,20 +57,12 @@ class Call:
         names = [name for name, _ in self.named_leaves(forward)]
         return {names[place]: leaves[place] for place in self.numbers}
 
-    def check(self):
+    def check(self, forward):
         """Raises UnsupportedError for an argument that no captured graph could take."""
-        for leaf in self.leaves:
-            if isinstance(leaf, torch.Tensor):
-                if leaf.device.type != "cpu":
-                    raise UnsupportedDevice(f"expected tensors on the CPU, found one on {leaf.device}")
-                if leaf.layout is not torch.strided:
-                    raise UnsupportedData(f"expected dense tensors, found one of layout {leaf.layout}")
-                if type(leaf) not in PLAIN_TENSORS:
-                    raise UnsupportedData(f"an argument is a tensor subclass, {type(leaf).__name__}")
-                if leaf.dtype not in DTYPES:
-                    raise UnsupportedData(f"an argument is a tensor of dtype {leaf.dtype}")
-            elif not is_plain(leaf):
-                raise UnsupportedData(f"an argument holds {trees.how_to_register(type(leaf))}")
+        for place, leaf in enumerate(self.leaves):
+            if (found := _what_no_graph_takes(leaf)) is not None:
+                kind, text = found
+                raise kind(f"argument `{self.named_leaves(forward)[place][0]}` {text}")
 
     def names(self, forward):
         """A name for each tensor: the parameter of `forward` that brings it, then keys and positions."""
@@ -93,6 +85,21 @@ class Call:
             taken.add(name)
             named.append((name, leaf))
         return named
+
+
+def _what_no_graph_takes(leaf):
+    """(class of UnsupportedError, what it is), or None."""
+    if not isinstance(leaf, torch.Tensor):
+        return None if is_plain(leaf) else (UnsupportedData, f"is {trees.how_to_register(type(leaf))}")
+    if leaf.device.type != "cpu":
+        return UnsupportedDevice, f"is a tensor on {leaf.device}, expected one on the CPU"
+    if leaf.layout is not torch.strided:
+        return UnsupportedData, f"is a tensor of layout {leaf.layout}, expected a dense one"
+    if type(leaf) not in PLAIN_TENSORS:
+        return UnsupportedData, f"is a tensor subclass, {type(leaf).__name__}"
+    if leaf.dtype not in DTYPES:
+        return UnsupportedData, f"is a tensor of dtype {leaf.dtype}"
+    return None
 
 
 def _leaf_schema(leaf):

@@ -138,7 +138,7 @@ def _write_assigned_buffers(path, module, before):
 
 def export(module, call: Call, facts: Facts) -> Exported:
     """UnsupportedError with the reason and the user's line where PyTorch must run the module itself."""
-    call.check()
+    call.check(module.forward)
     refuse_backward_hooks(module)
     refuse_state(module)
     for _ in range(_TRIES - 1):
@@ -196,7 +196,8 @@ def _export(module, call, facts, observation):
             inspections = stack.enter_context(inspections_as_nodes())
             stack.enter_context(observation)
             try:
-                program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes={"tensors": dims})
+                shapes = {"tensors": dims} if dims else None  # the exporter unpacks what there is none of
+                program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes=shapes)
             except bdb.BdbQuit:
                 raise  # a user who debugs forward has had enough
             except Exception as error:

@@ -1,18 +1,23 @@
 """The `lowtide` command: what the engine would do with a model, and where two runs differ."""
 
 import argparse
+import importlib.util
 import os
 import sys
 
+from lowtide import INSTALL_TORCH
 from lowtide.errors import Error
-
-from . import analyze, bisect, compare
-from .model import BadInput
 
 
 def main(arguments=None):
     """Exit code 0, 1 where a difference was looked for and found, or 2 for input that cannot be right (with the reason
     on standard error)."""
+    if importlib.util.find_spec("torch") is None:
+        print(f"lowtide: {INSTALL_TORCH}", file=sys.stderr)
+        return 2
+    from . import analyze, bisect, compare  # PyTorch, which all of them need, comes with these
+    from .model import BadInput
+
     parser = argparse.ArgumentParser(prog="lowtide", description=__doc__.strip())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     analyze.add_to(commands)

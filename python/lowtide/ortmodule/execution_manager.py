@@ -105,6 +105,6 @@ class ExecutionManager:
             name = captured.functions[0].name
             raise UnsupportedError(f"the model calls {name}, and ORTMODULE_ENABLE_CUSTOM_AUTOGRAD is off")
         agent = TrainingAgent(self._module, captured, self.training)
-        save_stages(agent, self._options.save_onnx_models)
+        save_stages(agent, self._module.training, self._options.save_onnx_models)
         announce_session(agent, self._options.log_level)
         return agent

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from lowtide import OLDEST_TORCH
 from lowtide.errors import (
     BadInitialization,
     EngineError,
@@ -35,7 +36,6 @@ ORTModuleIOError = UnsupportedData
 ORTModuleTorchModelException = UnsupportedModel
 ORTModuleONNXModelException = UnsupportedError
 
-_OLDEST_TORCH = (2, 10)
 _MOST_WARNINGS = 8  # of one manager
 
 
@@ -181,6 +181,6 @@ def _users_frame():
 def check_initialization():
     """BadInitialization where the engine cannot start in this process."""
     numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if numbers and tuple(map(int, numbers.groups())) < _OLDEST_TORCH:
-        oldest = ".".join(map(str, _OLDEST_TORCH))
+    if numbers and tuple(map(int, numbers.groups())) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
         raise BadInitialization(f"lowtide needs PyTorch {oldest} or newer, found {torch.__version__}")

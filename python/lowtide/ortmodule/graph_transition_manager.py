@@ -79,7 +79,7 @@ class GraphTransitionManager:
                     self._schemas.insert(0, self._schemas.pop(place))
                 return schema, seen
         call = Call(args, kwargs, self._module.forward)
-        call.check()
+        call.check(self._module.forward)
         schema = Specialization(call, self._module, surroundings)
         schema = self._with_numbers(schema, args, kwargs)
         same = (other for other in self._schemas if other.surroundings == surroundings and other.means_the_same(schema))

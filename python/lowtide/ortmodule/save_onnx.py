@@ -18,14 +18,15 @@ _STAGES = {
 _OF_TRAINING = ("optimized_pre_grad",)
 
 
-def save_stages(agent, options):
-    """Writes <prefix>_<stage>_<training|inference>.onnx; a later graph of the module overwrites an earlier one's. A
-    stage that cannot be written is logged: the training that it is about goes on."""
+def save_stages(agent, in_training_mode, options):
+    """Writes <prefix>_<stage>_<training|inference>.onnx, named by the module's mode, as ORTModule names them; a later
+    graph of the module overwrites an earlier one's. A stage that cannot be written is logged: the training that it is
+    about goes on."""
     if not options.save or not is_first_rank():
         return
     from lowtide import onnx_io  # the onnx package is optional
 
-    mode = "training" if agent.training else "inference"
+    mode = "training" if in_training_mode else "inference"
     constants = constants_of(agent.captured)
     for stage, (text, own_ops) in _STAGES.items():
         if stage in _OF_TRAINING and not agent.training:
