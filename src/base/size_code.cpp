@@ -1,28 +1,22 @@
 #include "base/size_code.h"
 
 #include <algorithm>
-#include <functional>
 
-#include "base/check.h"
+#include "base/checked.h"
 
 namespace lowtide {
 
 static int64_t apply(int64_t code, int64_t a, int64_t b) {
-  auto floor_div = [](int64_t x, int64_t y) { return x / y - ((x % y != 0 && (x < 0) != (y < 0)) ? 1 : 0); };
-  // Sizes come from a file: overflow wraps instead of being undefined, later checks refuse the result.
-  auto wrapping = [](auto op, int64_t x, int64_t y) {
-    return static_cast<int64_t>(op(static_cast<uint64_t>(x), static_cast<uint64_t>(y)));
-  };
   switch (code) {
-    case kSizeAdd: return wrapping(std::plus<uint64_t>(), a, b);
-    case kSizeSub: return wrapping(std::minus<uint64_t>(), a, b);
-    case kSizeMul: return wrapping(std::multiplies<uint64_t>(), a, b);
+    case kSizeAdd: return checked_add(a, b);
+    case kSizeSub: return checked_subtract(a, b);
+    case kSizeMul: return checked_multiply(a, b);
     case kSizeMin: return std::min(a, b);
     case kSizeMax: return std::max(a, b);
     case kSizeFloorDiv:
     case kSizeMod:
       LT_USER_CHECK(ErrorKind::kInvalidArgument, b > 0, "these input sizes divide a size by ", b);
-      return code == kSizeFloorDiv ? floor_div(a, b) : a - b * floor_div(a, b);
+      return code == kSizeFloorDiv ? checked_floor_div(a, b) : floor_mod(a, b);
     default: LT_FAIL("size code was not checked");
   }
 }

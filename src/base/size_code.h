@@ -22,7 +22,7 @@ enum SizeCode : int64_t {
 // Error(kInvalidProgram) for code that is not well formed: unknown instruction, symbol index, stack, depth over 64.
 void check_size_code(std::span<const int64_t> code, size_t symbol_count);
 
-// Error(kInvalidArgument) where it divides by zero or less. Requires: checked code.
+// Error(kInvalidArgument) where it divides by zero or less, or leaves 64 bits. Requires: checked code.
 int64_t run_size_code(std::span<const int64_t> code, std::span<const int64_t> symbols);
 
 }  // namespace lowtide

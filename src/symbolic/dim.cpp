@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "base/size_code.h"
 #include "symbolic/expression.h"
 
@@ -92,32 +92,15 @@ int64_t Dim::constant() const {
 bool operator==(const Dim& a, const Dim& b) { return dim_internal::compare(a, b) == 0; }
 bool operator<(const Dim& a, const Dim& b) { return dim_internal::compare(a, b) < 0; }
 
-// Sizes that leave 64 bits are a mistake in the graph: refused, never wrapped.
-template <class Operation>
-static int64_t checked(Operation operation, int64_t a, int64_t b) {
-  int64_t result = 0;
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, !operation(a, b, &result), "a size leaves 64 bits: from ", a, " and ", b);
-  return result;
-}
-static int64_t add(int64_t a, int64_t b) {
-  return checked([](auto x, auto y, auto* out) { return __builtin_add_overflow(x, y, out); }, a, b);
-}
-static int64_t subtract(int64_t a, int64_t b) {
-  return checked([](auto x, auto y, auto* out) { return __builtin_sub_overflow(x, y, out); }, a, b);
-}
-static int64_t multiply(int64_t a, int64_t b) {
-  return checked([](auto x, auto y, auto* out) { return __builtin_mul_overflow(x, y, out); }, a, b);
-}
-
 Dim operator+(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return Dim(add(a.value_, b.value_));
+  if (a.is_constant() && b.is_constant()) return Dim(checked_add(a.value_, b.value_));
   if (a.is(0)) return b;
   if (b.is(0)) return a;
   if (a.is_constant()) return b + a;
   Expression sum = *a.expression();
   auto add_term = [&](const Monomial& monomial, int64_t factor) {
     int64_t& term = sum.terms[monomial];
-    term = add(term, factor);
+    term = checked_add(term, factor);
   };
   if (b.is_constant()) {
     add_term({}, b.value_);
@@ -128,7 +111,7 @@ Dim operator+(const Dim& a, const Dim& b) {
 }
 
 Dim operator-(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return Dim(subtract(a.value_, b.value_));
+  if (a.is_constant() && b.is_constant()) return Dim(checked_subtract(a.value_, b.value_));
   if (b.is(0)) return a;
   return a + Dim(-1) * b;
 }
@@ -140,19 +123,19 @@ static Monomial multiply(const Monomial& a, const Monomial& b) {
 }
 
 Dim operator*(const Dim& a, const Dim& b) {
-  if (a.is_constant() && b.is_constant()) return Dim(multiply(a.value_, b.value_));
+  if (a.is_constant() && b.is_constant()) return Dim(checked_multiply(a.value_, b.value_));
   if (a.is_constant()) return b * a;
   if (b.is(0) || b.is(1)) return b.is(0) ? b : a;
   Expression product;
   if (b.is_constant()) {
     product = *a.expression();
-    for (auto& [monomial, factor] : product.terms) factor = multiply(factor, b.value_);
+    for (auto& [monomial, factor] : product.terms) factor = checked_multiply(factor, b.value_);
     return make_dim(std::move(product));
   }
   for (const auto& [x, p] : a.expression()->terms)
     for (const auto& [y, q] : b.expression()->terms) {
       int64_t& term = product.terms[multiply(x, y)];
-      term = add(term, multiply(p, q));
+      term = checked_add(term, checked_multiply(p, q));
     }
   return make_dim(std::move(product));
 }
@@ -207,7 +190,7 @@ static bool divide_by_leading_terms(const Dim& a, const Dim& b, Dim& quotient) {
     if ((lead->second != -1 && term->second % lead->second != 0) || !divide(term->first, lead->first, monomial))
       return false;
     Expression piece;
-    piece.terms[monomial] = lead->second == -1 ? subtract(0, term->second) : term->second / lead->second;
+    piece.terms[monomial] = lead->second == -1 ? checked_subtract(0, term->second) : term->second / lead->second;
     Dim factor = make_dim(std::move(piece));
     result = result + factor;
     rest = rest - factor * b;
@@ -223,20 +206,13 @@ static bool divide_exactly(const Dim& a, const Dim& b, Dim& quotient) {
   }
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-  if (b == -1) return subtract(0, a);
-  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
-static int64_t floor_mod(int64_t a, int64_t b) { return b == -1 ? 0 : (a % b + b) % b; }
-
 // a = b*quotient + rest: the terms of `a` whose factor b > 0 divides, and of the constant term as much as leaves it in
 // [0, b).
 static void split_multiples(const Dim& a, int64_t b, Dim& quotient, Dim& rest) {
   Expression multiples, others;
   for (const auto& [monomial, factor] : expand(a).terms) {
     if (monomial.empty()) {
-      multiples.terms[monomial] = floor_div(factor, b);
+      multiples.terms[monomial] = checked_floor_div(factor, b);
       others.terms[monomial] = floor_mod(factor, b);
     } else if (factor % b == 0) {
       multiples.terms[monomial] = factor / b;
@@ -248,9 +224,10 @@ static void split_multiples(const Dim& a, int64_t b, Dim& quotient, Dim& rest) {
   rest = make_dim(std::move(others));
 }
 
+// Requires: b > 0.
 static int64_t common_factor(const Dim& a, int64_t b) {
   int64_t common = b;
-  for (const auto& [monomial, factor] : expand(a).terms) common = std::gcd(common, factor);
+  for (const auto& [monomial, factor] : expand(a).terms) common = std::gcd(common, factor % common);
   return common;
 }
 
@@ -274,7 +251,7 @@ static bool as_shifted_quotient(const Dim& a, Dim& x, int64_t& d, int64_t& c) {
 
 Dim floordiv(const Dim& a, const Dim& b) {
   LT_USER_CHECK(ErrorKind::kInvalidGraph, !b.is(0), "division of the size ", to_string(a), " by zero");
-  if (a.is_constant() && b.is_constant()) return Dim(floor_div(a.constant(), b.constant()));
+  if (a.is_constant() && b.is_constant()) return Dim(checked_floor_div(a.constant(), b.constant()));
   if (b.is(1)) return a;
   Dim quotient;
   if (divide_exactly(a, b, quotient)) return quotient;
@@ -299,8 +276,7 @@ Dim floordiv(const Dim& a, const Dim& b) {
 
 Dim mod(const Dim& a, const Dim& b) {
   LT_USER_CHECK(ErrorKind::kInvalidGraph, !b.is(0), "remainder of the size ", to_string(a), " by zero");
-  if (a.is_constant() && b.is_constant())
-    return Dim(b.is(-1) ? 0 : a.constant() - b.constant() * floor_div(a.constant(), b.constant()));
+  if (a.is_constant() && b.is_constant()) return Dim(floor_mod(a.constant(), b.constant()));
   Dim quotient;
   if (b.is(1) || divide_exactly(a, b, quotient)) return Dim(0);
   if (!b.is_constant() || b.constant() < 0) return of_atom({AtomKind::kMod, {}, a, b});

@@ -84,7 +84,7 @@ class Captured:
             elif is_array(leaf):
                 leaf = leaf.copy()
             elif isinstance(leaf, torch.SymInt | SizeText):
-                text = leaf.text if isinstance(leaf, SizeText) else self.imported.sizes.python(leaf)
+                text = leaf.text if isinstance(leaf, SizeText) else self.imported.sizes.text(leaf)
                 leaf = int(self.imported.sizes.evaluate(text, sizes))
             leaves.append(leaf)
         return trees.unflatten(leaves, self.exported.output_structure)

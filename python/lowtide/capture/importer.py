@@ -409,7 +409,7 @@ class _Importer:
             expression = self._sizes.resolve(value)
             if not hasattr(expression, "free_symbols"):
                 return float(expression)
-            self._sizes.python(expression)
+            self._sizes.text(expression)
             if expression.free_symbols:
                 raise NeedsConstants(self._sizes.dims_of(expression))
         return float(value)
@@ -421,7 +421,7 @@ class _Importer:
         outputs, places = [], {}
         for leaf in self._exported.output_leaves:
             if isinstance(leaf, torch.SymInt):
-                self._sizes.python(leaf)
+                self._sizes.text(leaf)
         for result in results:
             value = self._value(result)
             if value in self._source_values:

@@ -1,16 +1,17 @@
 """Symbolic sizes: which symbol is which dim of which input, and the guards under which a captured graph is right."""
 
-import math
 from dataclasses import dataclass
 
 import sympy
 import torch
+from sympy.printing.precedence import PRECEDENCE
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from lowtide.errors import UnsupportedError
+from lowtide._lowtide import SizeFormula
+from lowtide.errors import GraphError, UnsupportedError
 
 
 class NeedsConstants(Exception):
@@ -23,18 +24,14 @@ class NeedsConstants(Exception):
 
 @dataclass
 class Guard:
-    text: str  # in Python, over the names of dims
+    text: str  # of a SizeFormula over the names of dims
     tie: tuple = ()  # (dim, dim): our guess from an example, not a demand of the model
     fixed: tuple = ()  # dim: constant in the graph
 
 
-_FUNCTIONS = {"__builtins__": {}, "max": max, "min": min, "float": float, "int": int, "abs": abs, "round": round}
-_FUNCTIONS["math"] = math
-
-
 @dataclass
 class SizeText:
-    """A size among a module's outputs: Python over the names of dims."""
+    """A size among a module's outputs: of a SizeFormula over the names of dims."""
 
     text: str
 
@@ -46,7 +43,7 @@ class KnownSizes:
         """`dims`: name → (index of the tensor, index of the dim); the rest as Sizes gives it."""
         self.dims, self.guards = dims, guards
         self._ranges, self._dynamic_axes = ranges, dynamic_axes
-        self._checker = None
+        self._formulas = {}  # text → SizeFormula
 
     def ranges(self):
         return self._ranges
@@ -55,21 +52,25 @@ class KnownSizes:
         return self._dynamic_axes
 
     def evaluate(self, text, sizes):
-        return eval(text, dict(_FUNCTIONS), self._values(sizes))
-
-    def _values(self, sizes):
-        return {name: sizes[index][position] for name, (index, position) in self.dims.items()}
+        return self.formula(text).value(self._values(sizes))
 
     def accepts(self, sizes):
-        if self._checker is None:
-            self._checker = compile(
-                " and ".join(f"({guard.text})" for guard in self.guards) or "True", "<guards>", "eval"
-            )
-        return bool(eval(self._checker, dict(_FUNCTIONS), self._values(sizes)))
+        values = self._values(sizes)
+        return all(self.formula(guard.text).holds(values) for guard in self.guards)
 
     def broken(self, sizes):
         values = self._values(sizes)
-        return [guard for guard in self.guards if not eval(guard.text, dict(_FUNCTIONS), values)]
+        return [guard for guard in self.guards if not self.formula(guard.text).holds(values)]
+
+    def formula(self, text):
+        """GraphError for a text that is none over the names of dims."""
+        found = self._formulas.get(text)
+        if found is None:
+            found = self._formulas[text] = SizeFormula(text, list(self.dims))
+        return found
+
+    def _values(self, sizes):
+        return [sizes[index][position] for index, position in self.dims.values()]
 
 
 class Sizes(KnownSizes):
@@ -97,7 +98,7 @@ class Sizes(KnownSizes):
         self.ties = {}  # dim → earlier dim that stands for it
         self.guards = []
         self._required = set()  # sizes that are guarded, or known, to be no less than 0
-        self._checker = None
+        self._formulas = {}
         self._name_symbols()
         self._tie()
         self._collect_guards()
@@ -131,15 +132,17 @@ class Sizes(KnownSizes):
             self.require(value)  # of no elements the exporter may think as of one
         return shape
 
-    def python(self, value):
-        """A Python expression over the names of dims, for guards and for sizes among the outputs."""
+    def text(self, value):
+        """Of a SizeFormula over the names of dims, for guards and for sizes among the outputs."""
         value = self.resolve(value)
         if isinstance(value, int | float | bool):
             return repr(value)
         self._check_known(value)
         try:
-            return _GuardPrinter(self._text).doprint(value)
-        except _OutsideGrammar:
+            text = _FormulaPrinter(self._text).doprint(value)
+            self.formula(text)
+            return text
+        except (_OutsideGrammar, GraphError):
             raise NeedsConstants(self.dims_of(value)) from None
 
     def dims_of(self, expression):
@@ -234,7 +237,7 @@ class Sizes(KnownSizes):
             if isinstance(size, int):
                 self.guards.append(Guard(f"{name} == {size}", fixed=(index, position)))
             elif self._text.get(size) != name and (index, position) not in self.ties:
-                self.guards.append(Guard(f"{name} == {self.python(size)}"))
+                self.guards.append(Guard(f"{name} == {self.text(size)}"))
         for name, (low, high) in self.ranges().items():
             if low > 0:
                 self.guards.append(Guard(f"{name} >= {low}"))
@@ -247,7 +250,7 @@ class Sizes(KnownSizes):
         expression = self.resolve(expression)
         if expression in (True, sympy.true):
             return
-        self._add_guard(self.python(expression))
+        self._add_guard(self.text(expression))
 
     def require(self, size):
         """A guard that this is no less than 0, unless the ranges of the symbols say so."""
@@ -256,12 +259,11 @@ class Sizes(KnownSizes):
             return
         self._required.add(size)
         if bound_sympy(size, self._symbol_ranges).lower < 0:
-            self._add_guard(f"{self.python(size)} >= 0")
+            self._add_guard(f"{self.text(size)} >= 0")
 
     def _add_guard(self, text):
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
-            self._checker = None
 
 
 def _meet(first, second):
@@ -277,7 +279,12 @@ class _OutsideGrammar(Exception):
     pass
 
 
-class _GuardPrinter(PythonPrinter):
+_TIGHT = PRECEDENCE["Atom"] - 0.5  # of operands: only names and numbers go without parentheses
+
+
+class _FormulaPrinter(PythonPrinter):
+    """The grammar of SizeFormula, which reads what this prints."""
+
     def __init__(self, names):
         super().__init__()
         self._names = names
@@ -285,11 +292,19 @@ class _GuardPrinter(PythonPrinter):
     def _print_Symbol(self, expr):
         return self._names[expr]
 
-    def _print_Min(self, expr):
-        return f"min({', '.join(map(self._print, expr.args))})"
+    def _print_FloorDiv(self, expr):
+        dividend, divisor = (self.parenthesize(part, _TIGHT) for part in expr.args)
+        return f"{dividend}//{divisor}"
 
-    def _print_Max(self, expr):
-        return f"max({', '.join(map(self._print, expr.args))})"
+    def _print_ModularIndexing(self, expr):
+        dividend, divisor, modulus = (self.parenthesize(part, _TIGHT) for part in expr.args)
+        return f"(({dividend}//{divisor}) % {modulus})"
+
+    def _print_ToFloat(self, expr):
+        return f"float({self._print(expr.args[0])})"
+
+    def _print_OpaqueUnaryFn_sqrt(self, expr):
+        return f"math.sqrt({self._print(expr.args[0])})"
 
     def _print_Function(self, expr):
         raise _OutsideGrammar

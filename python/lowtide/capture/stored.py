@@ -84,6 +84,7 @@ def from_text(text, module, digest):
     guards = Guards.with_reads(module, reads["reads"], reads["asks_for_gradients"])
     if guards.digest() != reads["digest"]:
         raise OtherCode("what forward reads, or the code that it runs,")
+    leaves = [_leaf_from_json(leaf) for leaf in told["leaves"]]
     exported = Exported(
         program=None,
         names=told["names"],
@@ -91,7 +92,7 @@ def from_text(text, module, digest):
         functions=functions,
         inspections=Inspections(),
         output_structure=structure_from_json(told["structure"]),
-        output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
+        output_leaves=leaves,
         output_is_tensor=told["is_tensor"],
         guards=guards,
     )
@@ -102,6 +103,11 @@ def from_text(text, module, digest):
         {name: tuple(bounds) for name, bounds in sizes["ranges"].items()},
         {name: dict(axes) for name, axes in sizes["dynamic_axes"]},
     )
+    for text in (
+        *(guard.text for guard in known.guards),
+        *(leaf.text for leaf in leaves if isinstance(leaf, SizeText)),
+    ):
+        known.formula(text)
     graph = Graph.parse(told["graph"])
     graph.verify()
     sources = [_source_from_json(source, module) for source in told["sources"]]
@@ -174,7 +180,7 @@ def _tensor_from_json(told):
 
 def _leaf_to_json(leaf, sizes):
     if isinstance(leaf, torch.SymInt | SizeText):
-        return ["size", leaf.text if isinstance(leaf, SizeText) else sizes.python(leaf)]
+        return ["size", leaf.text if isinstance(leaf, SizeText) else sizes.text(leaf)]
     if leaf is None or type(leaf) in (bool, int, str):
         return ["plain", leaf]
     if type(leaf) is float:
