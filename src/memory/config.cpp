@@ -105,6 +105,10 @@ class Fields {
 };
 
 void add(std::vector<MemoryRequest>& requests, MemoryRequest request) {
+  const bool off = request.type == OptimizationType::kNone;
+  std::erase_if(requests, [&](const MemoryRequest& earlier) {
+    return earlier.cluster == request.cluster && (off || earlier.type == OptimizationType::kNone);
+  });
   for (MemoryRequest& earlier : requests) {
     if (earlier.cluster != request.cluster || earlier.type != request.type) continue;
     earlier = std::move(request);
@@ -116,6 +120,8 @@ void add(std::vector<MemoryRequest>& requests, MemoryRequest request) {
 void parse_plans(std::string_view text, std::string where, std::vector<MemoryRequest>& requests) {
   Fields fields(text, std::move(where), kExample);
   do {
+    while (fields.accept(',')) continue;
+    if (fields.at_end()) return;
     MemoryRequest request;
     request.cluster = fields.cluster();
     if (!fields.accept(':')) fields.fail("':' and the type after the cluster");

@@ -19,8 +19,9 @@ struct MemoryRequest {
 std::string to_string(const MemoryRequest& request);  // as in a configuration
 
 // `config`: plans joined by commas, or the path of a JSON file with a list of such strings (it ends in ".json" or a
-// file of that name exists). Spaces around parts are ignored. Type 0 stands for "leave alone". The same cluster and
-// type twice: the last one holds. Error(kInvalidArgument) with the position, what was expected, and an example.
+// file of that name exists). Spaces around parts and empty parts are ignored. The same cluster and type twice: the last
+// one holds. Type 0 stands for "leave alone": it takes back what was asked before of the cluster in any type, and is
+// taken back by what is asked after it. Error(kInvalidArgument) with the position, what was expected, and an example.
 std::vector<MemoryRequest> parse_memory_config(std::string_view config);
 
 struct ProbeConfig {

@@ -51,6 +51,14 @@ TEST(MemoryConfig, IgnoresSpacesAroundParts) {
             (Requests{{"FastGelu+", kRecompute, 12}, {"Cast+", kRecomputeWithCompromise, -1}}));
 }
 
+// Joined by scripts that leave parts out.
+TEST(MemoryConfig, DropsEmptyParts) {
+  for (std::string_view text : {"A+:1:-1,", ",A+:1:-1", " , ,A+:1:-1 , ,"})
+    EXPECT_EQ(parse_memory_config(text), (Requests{{"A+", kRecompute, -1}})) << text;
+  EXPECT_EQ(parse_memory_config("A+:1:-1,,B+:1:-1"), (Requests{{"A+", kRecompute, -1}, {"B+", kRecompute, -1}}));
+  EXPECT_EQ(parse_memory_config(","), Requests{});
+}
+
 TEST(MemoryConfig, ReadsTargetsOfCalls) {
   EXPECT_EQ(parse_memory_config("aten::sort.stable+Cast+:1:-1"),
             (Requests{{"aten::sort.stable+Cast+", kRecompute, -1}}));
@@ -64,6 +72,12 @@ TEST(MemoryConfig, KeepsBothTypesOfACluster) {
 
 TEST(MemoryConfig, LastOfTheSameClusterAndTypeHolds) {
   EXPECT_EQ(parse_memory_config("X+:1:-1,Y+:1:1,X+:1:3"), (Requests{{"X+", kRecompute, 3}, {"Y+", kRecompute, 1}}));
+}
+
+TEST(MemoryConfig, Type0TakesBackWhatWasAskedBefore) {
+  EXPECT_EQ(parse_memory_config("X+:1:-1,X+:2:-1,Y+:1:-1,X+:0:-1"),
+            (Requests{{"Y+", kRecompute, -1}, {"X+", kNone, -1}}));
+  EXPECT_EQ(parse_memory_config("X+:0:-1,X+:1:-1"), (Requests{{"X+", kRecompute, -1}}));
 }
 
 TEST(MemoryConfig, WritesWhatItReads) {
@@ -103,9 +117,7 @@ TEST(MemoryConfig, SaysWhereAndWhatIsWrong) {
       {"A+:1:99999999999", 5, kCount, "'99999999999'"},
       {"A+:1:", 5, kCount, "the end"},
       {"A+:1:1 2", 7, "',' or the end", "'2'"},
-      {"A+:1:1,", 7, kCluster, "the end"},
-      {"A+:1:1,,B+:1:1", 7, kCluster, "','"},
-      {",A+:1:1", 0, kCluster, "','"},
+      {"A+:1:1,,:1:1", 8, kCluster, "':'"},
       {"A+:1:1;B+:1:1", 5, kCount, "'1;B+'"},
       {"  A+ B+:1:1", 5, "':' and the type", "'B+'"},
   };

@@ -25,11 +25,12 @@ constexpr std::string_view kTables = "tables ";
 MemoryOptions options_of(const std::string& text) {
   MemoryOptions options;
   std::string config;
+  int level = 0;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ';');) {
     part.erase(0, part.find_first_not_of(' '));
     if (part.starts_with("level=")) {
-      options.level = std::stoi(part.substr(6));
+      level = std::stoi(part.substr(6));
     } else if (part.starts_with("probe=")) {
       options.probe = parse_probe_config(part.substr(6));
     } else if (part.starts_with(kTables)) {
@@ -44,7 +45,7 @@ MemoryOptions options_of(const std::string& text) {
       config = part;
     }
   }
-  options.requests = parse_memory_config(config);
+  options.ask(level, config);
   return options;
 }
 

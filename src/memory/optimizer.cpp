@@ -7,8 +7,16 @@
 #include "memory/clusters.h"
 #include "memory/compress/compress.h"
 #include "memory/recompute/recompute.h"
+#include "memory/refusals.h"
 
 namespace lowtide {
+
+void MemoryOptions::ask(int wanted_level, std::string_view config) {
+  level = wanted_level;
+  requests.clear();
+  ignores_requests = level >= 1 && config.find_first_not_of(" \t\r\n") != std::string_view::npos;
+  if (level == 0) requests = parse_memory_config(config);
+}
 
 struct MemoryOptimizer::Impl {
   Impl(const Graph& graph, const PlanResult& plan, MemoryOptions asked)
@@ -26,7 +34,6 @@ struct MemoryOptimizer::Impl {
 
   void choose_level(Selection& selection) const;
   void choose_requests(Selection& selection) const;
-  std::string why_unknown(const MemoryRequest& request) const;
 
   MemoryOptions options;
   Layers layers;
@@ -66,7 +73,7 @@ Selection MemoryOptimizer::select() const {
 
 // Every plain plan inside a layer; at level 2, where a node has none, its compromised one.
 void MemoryOptimizer::Impl::choose_level(Selection& selection) const {
-  if (!options.requests.empty())
+  if (options.ignores_requests)
     selection.warnings.push_back(concat("ORTMODULE_MEMORY_OPT_LEVEL=", options.level,
                                         " recomputes whole layers; ORTMODULE_MEMORY_OPT_CONFIG is ignored"));
   if (layers.layers.empty())
@@ -111,34 +118,9 @@ void MemoryOptimizer::Impl::choose_requests(Selection& selection) const {
       selection.chosen.push_back(index);
       ++outcome.applied;
     }
-    if (matching.empty()) selection.warnings.push_back(why_unknown(request));
+    if (matching.empty()) selection.warnings.push_back(why_unknown(request, context, candidates));
     selection.outcomes.push_back(std::move(outcome));
   }
-}
-
-std::string MemoryOptimizer::Impl::why_unknown(const MemoryRequest& request) const {
-  const std::string begin = concat("ORTMODULE_MEMORY_OPT_CONFIG: ", to_string(request), ": ");
-  const std::vector<std::string> types = op_types(request.cluster);
-  for (NodeId id : context.graph.order()) {
-    const Node& node = context.graph.node(id);
-    if (types.size() == 1 && node.outputs.size() > 0 && node.outputs[0] && stash.is_rebuilt(node.outputs[0]) &&
-        cluster_name(node) == types[0])
-      return concat(begin, "not stashed: ", types[0], " is made again in backward by default");
-  }
-  if (const std::vector<std::string> inside = absorbed_by(context.graph, request.cluster); !inside.empty())
-    return concat(begin, "not stashed: absorbed by ", join(inside, ", "));
-  std::vector<std::string> known;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.type == request.type) known.push_back(candidate.cluster);
-    if (candidate.cluster == request.cluster && candidate.type != request.type)
-      return concat(begin, "no plan of type ", static_cast<int>(request.type), " (", name(request.type),
-                    "); it can be had as type ", static_cast<int>(candidate.type), " (", name(candidate.type), ")");
-  }
-  std::sort(known.begin(), known.end());
-  known.erase(std::unique(known.begin(), known.end()), known.end());
-  if (known.empty()) return concat(begin, "this model has no plan of type ", static_cast<int>(request.type));
-  return concat(begin, "no such subgraph in this model; the nearest are ",
-                join(nearest_clusters(request.cluster, known, 3), ", "));
 }
 
 Graph MemoryOptimizer::apply(std::span<const int32_t> chosen) const {

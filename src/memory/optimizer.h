@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "memory/config.h"
@@ -18,12 +19,17 @@ namespace lowtide {
 
 struct MemoryOptions {
   std::vector<MemoryRequest> requests;  // level 0
+  bool ignores_requests = false;        // a level is in force, and the user has written a configuration beside it
   int level = 0;  // 1: every plain plan inside each layer, the layers' inputs stay; 2: compromised ones too
   ProbeConfig probe;
   std::set<std::string> pure_calls;  // see MemoryContext
   // Made again by default, since it costs next to nothing: norm results and SiLU; casts between floats.
   bool rebuild = true;
   bool rebuild_casts = true;
+
+  // What ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_CONFIG ask for. Beside a level the configuration is not
+  // even read, so that no mistake in it matters.
+  void ask(int wanted_level, std::string_view config);
 };
 
 // A request and what became of it.

@@ -19,8 +19,7 @@ MemoryOptions memory_options(const SessionOptions& options, std::string_view con
                              int level) {
   const std::vector<std::string>& disabled = options.disabled_passes;
   MemoryOptions result;
-  result.requests = parse_memory_config(config);
-  result.level = level;
+  result.ask(level, config);
   result.probe = parse_probe_config(probe_config);
   result.pure_calls.insert(options.pure_calls.begin(), options.pure_calls.end());
   result.rebuild = std::find(disabled.begin(), disabled.end(), kRebuild) == disabled.end();

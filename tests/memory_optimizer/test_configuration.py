@@ -115,6 +115,40 @@ def test_type_0_leaves_alone(gpt2):
     assert text == gpt2.agent().session.training_text()
 
 
+def test_type_0_takes_a_plan_back(gpt2):
+    agent = gpt2.agent(config="Gemm+:1:-1,FastGelu+:1:-1,Gemm+:0:-1,")
+    assert agent.session.training_text() == gpt2.agent(config="FastGelu+:1:-1").session.training_text()
+
+
+@pytest.mark.parametrize("config", ["/gone/plans.json", "BiasGelu+", "Gemm+:1:-1"])
+def test_beside_a_level_a_configuration_is_not_even_read(monkeypatch, caplog, config):
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "1")
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", config)
+    model, make_batch = zoo.build("gpt2")
+    wrapped = ORTModule(model)
+    wrapped(**make_batch()).loss.backward()
+    assert wrapped.fallback_reason is None
+    notices = [record.getMessage() for record in caplog.records if "ORTMODULE_MEMORY_OPT_CONFIG" in record.getMessage()]
+    assert notices == ["ORTMODULE_MEMORY_OPT_LEVEL=1 recomputes whole layers; ORTMODULE_MEMORY_OPT_CONFIG is ignored"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "probe", "reason"),
+    [
+        (
+            "FastGelu+:2:-1",
+            "",
+            "no plan of type 2 (RecomputeWithCompromise); it can be had as type 1 (Recompute)",
+        ),
+        ("Gemm+:1:-1", "0:0", "the probe level 0 leaves out Gemm"),
+        ("Gather+Gather+Add+Dropout+:1:-1", "1:1", "its output is a layer's input (boundary 1)"),
+    ],
+)
+def test_why_a_plan_is_not_there(gpt2, plan, probe, reason):
+    agent = gpt2.agent(config=plan, probe=probe)
+    assert agent.session.memory_notices() == [f"ORTMODULE_MEMORY_OPT_CONFIG: {plan}: {reason}"]
+
+
 def test_a_json_file_is_a_configuration(gpt2, tmp_path):
     path = tmp_path / "plans.json"
     path.write_text(json.dumps(["FastGelu+:1:2", "LayerNormalization+:1:0"]))

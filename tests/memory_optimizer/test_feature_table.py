@@ -131,13 +131,18 @@ def test_other_ranks_are_silent(caplog, monkeypatch):
     assert logged(caplog, LogLevel.WARNING) == []
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_inside_are_said_to_be_inlined(caplog, reentrant):
+@pytest.mark.parametrize(("reentrant", "level"), [(False, "0"), (True, "0"), (False, "1"), (False, "2")])
+def test_checkpoints_inside_are_said_to_be_inlined(caplog, monkeypatch, reentrant, level):
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", level)
+
     def prepare(model):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
 
     notices = [record.getMessage() for record in logged(caplog, LogLevel.WARNING, prepare=prepare)]
     (notice,) = [text for text in notices if "gradient checkpointing" in text]
-    assert notice == (
-        "gradient checkpointing inside the model is inlined; ORTMODULE_MEMORY_OPT_LEVEL=1 recomputes per layer"
-    )
+    by_level = {
+        "0": "ORTMODULE_MEMORY_OPT_LEVEL=1 recomputes per layer",
+        "1": "ORTMODULE_MEMORY_OPT_LEVEL=1 recomputes per layer and is set",
+        "2": "ORTMODULE_MEMORY_OPT_LEVEL=2 recomputes per layer and is set",
+    }
+    assert notice == f"gradient checkpointing inside the model is inlined; {by_level[level]}"

@@ -62,7 +62,6 @@ def memory_notices(agent):
     if agent.memory.on:
         yield from agent.session.memory_notices()
     if agent.captured.checkpoints:
-        by_level = "ORTMODULE_MEMORY_OPT_LEVEL=1 recomputes per layer"
-        yield f"gradient checkpointing inside the model is inlined; {by_level}" + (
-            " and is set" if agent.memory.level == 1 else ""
-        )
+        by_level = f"ORTMODULE_MEMORY_OPT_LEVEL={agent.memory.level or 1} recomputes per layer"
+        is_set = " and is set" if agent.memory.level else ""
+        yield f"gradient checkpointing inside the model is inlined; {by_level}{is_set}"
