@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import stat
 
 import pytest
 import torch
@@ -52,3 +54,63 @@ def test_a_signed_file_runs_no_command(tmp_path, folder, exports, caplog, attack
         run(Net(), x)
     assert not mark.exists()
     assert f"{path} is ignored" in caplog.text and len(exports) == 2 and path.read_bytes() == good
+
+
+# ---- whose files they are
+
+
+def notices(caplog):
+    return [record.getMessage() for record in caplog.records if "is ignored, for it" in record.getMessage()]
+
+
+def test_the_folder_and_its_files_are_the_users_alone(folder):
+    run(Net(), torch.randn(3, 4))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_nothing_is_read_from_or_written_to_a_folder_that_others_can_write(folder, exports, caplog, mode):
+    x = torch.randn(3, 4)
+    run(Net(), x)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    folder.chmod(mode)
+    with caplog.at_level(logging.WARNING, logger="lowtide"):
+        run(Net(), x)
+        run(Net().double(), x.double())
+    assert len(exports) == 3 and {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    (notice,) = notices(caplog)
+    assert f"{folder} is ignored, for it can be written by others (its mode is {mode:o})" in notice
+
+
+def test_a_file_that_others_can_write_is_not_read(folder, exports, planned, caplog):
+    x = torch.randn(3, 4)
+    run(Net(), x)
+    for path in folder.iterdir():
+        path.chmod(0o622)
+    with caplog.at_level(logging.WARNING, logger="lowtide"):
+        run(Net(), x)
+    assert len(exports) == len(planned) == 2
+    (notice,) = notices(caplog)
+    assert str(graphs(folder)[0]) in notice and "its mode is 622" in notice
+    run(Net(), x)  # they were replaced
+    assert len(exports) == len(planned) == 2
+
+
+@pytest.mark.parametrize("whose", ["folder", "file"])
+def test_what_belongs_to_another_user_is_not_read(folder, exports, caplog, monkeypatch, whose):
+    x = torch.randn(3, 4)
+    run(Net(), x)
+    (path,) = graphs(folder)
+    theirs, original = (str(folder) if whose == "folder" else str(path)), os.stat
+
+    def as_another_users(path, **keywords):
+        found = original(path, **keywords)
+        return os.stat_result([*found[:4], found.st_uid + 1, *found[5:10]]) if path == theirs else found
+
+    monkeypatch.setattr(os, "stat", as_another_users)
+    with caplog.at_level(logging.WARNING, logger="lowtide"):
+        run(Net(), x)
+    assert len(exports) == 2
+    (notice,) = notices(caplog)
+    assert f"{theirs} is ignored, for it belongs to the user {os.geteuid() + 1}" in notice

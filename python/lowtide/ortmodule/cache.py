@@ -18,7 +18,7 @@ from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest
 from lowtide.guards.values import PLAIN, array_key, is_array
 from lowtide.log import logger
 
-from . import environment, stored_files
+from . import stored_files
 
 _MAGIC = "captured graph 1"
 _MOST = 16  # graphs of one key: for other sizes that the model's code asked about
@@ -32,8 +32,8 @@ class CaptureCache:
         self._told = set()
 
     def entry(self, call, surroundings):
-        """Where graphs for such calls lie; None without ORTMODULE_CACHE_DIR, or with the reason logged."""
-        folder = environment.read("ORTMODULE_CACHE_DIR")
+        """Where graphs for such calls lie; None without a folder for them, or with the reason logged."""
+        folder = stored_files.folder()
         if not folder:
             return None
         try:
@@ -84,7 +84,7 @@ class _Entry:
             self._cache.say("a captured graph cannot be cached: %s", error, warn=True)
 
     def _paths(self):
-        return [path for number in range(_MOST) if os.path.exists(path := f"{self._stem}-{number}.graph")]
+        return [path for number in range(_MOST) if stored_files.is_usable(path := f"{self._stem}-{number}.graph")]
 
     def _free_path(self):
         """Of a file that is not there or not whole; else that of the oldest."""

@@ -13,14 +13,14 @@ from lowtide.errors import Error
 from lowtide.guards import build
 from lowtide.log import logger
 
-from . import environment, stored_files
+from . import stored_files
 
 _MAGIC = "plan 1"
 
 
 def planned_session(module, captured, **options):
     """A Session of the captured graph: from a stored plan where there is one, else planned, and stored."""
-    folder = environment.read("ORTMODULE_CACHE_DIR")
+    folder = stored_files.folder()
     if not folder:
         return Session(captured.graph, **options)
     name = type(module).__name__.lower()
@@ -44,7 +44,7 @@ def _key(graph_text, options):
 
 
 def _stored_session(path, graph, options):
-    if not os.path.exists(path):
+    if not stored_files.is_usable(path):
         return None
     body = stored_files.read(path, _MAGIC)
     if body is None:
