@@ -164,14 +164,16 @@ def _export_until_stable(module, call, facts):
         return exported
     observation.changes.make()
     again = Observation(module)
-    with contextlib.suppress(UnsupportedError):
+    try:
         stable = _export(module, call, facts, again)
         if again.changes is None and difference(exported, stable, {}) is None:
             return stable
+        refusal = observation.refusal()
+    except UnsupportedError as error:
+        refusal = error
     observation.restore()
-    error = observation.refusal()
-    error.guards = Guards(module, observation.seen)
-    raise error
+    refusal.guards = Guards(module, observation.seen)
+    raise refusal
 
 
 def _export(module, call, facts, observation):
@@ -183,6 +185,7 @@ def _export(module, call, facts, observation):
         for index, tensor in enumerate(examples)
     )
     flat = _Flat(module, call, observation)
+    handled = sys.exc_info()[1]
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(exclusive)
@@ -201,7 +204,7 @@ def _export(module, call, facts, observation):
             except bdb.BdbQuit:
                 raise  # a user who debugs forward has had enough
             except Exception as error:
-                raise unsupported_from(error) from error
+                raise unsupported_from(error, handled) from error
         _forget(program)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:
@@ -343,10 +346,11 @@ def _without_cache(module, call):
             config.use_cache = True
 
 
-def unsupported_from(error):
-    """The UnsupportedError inside of what the exporter raised, or one that tells its reason and the user's line."""
+def unsupported_from(error, handled=None):
+    """The UnsupportedError inside of what the exporter raised, or one that tells its reason and the user's line.
+    `handled`: what was being handled when the export began, such as the failure of an earlier try: no cause of this."""
     cause = error
-    while cause is not None:
+    while cause is not None and cause is not handled:
         if isinstance(cause, UnsupportedError):
             line = user_line(traceback.extract_tb(cause.__traceback__))
             text = str(cause)
