@@ -1,4 +1,5 @@
-"""Fails on any #include, CMake dependency or Python import that goes against the arrows between folders.
+"""Fails on any #include, CMake dependency or Python import that goes against the arrows between folders, and on an
+arrow that no file uses.
 
 The arrows are those of docs/architecture.md. An arrow carries on: who may include `ir` may include what `ir` may.
 """
@@ -21,10 +22,10 @@ ARROWS = {
     "passes": ("ops",),
     "kernels": ("opset",),
     "torch_symbols": ("base",),
-    "program": ("opset", "pack"),
-    "plan": ("ops", "passes", "pack", "program"),
+    "program": ("opset",),
+    "plan": ("ir", "program"),
     "memory": ("ops", "passes", "plan"),
-    "runtime": ("program", "kernels", "torch_symbols"),
+    "runtime": ("program", "kernels", "pack"),
     "session": ("lower", "grad", "memory", "plan", "runtime"),
 }
 # The planner reads which kernels there are (kernel.h declares the lists), never calls one.
@@ -34,17 +35,17 @@ LIST_READERS = ("plan", "memory")
 # module or subpackage of python/lowtide -> the others it may import
 PYTHON_ARROWS = {
     "_lowtide": (),
-    "errors": ("_lowtide",),
+    "errors": (),
     "log": (),
     "guards": ("_lowtide", "errors"),
-    "utils": ("_lowtide", "errors", "capture", "guards", "log"),
+    "utils": ("_lowtide", "errors", "capture", "guards"),
     "capture": ("_lowtide", "errors", "guards", "log"),
     "onnx_io": ("_lowtide", "errors"),
     "ortmodule": ("_lowtide", "errors", "log", "capture", "guards", "onnx_io", "utils"),
     "convergence": ("_lowtide", "errors", "capture", "guards", "ortmodule", "utils"),
     "cli": ("_lowtide", "errors", "capture", "onnx_io", "ortmodule", "utils", "convergence"),
     "__main__": ("cli",),
-    "__init__": ("_lowtide", "errors", "capture", "ortmodule", "utils"),
+    "__init__": ("_lowtide",),
 }
 ONLY_IN = {"onnx": ("onnx_io",)}  # a third-party package -> the modules that may import it
 NEVER_IN_PACKAGE = ("transformers",)
@@ -155,7 +156,26 @@ def check(root):
     return [*check_cpp(root), *check_cmake(root), *check_python(root)]
 
 
+def check_unused(root):
+    """The arrows that no file under `root` follows."""
+    used = set()
+    for path in (p for suffix in ("h", "cpp", "inc", "def") for p in (root / "src").rglob(f"*.{suffix}")):
+        folder = path.relative_to(root / "src").parts[0]
+        used |= {(folder, included.split("/")[0]) for _, included in INCLUDE.findall(path.read_text())}
+    for path in (package := root / "python" / "lowtide").rglob("*.py"):
+        relative = path.relative_to(package)
+        for _, name in imported_modules(path, relative.parts[:-1]):
+            if name.startswith("lowtide."):
+                used.add((relative.parts[0].removesuffix(".py"), name.split(".")[1]))
+    for name, arrows in (("ARROWS", ARROWS), ("PYTHON_ARROWS", PYTHON_ARROWS)):
+        for folder, targets in arrows.items():
+            for target in targets:
+                if (folder, target) not in used:
+                    yield f"tools/check_layers.py: {name}: no file of {folder} uses its arrow to {target}"
+
+
 if __name__ == "__main__":
-    found = check(Path(__file__).resolve().parent.parent)
+    project = Path(__file__).resolve().parent.parent
+    found = [*check(project), *check_unused(project)]
     print("\n".join(found), end="\n" if found else "")
     sys.exit(bool(found))

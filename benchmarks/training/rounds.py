@@ -49,9 +49,12 @@ def merge(model, mode, results):
         if found := [result[reason] for result in results if reason in result]:
             return {**row, reason: found[0]}
     times = [ms for result in results for ms in result["step_times_ms"]]
+    low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
     return {
         **row,
         "step_ms": statistics.median(times),
+        "step_ms_low": low,  # quartiles
+        "step_ms_high": high,
         "step_ms_min": min(times),
         "step_ms_max": max(times),
         "peak_bytes": max(result["peak_bytes"] for result in results),

@@ -1,6 +1,6 @@
 // The public C++ API: train from a text graph, without Python.
 //
-//   lowtide::TrainingGraph model(text);                          // the grammar of docs/ir.md, ops of docs/ops.md
+//   lowtide::TrainingGraph model(text);                          // the grammar of docs/ir.md
 //   lowtide::TrainingStep step = model.forward(tensors, seed);   // tensors in the order of model.inputs()
 //   double loss = step.output<float>(0)[0];
 //   for (const lowtide::Gradient& gradient : step.backward()) …  // one per trainable input that the outputs depend on

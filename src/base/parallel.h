@@ -16,7 +16,7 @@ int parallel_threads();
 void parallel_run(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context);
 
 // Calls body(begin, end) over chunks of [0, n), none smaller than `grain` but the last. The body must not throw.
-// Which chunk runs where must never change a result: see docs/decisions on canonical reductions.
+// Which chunk runs where must never change a result: a sum over chunks adds in an order that the sizes alone decide.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;

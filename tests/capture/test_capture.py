@@ -315,10 +315,11 @@ def test_unknown_arguments_and_outputs_are_refused_by_type():
 
 
 def test_export_leaves_generators_as_they_were():
-    state = torch.get_rng_state()
-    capture(Of(lambda m, x: torch.nn.functional.dropout(m.l(x)) + torch.rand(4)), (torch.randn(3, 4),))
-    torch.randn(3, 4)  # what the line above drew for its argument
-    torch.set_rng_state(state)
+    module = Of(lambda m, x: torch.nn.functional.dropout(m.l(x)) + torch.rand(4))
+    example, generators = torch.randn(3, 4), (random.getstate, lambda: numpy.random.get_state()[1].tolist())
+    before = torch.get_rng_state(), [state() for state in generators]
+    capture(module, (example,))
+    assert torch.equal(torch.get_rng_state(), before[0]) and [state() for state in generators] == before[1]
 
 
 def test_nothing_is_printed_by_a_failing_export(capfd):

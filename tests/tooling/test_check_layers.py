@@ -25,7 +25,7 @@ def found(root, path, text):
         ("src/ir/graph_test.cpp", "ir/graph.h"),
         ("src/plan/choose.cpp", "kernels/cpu/list.inc"),
         ("src/plan/choose.cpp", "kernels/kernel.h"),
-        ("src/plan/choose.cpp", "passes/cse.h"),
+        ("src/memory/stash.cpp", "passes/cse.h"),
         ("src/memory/stash.cpp", "program/program.h"),
         ("src/runtime/executor.cpp", "kernels/cpu/softmax.h"),
         ("src/session/session.cpp", "lowtide/session.h"),
@@ -95,3 +95,15 @@ def test_python_import(tmp_path, path, line, good):
 
 def test_this_repository():
     assert check_layers.check(ROOT) == []
+
+
+def test_an_arrow_that_no_file_uses(tmp_path):
+    found(tmp_path, "src/ir/graph.cpp", '#include "opset/op.h"\n')
+    found(tmp_path, "python/lowtide/capture/export.py", "from lowtide.errors import Error\nfrom ..log import logger\n")
+    unused = list(check_layers.check_unused(tmp_path))
+    assert "tools/check_layers.py: ARROWS: no file of ir uses its arrow to symbolic" in unused
+    assert not any("of ir uses its arrow to opset" in line for line in unused)
+    assert "tools/check_layers.py: PYTHON_ARROWS: no file of capture uses its arrow to guards" in unused
+    assert not any(
+        "of capture uses its arrow to errors" in line or "of capture uses its arrow to log" in line for line in unused
+    )
