@@ -231,9 +231,9 @@ void observe(PythonSession& self, nb::object callback) {
       });
 }
 
-nb::list counterparts(const PythonSession& self) {
+nb::list value_map(const PythonSession& self) {
   nb::list result;
-  for (const Counterpart& each : self.session.observation().counterparts)
+  for (const MappedValue& each : self.session.observation().value_map)
     result.append(nb::make_tuple(each.captured, each.value, each.gradient));
   return result;
 }
@@ -325,7 +325,7 @@ void bind_session(nb::module_& module) {
            "`saved_inputs`: the tensors at the places that `saved_inputs` names.")
       .def("observe", observe, "callback"_a.none(),
            "callback(name, tensor) for every value that the next steps make; the tensor is a view, valid in the call.")
-      .def_prop_ro("counterparts", counterparts,
+      .def_prop_ro("value_map", value_map,
                    "(captured name, name of the value, name of its gradient), \"\" for what no step makes.")
       .def("functional_graph", [](const PythonSession& self) { return self.session.observation().functional.clone(); })
       .def("training_graph", [](const PythonSession& self) { return self.session.observation().training.clone(); })

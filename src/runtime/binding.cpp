@@ -105,8 +105,8 @@ static void bind_steps(const Program& program, Binding& binding) {
   const size_t middle = static_cast<size_t>(program.forward_steps) == program.steps.size()
                             ? binding.refs.size()
                             : static_cast<size_t>(binding.steps[static_cast<size_t>(program.forward_steps)].first);
-  binding.patches[0] = Patches(binding, 0, middle);
-  binding.patches[1] = Patches(binding, middle, binding.refs.size());
+  binding.relocations[0] = Relocations(binding, 0, middle);
+  binding.relocations[1] = Relocations(binding, middle, binding.refs.size());
   // refs no longer grows: spans into it are safe.
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kKernel) continue;
@@ -129,7 +129,7 @@ static void bind_steps(const Program& program, Binding& binding) {
   }
 }
 
-Patches::Patches(const Binding& binding, size_t first_ref, size_t end_ref)
+Relocations::Relocations(const Binding& binding, size_t first_ref, size_t end_ref)
     : first_(binding.buffer_bytes.size() + 1, 0), bases_(binding.buffer_bytes.size(), nullptr) {
   for (size_t i = first_ref; i < end_ref; ++i)
     if (binding.ref_buffers[i] >= 0) ++first_[static_cast<size_t>(binding.ref_buffers[i]) + 1];
@@ -141,7 +141,7 @@ Patches::Patches(const Binding& binding, size_t first_ref, size_t end_ref)
       refs_[static_cast<size_t>(next[static_cast<size_t>(binding.ref_buffers[i])]++)] = static_cast<int32_t>(i);
 }
 
-void Patches::apply(Binding& binding, std::span<char* const> bases) {
+void Relocations::apply(Binding& binding, std::span<char* const> bases) {
   for (size_t b = 0; b < bases_.size(); ++b) {
     if (bases_[b] == bases[b]) continue;
     bases_[b] = bases[b];
@@ -225,7 +225,7 @@ static Packing make_packing(const Program& program, Binding& binding, bool with_
   return packing;
 }
 
-const Packing& packing_apart(const Program& program, Binding& binding, bool guard) {
+const Packing& separate_packing(const Program& program, Binding& binding, bool guard) {
   if (!binding.separate) binding.separate = std::make_unique<Packing>(make_packing(program, binding, false, guard, {}));
   return *binding.separate;
 }

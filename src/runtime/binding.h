@@ -45,10 +45,10 @@ struct BoundGradient {
 
 // The operands of one half of the steps, by the buffer that they lie in. From step to step most buffers stay where they
 // are, and an operand is written again only when its buffer has moved.
-class Patches {
+class Relocations {
  public:
-  Patches() = default;
-  Patches(const Binding& binding, size_t first_ref, size_t end_ref);
+  Relocations() = default;
+  Relocations(const Binding& binding, size_t first_ref, size_t end_ref);
   void apply(Binding& binding, std::span<char* const> bases);
 
  private:
@@ -61,15 +61,15 @@ struct Binding {
   std::vector<int64_t> symbol_values;
   std::vector<int64_t> values;        // of expressions
   std::vector<int64_t> buffer_bytes;  // by buffer
-  std::vector<TensorRef> refs;        // operands of steps; data pointers are patched before each half
+  std::vector<TensorRef> refs;        // operands of steps; data pointers are relocated before each half
   std::vector<int32_t> ref_buffers;   // by ref; -1: absent
   std::vector<int64_t> ref_offsets;   // bytes into the buffer
   std::vector<BoundStep> steps;
   std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be: dtypes, sizes, strides
   std::vector<BoundGradient> gradients;
-  Patches patches[2];                 // of forward and of backward
+  Relocations relocations[2];         // of forward and of backward
   Packing packing;                    // gradients in the arena
-  std::unique_ptr<Packing> separate;  // gradients apart; made when first needed
+  std::unique_ptr<Packing> separate;  // gradients in a separate block; made when first needed
   std::vector<int32_t> pack_order;
   MemoryReport report;
 };
@@ -88,7 +88,7 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
 // The packing problem of a binding: planned buffers, then scratch of steps. Recorded plans in benchmarks/plans/ are
 // written from it.
 Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard);
-const Packing& packing_apart(const Program& program, Binding& binding, bool guard);
+const Packing& separate_packing(const Program& program, Binding& binding, bool guard);
 
 constexpr int64_t kCanaryBytes = 64;
 

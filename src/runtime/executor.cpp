@@ -134,9 +134,9 @@ char* Executor::bind_input(const ProgramInput& input, const TensorRef& expected,
 
 void Executor::allocate(RunState& state) {
   // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.
-  if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) gradients_apart_ = true;
+  if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) separate_gradients_ = true;
   Binding& binding = *state.binding_;
-  state.packing_ = gradients_apart_ ? &packing_apart(program_, binding, options_.guard) : &binding.packing;
+  state.packing_ = separate_gradients_ ? &separate_packing(program_, binding, options_.guard) : &binding.packing;
   BlockPool& pool = process_pool();
   pool.tick();
   state.arena_ = pool.acquire(state.packing_->arena_bytes);
@@ -222,7 +222,7 @@ std::vector<Inspected> Executor::take_inspected() {
 void Executor::run_half(RunState& state, bool backward) {
   const int32_t first = backward ? program_.forward_steps : 0;
   const int32_t last = backward ? static_cast<int32_t>(program_.steps.size()) : program_.forward_steps;
-  state.binding_->patches[backward].apply(*state.binding_, state.bases_);
+  state.binding_->relocations[backward].apply(*state.binding_, state.bases_);
   inspected_.clear();
   inspected_.reserve(records_);
   const auto loop_begin = std::chrono::steady_clock::now();
@@ -239,7 +239,7 @@ void Executor::run_half(RunState& state, bool backward) {
       trace_->add(step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, begin, Trace::Clock::now());
     LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
     if (options_.guard) guard_after(state, i);
-    if (i == options_.fault.step) spoil(state);
+    if (i == options_.fault.step) inject_fault(state);
   }
   if (observer_) show(state, last);
   last_steps_ns_ =

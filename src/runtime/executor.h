@@ -66,7 +66,7 @@ class RunState {
 };
 
 // A value that an observer is shown, right before `step` runs or at the end of its half.
-struct Sight {
+struct Probe {
   std::string name;
   int32_t operand = 0;
   int32_t step = 0;
@@ -87,7 +87,7 @@ struct ExecutorOptions {
   Fault fault{};
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;
-  // For tests of the guard: spoils a packing that the validator has passed.
+  // For tests of the guard: injects a fault into a packing that the validator has passed.
   void (*alter_packing)(Packing&) = nullptr;
 };
 
@@ -113,9 +113,9 @@ class Executor {
                                    std::shared_ptr<RunState>* state);
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
 
-  // Shows every value of the next steps while its bytes are there; none stops it. `sights` in the order of halves and
+  // Shows every value of the next steps while its bytes are there; none stops it. `probes` in the order of halves and
   // steps.
-  void observe(std::vector<Sight> sights, Observer observer);
+  void observe(std::vector<Probe> probes, Observer observer);
 
   // What the latest half of a step inspected, in the order of the graph's nodes; once.
   std::vector<Inspected> take_inspected();
@@ -134,7 +134,7 @@ class Executor {
   KernelStatus run_step(RunState& state, int32_t index);
   // Shows what is to be seen before `step`, or at the end of a half.
   void show(const RunState& state, int32_t step);
-  void spoil(const RunState& state) const;
+  void inject_fault(const RunState& state) const;
   // An operand with its bytes; without data where the caller sent none.
   TensorRef locate(const RunState& state, int32_t operand) const;
   void inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor);
@@ -162,14 +162,14 @@ class Executor {
   std::list<std::shared_ptr<Binding>> bindings_;  // most recently used first
   std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
   bool last_done_ = false;
-  bool gradients_apart_ = false;
+  bool separate_gradients_ = false;
   int64_t last_steps_ns_ = 0;
   std::unique_ptr<Trace> trace_;
   size_t records_ = 0;  // of both halves
   std::vector<Inspected> inspected_;
-  std::vector<Sight> sights_;
+  std::vector<Probe> probes_;
   Observer observer_;
-  size_t next_sight_ = 0;
+  size_t next_probe_ = 0;
 };
 
 }  // namespace lowtide

@@ -9,10 +9,10 @@
 
 namespace lowtide {
 
-void Executor::observe(std::vector<Sight> sights, Observer observer) {
-  sights_ = std::move(sights);
+void Executor::observe(std::vector<Probe> probes, Observer observer) {
+  probes_ = std::move(probes);
   observer_ = std::move(observer);
-  next_sight_ = 0;
+  next_probe_ = 0;
 }
 
 TensorRef Executor::locate(const RunState& state, int32_t operand) const {
@@ -28,12 +28,12 @@ void Executor::show(const RunState& state, int32_t step) {
   const bool backward = state.done_;
   // A half begins: the other one may not have been run to its end.
   if (step == (backward ? program_.forward_steps : 0))
-    for (next_sight_ = 0; next_sight_ < sights_.size() && backward && !sights_[next_sight_].backward;) ++next_sight_;
-  for (; next_sight_ < sights_.size(); ++next_sight_) {
-    const Sight& sight = sights_[next_sight_];
-    if (sight.backward != backward || sight.step > step) return;
-    if (const TensorRef tensor = locate(state, sight.operand); tensor.data != nullptr || tensor.numel() == 0)
-      observer_(sight.name, tensor);
+    for (next_probe_ = 0; next_probe_ < probes_.size() && backward && !probes_[next_probe_].backward;) ++next_probe_;
+  for (; next_probe_ < probes_.size(); ++next_probe_) {
+    const Probe& probe = probes_[next_probe_];
+    if (probe.backward != backward || probe.step > step) return;
+    if (const TensorRef tensor = locate(state, probe.operand); tensor.data != nullptr || tensor.numel() == 0)
+      observer_(probe.name, tensor);
   }
 }
 
@@ -55,7 +55,7 @@ static void scale(const TensorRef& tensor, double factor) {
   }
 }
 
-void Executor::spoil(const RunState& state) const {
+void Executor::inject_fault(const RunState& state) const {
   const TensorRef tensor = locate(state, options_.fault.operand);
   if (tensor.data == nullptr) return;
   switch (tensor.dtype) {

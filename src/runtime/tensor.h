@@ -25,16 +25,16 @@ struct OwnedTensor {
 class Gradients {
  public:
   Gradients(std::shared_ptr<const void> holder, size_t size) : holder_(std::move(holder)) { entries_.reserve(size); }
-  void add(const TensorRef& metadata, void* data, bool apart) { entries_.push_back({&metadata, data, apart}); }
-  void own(std::shared_ptr<void> arena, std::shared_ptr<void> apart) {
+  void add(const TensorRef& metadata, void* data, bool separate) { entries_.push_back({&metadata, data, separate}); }
+  void own(std::shared_ptr<void> arena, std::shared_ptr<void> separate) {
     owners_[0] = std::move(arena);
-    owners_[1] = std::move(apart);
+    owners_[1] = std::move(separate);
   }
 
   size_t size() const { return entries_.size(); }
   const TensorRef& metadata(size_t index) const { return *entries_[index].metadata; }
   void* data(size_t index) const { return entries_[index].data; }
-  const std::shared_ptr<void>& owner(size_t index) const { return owners_[entries_[index].apart]; }
+  const std::shared_ptr<void>& owner(size_t index) const { return owners_[entries_[index].separate]; }
   std::vector<OwnedTensor> tensors() const {
     std::vector<OwnedTensor> tensors(size());
     for (size_t i = 0; i < size(); ++i) {
@@ -49,7 +49,7 @@ class Gradients {
   struct Entry {
     const TensorRef* metadata;
     void* data;
-    bool apart;
+    bool separate;
   };
   std::shared_ptr<const void> holder_;  // of the metadata
   std::vector<Entry> entries_;

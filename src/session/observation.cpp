@@ -22,41 +22,41 @@ static bool is_read_past(const Graph& graph, ValueId value) {
   }
 }
 
-Standing find_standing(const Graph& forward, const std::vector<ValueId>& lowered) {
-  Standing standing;
+ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueId>& lowered) {
+  ForwardValues forward_values;
   std::map<ValueId, std::set<ValueId>> merged;  // value → lowered values that it stands for
   for (ValueId value : lowered) {
-    standing.values.push_back(value ? forward.stand_in(value) : ValueId{});
-    if (standing.values.back()) merged[standing.values.back()].insert(value);
+    forward_values.values.push_back(value ? forward.stand_in(value) : ValueId{});
+    if (forward_values.values.back()) merged[forward_values.values.back()].insert(value);
   }
   std::set<ValueId> taken;
-  for (ValueId value : standing.values)
-    standing.share_gradient.push_back(value && merged[value].size() == 1 && !is_read_past(forward, value) &&
-                                      taken.insert(value).second);
-  return standing;
+  for (ValueId value : forward_values.values)
+    forward_values.share_gradient.push_back(value && merged[value].size() == 1 && !is_read_past(forward, value) &&
+                                            taken.insert(value).second);
+  return forward_values;
 }
 
-std::vector<Counterpart> counterparts(const Graph& functional, const Standing& standing,
-                                      const std::vector<ValueId>& gradients, const Graph& graph,
-                                      const std::vector<ValuePlace>& places) {
+std::vector<MappedValue> value_map(const Graph& functional, const ForwardValues& forward_values,
+                                   const std::vector<ValueId>& gradients, const Graph& graph,
+                                   const std::vector<ValuePlace>& places) {
   std::set<ValueId> seen;
   for (const ValuePlace& place : places) seen.insert(place.value);
   auto name_of = [&](ValueId value) {
     const ValueId now = value ? graph.stand_in(value) : ValueId{};
     return seen.contains(now) ? graph.value(now).name : std::string();
   };
-  std::vector<Counterpart> result;
-  for (size_t i = 0; i < standing.values.size(); ++i) {
-    const ValueId value = standing.values[i];
-    const bool has_gradient = standing.share_gradient[i] && value.at() < gradients.size();
+  std::vector<MappedValue> result;
+  for (size_t i = 0; i < forward_values.values.size(); ++i) {
+    const ValueId value = forward_values.values[i];
+    const bool has_gradient = forward_values.share_gradient[i] && value.at() < gradients.size();
     result.push_back({functional.value(ValueId{static_cast<int32_t>(i)}).name, name_of(value),
                       has_gradient ? name_of(gradients[value.at()]) : std::string()});
   }
   return result;
 }
 
-std::vector<Sight> sights(const Graph& graph, const std::vector<ValuePlace>& places) {
-  std::vector<Sight> result;
+std::vector<Probe> probes(const Graph& graph, const std::vector<ValuePlace>& places) {
+  std::vector<Probe> result;
   for (const ValuePlace& place : places)
     result.push_back({graph.value(place.value).name, place.operand, place.step, place.backward});
   return result;

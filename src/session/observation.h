@@ -13,7 +13,7 @@ namespace lowtide {
 
 // A value of the captured graph, and the values of the training graph that are it and its gradient: names, empty where
 // no step makes one (a fused op's inside, a view's copy that nobody reads).
-struct Counterpart {
+struct MappedValue {
   std::string captured;
   std::string value;
   std::string gradient;
@@ -23,31 +23,31 @@ struct Counterpart {
 // that of its stand-in only where all its readers read it there: not where several captured values became one (but for
 // the first of those that are one by lowering, as around a dropout of nothing), or where some read the bytes past it,
 // in another shape.
-struct Standing {
+struct ForwardValues {
   std::vector<ValueId> values;       // by captured value
   std::vector<bool> share_gradient;  // by captured value
 };
 // `lowered`: LoweringReport::values.
-Standing find_standing(const Graph& forward, const std::vector<ValueId>& lowered);
+ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueId>& lowered);
 
 // Of an observed session.
 struct Observation {
   Graph functional;  // as captured, after functionalise
   Graph training;    // what is planned
-  std::vector<Counterpart> counterparts;
-  std::vector<Sight> sights;
+  std::vector<MappedValue> value_map;
+  std::vector<Probe> probes;
 };
 
 // For every value of `functional`, the captured graph after functionalise. `graph`: the planned one; `gradients`:
 // GradientGraph::gradients, empty without a backward.
-std::vector<Counterpart> counterparts(const Graph& functional, const Standing& standing,
-                                      const std::vector<ValueId>& gradients, const Graph& graph,
-                                      const std::vector<ValuePlace>& places);
+std::vector<MappedValue> value_map(const Graph& functional, const ForwardValues& forward_values,
+                                   const std::vector<ValueId>& gradients, const Graph& graph,
+                                   const std::vector<ValuePlace>& places);
 
-std::vector<Sight> sights(const Graph& graph, const std::vector<ValuePlace>& places);
+std::vector<Probe> probes(const Graph& graph, const std::vector<ValuePlace>& places);
 
-// The step after which the value is spoiled. Error(kInvalidArgument) names values like it where no step makes one of
-// this name.
+// The step after which the fault is injected into the value. Error(kInvalidArgument) names values like it where no step
+// makes one of this name.
 Fault find_fault(const Graph& graph, const PlanResult& planned, const std::string& value, double factor);
 
 }  // namespace lowtide

@@ -67,18 +67,18 @@ SessionOptions observed() {
   return options;
 }
 
-Counterpart find(const Session& session, const std::string& captured) {
-  for (const Counterpart& each : session.observation().counterparts)
+MappedValue find(const Session& session, const std::string& captured) {
+  for (const MappedValue& each : session.observation().value_map)
     if (each.captured == captured) return each;
   return {};
 }
 
-TEST(Observation, ShowsValuesAndGradientsUnderTheirCounterparts) {
+TEST(Observation, ShowsValuesAndGradientsUnderTheirCapturedNames) {
   Step step(observed());
   step.run();
   EXPECT_EQ(step.shown.at(find(step.session, "h").value), (std::vector<float>{1, -2, 6, -8, 3, 6, -9, 16}));
   EXPECT_EQ(step.shown.at(find(step.session, "t").value), (std::vector<float>{1, 3, -2, 6, 6, -9, -8, 16}));
-  const Counterpart r = find(step.session, "r");
+  const MappedValue r = find(step.session, "r");
   EXPECT_EQ(step.shown.at(r.value), (std::vector<float>{1, 3, 0, 6, 6, 0, 0, 16}));
   EXPECT_EQ(step.shown.at(find(step.session, "t").gradient), (std::vector<float>{1, 1, 0, 1, 1, 0, 0, 1}));
   // One value stands for both; its gradient is that of the first.
@@ -87,7 +87,7 @@ TEST(Observation, ShowsValuesAndGradientsUnderTheirCounterparts) {
 }
 
 // A linear whose bias its GELU takes kept its name, and stood for the sum that it no longer was.
-TEST(Observation, AValueThatBecameAnotherHasNoCounterpart) {
+TEST(Observation, AValueThatBecameAnotherIsNotMapped) {
   const Session session(parse(R"(
 graph @net(%x: f32[n, 4] input, %w: f32[3, 4] param, %b: f32[3] param) where n in [1, 64] {
   %y: f32[n, 3] = aten::linear.default(operands=["input", "weight", "bias"]) %x, %w, %b

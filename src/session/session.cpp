@@ -218,7 +218,7 @@ const Observation& Session::observation() const {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, impl_->options.observed, "the session was not made to be observed");
   return *impl_->made->observation;
 }
-void Session::observe(Observer observer) { impl_->executor->observe(observation().sights, std::move(observer)); }
+void Session::observe(Observer observer) { impl_->executor->observe(observation().probes, std::move(observer)); }
 
 Executor& Session::executor() { return *impl_->executor; }
 const Program& Session::program() const { return impl_->executor->program(); }

@@ -59,7 +59,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   const PassOptions passes = pass_options(options);
   const PlanOptions plan_options{options.disabled_kernels};
   if (options.observed) observation = std::make_unique<Observation>();
-  Standing standing;
+  ForwardValues forward_values;
   std::vector<ValueId> gradients;
   Graph graph;
   timed("lower", [&] {
@@ -73,7 +73,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   const bool is_forward = !has_backward(graph);
   if (is_forward) timed("forward passes", [&] { optimize_forward(graph, passes); });
   forward_text = print(graph);
-  if (observation) standing = find_standing(graph, lowering.values);
+  if (observation) forward_values = find_forward_values(graph, lowering.values);
   if (is_forward && options.training) {
     timed("gradient", [&] {
       GradientGraph built = build_gradient_graph(graph, options.output_needs_grad);
@@ -104,8 +104,8 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || has_fault}); });
   if (has_fault) fault = find_fault(graph, planned, options.fault_value, options.fault_factor);
   if (observation) {
-    observation->counterparts = counterparts(observation->functional, standing, gradients, graph, planned.places);
-    observation->sights = sights(graph, planned.places);
+    observation->value_map = value_map(observation->functional, forward_values, gradients, graph, planned.places);
+    observation->probes = probes(graph, planned.places);
     observation->training = std::move(graph);
   }
 }

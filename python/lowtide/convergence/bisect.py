@@ -109,7 +109,7 @@ class Rounding:
 def _known(captured, step):
     """What the engine made: forward values and gradients by captured name, and their names in the engine."""
     forward, backward, engine_names = {}, {}, {}
-    for name, value, gradient in step.session.counterparts:
+    for name, value, gradient in step.session.value_map:
         if name in captured.maker and value in step.values:
             forward[name] = step.values[value]
             engine_names[FORWARD, name] = value
