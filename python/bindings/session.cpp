@@ -189,6 +189,11 @@ nb::list memory_outcomes(PythonSession& self) {
   return result;
 }
 
+std::string raised_peak(PythonSession& self, const std::vector<int64_t>& symbol_values) {
+  nb::gil_scoped_release unlocked;
+  return self.session.raised_peak(symbol_values);
+}
+
 nb::dict memory_stat(PythonSession& self, const std::string& config, const std::string& probe_config,
                      const std::vector<int64_t>& symbol_values, bool with_peaks) {
   MemoryStat stat;
@@ -366,6 +371,8 @@ void bind_session(nb::module_& module) {
           },
           "symbol_values"_a)
       .def("memory_notices", [](PythonSession& self) { return self.session.memory_warnings(); })
+      .def("raised_peak", raised_peak, "symbol_values"_a,
+           "In words, that what is in force plans a higher peak than nothing would; empty: it does not.")
       .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
       .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
            "The memory optimizer's rows and tables; an empty config means the session's own.")

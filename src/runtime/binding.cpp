@@ -197,11 +197,11 @@ Problem packing_problem(const Program& program, const Binding& binding, bool wit
 }
 
 static Packing make_packing(const Program& program, Binding& binding, bool with_gradients, bool guard,
-                            std::span<const int32_t> order, bool quick = false) {
+                            std::span<const int32_t> order) {
   const Problem problem = packing_problem(program, binding, with_gradients, guard);
   const bool known = order.size() == problem.buffers.size();
-  Solution solution = pack(problem, known || quick ? PackEffort::kFast : PackEffort::kThorough,
-                           known ? order : std::span<const int32_t>());
+  Solution solution =
+      pack(problem, known ? PackEffort::kFast : PackEffort::kThorough, known ? order : std::span<const int32_t>());
   if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
   Packing packing;
   packing.arena_bytes = solution.height;
@@ -231,7 +231,7 @@ const Packing& separate_packing(const Program& program, Binding& binding, bool g
 }
 
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard, bool quick) {
+                                      std::span<const int32_t> known_order, bool guard) {
   const auto start = std::chrono::steady_clock::now();
   auto binding = std::make_unique<Binding>();
   binding->symbol_values = std::move(symbol_values);
@@ -247,7 +247,7 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
   binding->report.output_bytes += static_cast<int64_t>(count_records(program) * sizeof(Inspected));
   check_bounds(program, *binding);
   bind_steps(program, *binding);
-  binding->packing = make_packing(program, *binding, true, guard, known_order, quick);
+  binding->packing = make_packing(program, *binding, true, guard, known_order);
   MemoryReport& report = binding->report;
   report.arena_bytes = binding->packing.arena_bytes;
   report.lower_bound_bytes = binding->packing.lower_bound_bytes;

@@ -80,10 +80,9 @@ size_t count_records(const Program& program);
 // Sizes of the operand `id` as a tensor without bytes.
 TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id);
 
-// `known_order`: of an earlier binding; empty: search thoroughly, unless `quick`. `guard`: room for canaries around
-// each buffer.
+// `known_order`: of an earlier binding; empty: search thoroughly. `guard`: room for canaries around each buffer.
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard, bool quick = false);
+                                      std::span<const int32_t> known_order, bool guard);
 
 // The packing problem of a binding: planned buffers, then scratch of steps. Recorded plans in benchmarks/plans/ are
 // written from it.

@@ -103,19 +103,23 @@ const MemoryOptimizer& Session::memory_optimizer() {
 const std::vector<RequestOutcome>& Session::memory_outcomes() const { return impl_->outcomes; }
 const std::vector<std::string>& Session::memory_warnings() const { return impl_->warnings; }
 
+static std::string raised_text(int level, int64_t without, int64_t with) {
+  if (with <= without) return "";
+  const std::string what = level > 0 ? concat("ORTMODULE_MEMORY_OPT_LEVEL=", level) : "the configuration";
+  return concat(what, " raises the planned peak from ", with_commas(without), " to ", with_commas(with), " bytes");
+}
+
 MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_config,
                                 std::span<const int64_t> symbol_values, bool with_peaks) {
   const MemoryOptimizer* optimizer = &memory_optimizer();
   const Stages& stages = impl_->stages();
-  const Selection* selection = &stages.selection;
+  Selection selection = stages.selection;
   std::unique_ptr<MemoryOptimizer> considered;
-  Selection of_considered;
   if (!config.empty() || !probe_config.empty()) {
     considered = std::make_unique<MemoryOptimizer>(stages.before_memory, stages.plan_before,
                                                    memory_options(impl_->options, config, probe_config, 0));
-    of_considered = considered->select();
+    selection = considered->select();
     optimizer = considered.get();
-    selection = &of_considered;
   }
   DimValues dims;
   const std::vector<std::string> names = symbols();
@@ -133,7 +137,7 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
   // The selection with these candidates in place of what it has for their nodes.
   auto peak_after = [&](const std::vector<int32_t>& candidates) {
     std::vector<int32_t> chosen = candidates;
-    for (int32_t index : selection->chosen) {
+    for (int32_t index : selection.chosen) {
       const NodeId entry = optimizer->candidates()[static_cast<size_t>(index)].entry;
       if (std::none_of(candidates.begin(), candidates.end(), [&](int32_t other) {
             return optimizer->candidates()[static_cast<size_t>(other)].entry == entry;
@@ -143,18 +147,20 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
     return peak_of(std::move(chosen));
   };
   MemoryStat stat;
-  stat.rows = plan_rows(*optimizer, *selection, dims);
+  stat.peak_without = peak_of({});
+  stat.peak_with = peak_of(selection.chosen);
+  if (std::string raised = raised_text(optimizer->options().level, stat.peak_without, stat.peak_with); !raised.empty())
+    selection.warnings.push_back(std::move(raised));
+  stat.rows = plan_rows(*optimizer, selection, dims);
   if (with_peaks)
     for (PlanRow& row : stat.rows) row.peak_after = peak_after(row.candidates);
   stat.row_lines = plan_row_lines(stat.rows);
   stat.notes = plan_notes(dims);
-  stat.insight = insight_summary(*optimizer, *selection, with_peaks ? PeakAfter(peak_after) : PeakAfter());
-  stat.summary = optimizer_summary(*optimizer, *selection);
-  stat.peak_without = peak_of({});
-  stat.peak_with = peak_of(selection->chosen);
+  stat.insight = insight_summary(*optimizer, selection, with_peaks ? PeakAfter(peak_after) : PeakAfter());
+  stat.summary = optimizer_summary(*optimizer, selection);
   stat.planned = static_cast<int>(peaks.size());
-  stat.json = insight_json(*optimizer, *selection, stat.rows, dims, stat.peak_without, stat.peak_with);
-  stat.notices = selection->warnings;
+  stat.json = insight_json(*optimizer, selection, stat.rows, dims, stat.peak_without, stat.peak_with);
+  stat.notices = std::move(selection.warnings);
   return stat;
 }
 
@@ -162,8 +168,15 @@ int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int
                            std::span<const int64_t> symbol_values) const {
   const Graph graph = optimizer.apply(chosen);
   const PlanResult planned = plan(graph, {impl_->options.disabled_kernels});
-  return bind_program(planned.program, {symbol_values.begin(), symbol_values.end()}, {}, false, true)
+  return bind_program(planned.program, {symbol_values.begin(), symbol_values.end()}, {}, impl_->options.guard)
       ->report.peak_bytes;
+}
+
+std::string Session::raised_peak(std::span<const int64_t> symbol_values) const {
+  if (!impl_->made || impl_->made->selection.chosen.empty()) return "";
+  const Stages& stages = *impl_->made;
+  return raised_text(impl_->options.memory_level, peak_with(*stages.memory_optimizer, {}, symbol_values),
+                     peak_with(*stages.memory_optimizer, stages.selection.chosen, symbol_values));
 }
 
 void Session::Impl::index_program() {

@@ -56,7 +56,7 @@ struct MemoryStat {
   std::string json;
   int planned = 0;                          // steps that were planned to know their peaks
   int64_t peak_without = 0, peak_with = 0;  // bytes of a step: with nothing switched on, and with what is
-  std::vector<std::string> notices;
+  std::vector<std::string> notices;         // the selection's warnings, and that it raises the peak
 };
 
 // One planned graph. Thread-compatible: calls come one at a time (Python holds a lock), but several forwards may be
@@ -135,12 +135,15 @@ class Session {
   const MemoryOptimizer& memory_optimizer();
   const std::vector<RequestOutcome>& memory_outcomes() const;
   const std::vector<std::string>& memory_warnings() const;
+  // In words, that what is in force plans a higher peak at these sizes than nothing would; empty where it does not, or
+  // where the plan was read: what it was compared with then is not made again.
+  std::string raised_peak(std::span<const int64_t> symbol_values) const;
   // The optimizer's tables at these sizes. With a configuration: as if the session had been made with it (nothing is
   // switched on); empty: the session's own. `with_peaks` plans the step once more for each row.
   MemoryStat memory_stat(std::string_view config, std::string_view probe_config, std::span<const int64_t> symbol_values,
                          bool with_peaks);
-  // The planned peak of a step at these sizes with these candidates of an optimizer switched on. Packs quickly: the
-  // session's own plan, searched longer, may lie a little lower.
+  // The planned peak of a step with these candidates of an optimizer switched on, where a session begins at these
+  // sizes: planned and packed as sessions do it.
   int64_t peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
                     std::span<const int64_t> symbol_values) const;
 

@@ -19,7 +19,7 @@ def announce(agent, sizes, options):
 
 
 def _announce(agent, sizes, log_level):
-    for notice in memory_notices(agent):
+    for notice in memory_notices(agent, sizes):
         logger.warning("%s", notice)
     # Savings take analysis, and peaks take plans: only where they show.
     wanted = log_level < LogLevel.WARNING and agent.training
@@ -58,9 +58,11 @@ class _Text:
         return self._text()
 
 
-def memory_notices(agent):
+def memory_notices(agent, sizes):
     if agent.memory.on:
         yield from agent.session.memory_notices()
+        if raised := agent.session.raised_peak(agent.symbol_values(sizes)):
+            yield raised
     if agent.captured.checkpoints:
         by_level = f"ORTMODULE_MEMORY_OPT_LEVEL={agent.memory.level or 1} recomputes per layer"
         is_set = " and is set" if agent.memory.level else ""
