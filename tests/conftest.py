@@ -1,9 +1,11 @@
+import os
 import signal
 
 import pytest
 
 
 def pytest_configure(config):
+    os.environ.setdefault("LOWTIDE_RAISE_BUGS", "1")  # else a bug would look like a fallback that a test expects
     # A shell's background job starts with Ctrl-C ignored; the tests of Ctrl-C need Python's own handler.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,6 +4,8 @@
 class Error(Exception):
     """What lowtide raises on purpose."""
 
+    guards = None  # lowtide.guards.Guards of the trace that failed, if there was one
+
 
 class InvalidArgument(Error, ValueError):
     """A shape, dtype, option or call that cannot be right."""
@@ -20,8 +22,6 @@ class ProgramError(Error, ValueError):
 class UnsupportedError(Error, RuntimeError):
     """Legal in PyTorch, not (yet) in the engine: ORTModule runs PyTorch instead. Itself it is a graph that cannot be
     exported, built or planned; its subclasses name other causes."""
-
-    guards = None  # lowtide.guards.Guards of the trace that was refused, if there was one
 
 
 class UnsupportedDevice(UnsupportedError):
@@ -50,6 +50,8 @@ class EngineError(Error, RuntimeError):
 
 class InternalError(Error, AssertionError):
     """A bug of lowtide."""
+
+    evidence = None  # lowtide.ortmodule.bug_reports.Evidence, where more is known than the text
 
 
 class FallbackWarning(UserWarning):

@@ -6,16 +6,16 @@ import os
 import sys
 
 from lowtide import INSTALL_TORCH
-from lowtide.errors import Error
+from lowtide.errors import Error, InternalError
 
 
 def main(arguments=None):
-    """Exit code 0, 1 where a difference was looked for and found, or 2 for input that cannot be right (with the reason
-    on standard error)."""
+    """Exit code 0, 1 where a difference or a bug was looked for and found, or 2 for input that cannot be right (with
+    the reason on standard error). A bug of lowtide's is raised."""
     if importlib.util.find_spec("torch") is None:
         print(f"lowtide: {INSTALL_TORCH}", file=sys.stderr)
         return 2
-    from . import analyze, bisect, compare  # PyTorch, which all of them need, comes with these
+    from . import analyze, bisect, compare, reproduce  # PyTorch, which all of them need, comes with these
     from .model import BadInput
 
     parser = argparse.ArgumentParser(prog="lowtide", description=__doc__.strip())
@@ -23,9 +23,12 @@ def main(arguments=None):
     analyze.add_to(commands)
     bisect.add_to(commands)
     compare.add_to(commands)
+    reproduce.add_to(commands)
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
+    except InternalError:
+        raise
     except (BadInput, Error) as error:
         print(f"lowtide {options.command}: {error}", file=sys.stderr)
         return 2

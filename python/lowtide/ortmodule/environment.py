@@ -43,6 +43,7 @@ VARIABLES = {
     "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
     "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
+    "LOWTIDE_RAISE_BUGS": Variable("0", "1: a bug of lowtide's (InternalError) is raised, not left to PyTorch"),
     "LOWTIDE_TEST_FAULT": Variable(
         "", "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied"
     ),
@@ -91,6 +92,16 @@ def read(name):
 
 def is_on(name):
     return read(name).lower() in ("1", "true", "yes")
+
+
+def set_here():
+    """{name: text} of the variables of lowtide's that are set."""
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+
+def set_again(variables):
+    """For this process, as they were set in another one."""
+    os.environ.update(variables)
 
 
 def custom_functions_run():

@@ -5,11 +5,12 @@ import warnings
 
 from lowtide import log
 from lowtide.capture import exclusive
-from lowtide.errors import Error, UnsupportedError
+from lowtide.errors import Error, InternalError, UnsupportedError
 
 from . import environment
 from .announcement import announce, announce_session
-from .fallback import Failure, Fallback, bugs_become_refusals
+from .bug_reports import BugReports, bugs_are_internal_errors
+from .fallback import Failure, Fallback, reason_of
 from .graph_transition_manager import GraphTransitionManager
 from .save_onnx import save_stages
 from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
@@ -22,6 +23,7 @@ class ExecutionManager:
     def __init__(self, module, options):
         self._module, self._options = module, options
         self._fallback = Fallback(options.log_level)
+        self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
         self._noticed = False  # that hooks on saved tensors see little
         self._announced = False  # once, with the first graph
@@ -43,6 +45,8 @@ class ExecutionManager:
             try:
                 result, self.last_agent = self._in_engine(args, kwargs)
             except Error as error:
+                if isinstance(error, InternalError):
+                    self._bugs.tell(error)
                 if not self._fallback.takes(error):
                     raise
                 failure = error
@@ -51,7 +55,7 @@ class ExecutionManager:
                 return result
             # First, whether PyTorch can: a mistake in the user's call is the user's to see.
             result = self._module(*args, **kwargs)
-            self.fallback_reason = str(failure)
+            self.fallback_reason = reason_of(failure)
             self._fallback.warn(self._module, failure)
             return result
 
@@ -82,7 +86,7 @@ class ExecutionManager:
         if self._refused is not None:
             raise self._refused.error()
         transition = self._graph_transition_manager
-        with exclusive, bugs_become_refusals():
+        with exclusive, bugs_are_internal_errors():
             check_surroundings(self._module, args, kwargs)
             if self._fallback.retry:
                 transition.forget_refusals()
@@ -104,7 +108,7 @@ class ExecutionManager:
         if captured.functions and not environment.custom_functions_run():
             name = captured.functions[0].name
             raise UnsupportedError(f"the model calls {name}, and ORTMODULE_ENABLE_CUSTOM_AUTOGRAD is off")
-        agent = TrainingAgent(self._module, captured, self.training)
+        agent = TrainingAgent(self._module, captured, self.training, self._bugs)
         save_stages(agent, self._module.training, self._options.save_onnx_models)
         announce_session(agent, self._options.log_level)
         return agent

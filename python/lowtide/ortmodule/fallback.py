@@ -1,6 +1,5 @@
 """Which failures of the engine PyTorch takes over (ORTMODULE_FALLBACK_POLICY), and what users hear of it."""
 
-import bdb
 import enum
 import re
 import sys
@@ -13,7 +12,6 @@ from lowtide import OLDEST_TORCH
 from lowtide.errors import (
     BadInitialization,
     EngineError,
-    Error,
     FallbackWarning,
     GraphError,
     InternalError,
@@ -96,6 +94,7 @@ class Fallback:
 
     def __init__(self, log_level=LogLevel.WARNING):
         self.policy = policy_in_force()
+        self._raises_bugs = environment.is_on("LOWTIDE_RAISE_BUGS")
         self.retry = environment.is_on("ORTMODULE_FALLBACK_RETRY")
         self._log_level = log_level
         self._told = set()
@@ -114,7 +113,7 @@ class Fallback:
 
     def takes(self, error):
         """Whether PyTorch runs the call that failed with this error."""
-        if self.disabled:
+        if self.disabled or (self._raises_bugs and isinstance(error, InternalError)):
             return False
         for classes, policy in _POLICY_OF:
             if isinstance(error, classes):
@@ -124,7 +123,7 @@ class Fallback:
 
     def warn(self, module, error):
         """One warning for each reason, numbers in it aside, and few in all; from the first rank."""
-        reason = str(error)
+        reason = reason_of(error)
         key = type(error), re.sub(r"\d+", "#", reason)
         if key in self._told or len(self._told) > _MOST_WARNINGS:
             return
@@ -136,6 +135,11 @@ class Fallback:
         if len(self._told) > _MOST_WARNINGS:
             text = f"{type(module).__name__} falls back to PyTorch for more and more reasons; no more are shown"
         warnings.warn(text, FallbackWarning, stacklevel=_users_frame())
+
+
+def reason_of(error):
+    """Why PyTorch runs the call, in words."""
+    return f"a bug in lowtide: {error}" if isinstance(error, InternalError) else str(error)
 
 
 @dataclass(frozen=True)
@@ -151,23 +155,6 @@ class Failure:
 
     def error(self):
         return self.kind(self.text)
-
-
-class bugs_become_refusals:
-    """Around exporting and planning: what comes up there, unforeseen, is a bug of ours, and the training goes on. What
-    a user's code raises while it is traced is a refusal already."""
-
-    __slots__ = ()
-
-    def __enter__(self):
-        pass
-
-    def __exit__(self, kind, error, traceback):
-        if error is None or isinstance(error, UnsupportedError | InvalidArgument | MemoryError | bdb.BdbQuit):
-            return
-        if isinstance(error, Exception):
-            text = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-            raise UnsupportedError(f"internal error: {text}") from error
 
 
 def _users_frame():

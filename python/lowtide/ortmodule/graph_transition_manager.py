@@ -4,11 +4,12 @@ other processing, and both of them; docs/transitions.md tells when."""
 import time
 
 from lowtide.capture import Call, capture, capture_with_numbers, import_again, recapture
-from lowtide.errors import UnsupportedError
+from lowtide.errors import InternalError, UnsupportedError
 from lowtide.guards import Change, Guards
 
+from .bug_reports import bugs_are_internal_errors
 from .cache import CaptureCache
-from .fallback import Failure, bugs_become_refusals
+from .fallback import Failure
 from .post_export_processed_model_info import PostExportProcessedModelInfo
 from .specialization import Specialization, surroundings_now
 from .transitions import TransitionLog
@@ -150,15 +151,15 @@ class GraphTransitionManager:
         self._exports += 1
         begin = time.perf_counter()
         try:
-            with bugs_become_refusals():
+            with bugs_are_internal_errors():
                 known = next((graph.captured for graph in schema.graphs if graph.guards.hold()), None)
                 captured = self._captured(known if change.trigger == "sizes" else None, call, schema)
                 graph = _Graph(captured)
                 graph.guards.hold()
             graph.export_seconds = time.perf_counter() - begin
             self._post_process(graph, call, seen, schema)
-        except UnsupportedError as error:
-            if schema.places:
+        except (UnsupportedError, InternalError) as error:
+            if schema.places and not isinstance(error, InternalError):
                 self._keep_constant(schema, str(error))
                 return None
             self.log.take("refused", str(error))
@@ -220,7 +221,7 @@ class GraphTransitionManager:
     def _post_process(self, graph, call, seen, schema):
         """Builds and plans the graph for the gradients that this call wants: (info, its live inputs)."""
         captured = graph.captured
-        with bugs_become_refusals():
+        with bugs_are_internal_errors():
             if graph.processed:
                 self.log.take("requires_grad", _other_gradients(graph.processed[0], seen))
                 captured = import_again(captured, self._module, call)

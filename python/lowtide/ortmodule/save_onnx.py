@@ -5,7 +5,7 @@ import os
 import torch
 
 from lowtide._lowtide import Graph
-from lowtide.errors import Error
+from lowtide.errors import Error, InternalError
 from lowtide.log import is_first_rank, logger
 
 # stage → (the session's text, whether ops that ONNX lacks stay one node each); a stage of training alone comes last
@@ -34,6 +34,8 @@ def save_stages(agent, in_training_mode, options):
         path = os.path.join(options.path, f"{options.name_prefix}_{stage}_{mode}.onnx")
         try:
             onnx_io.save(Graph.parse(getattr(agent.session, text)()), path, own_ops, constants)
+        except InternalError as error:
+            agent.bugs.tell(error)
         except (Error, OSError, ValueError) as error:
             logger.warning("%s is not saved: %s", path, error)
         except Exception as error:  # onnx.checker's own

@@ -6,10 +6,11 @@ the same once more, and that the program in it keeps within its buffers.
 """
 
 import hashlib
+import logging
 import os
 
 from lowtide._lowtide import Session
-from lowtide.errors import Error
+from lowtide.errors import Error, InternalError
 from lowtide.guards import build
 from lowtide.log import logger
 
@@ -64,4 +65,5 @@ def _store(path, session, captured):
         values = [sizes[index][position] for index, position in map(dims.__getitem__, session.symbols)]
         stored_files.write(path, _MAGIC, session.stored_plan(values).encode())
     except (Error, OSError) as error:
-        logger.warning("a plan cannot be cached: %s", error)
+        level = logging.ERROR if isinstance(error, InternalError) else logging.WARNING
+        logger.log(level, "a plan cannot be cached: %s", error)

@@ -6,8 +6,9 @@ import time
 import torch
 from torch.autograd.graph import increment_version
 
-from lowtide.errors import EngineError, UnsupportedError
+from lowtide.errors import EngineError, Error, InternalError, UnsupportedError
 
+from .bug_reports import Evidence
 from .custom_functions import CallHandler
 from .options import MemoryOptions, memory_options, session_options
 from .pure import pure_calls
@@ -19,12 +20,18 @@ _MOST_PATTERNS = 64  # of gradients that are absent
 class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
-    def __init__(self, module, captured, training):
-        self.captured, self.training = captured, training
+    def __init__(self, module, captured, training, bugs):
+        """`bugs`: BugReports of the module."""
+        self.captured, self.training, self.bugs = captured, training, bugs
         self.memory = memory_options() if training else MemoryOptions()
         begin = time.perf_counter()
-        options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
-        self.session = planned_session(module, captured, training=training, **options)
+        self._options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
+        self._options["training"] = training
+        try:
+            self.session = planned_session(module, captured, **self._options)
+        except Error as error:
+            error.evidence = Evidence.of("plan", captured, self._options)
+            raise
         self.session_seconds = time.perf_counter() - begin
         self.export_seconds = None  # of the capture
         self.failure = None  # of an earlier call, which PyTorch took over
@@ -76,15 +83,15 @@ class TrainingAgent:
     def forward_step(self, tensors, keep):
         """(outputs with None for views of inputs, {index of such an output: _View}, pending state)."""
         with self._lock:
-            if not self._random:
-                outputs, pending = self.session.forward(tensors, 0, keep)
-            else:
-                state = torch.get_rng_state()
-                try:
-                    outputs, pending = self.session.forward(tensors, _random_key(), keep)
-                except BaseException:
+            state = torch.get_rng_state() if self._random else None
+            try:
+                outputs, pending = self.session.forward(tensors, _random_key() if self._random else 0, keep)
+            except BaseException as error:
+                if state is not None:
                     torch.set_rng_state(state)
-                    raise
+                if isinstance(error, InternalError):
+                    error.evidence = Evidence.of("forward", self.captured, self._options, self.last_sizes)
+                raise
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
         if self._updated:
             increment_version(tensors.take(self._updated))
@@ -98,7 +105,12 @@ class TrainingAgent:
         pending, step = pending
         with self._lock:
             self._calls.missing.clear()
-            found = self.session.backward(pending, gradients, saved_inputs)
+            try:
+                found = self.session.backward(pending, gradients, saved_inputs)
+            except InternalError as error:
+                error.evidence = Evidence.of("backward", self.captured, self._options, self.last_sizes)
+                self.bugs.tell(error)
+                raise
             missing = frozenset(self._calls.missing) if self._calls.missing else None
             if self._inspects:
                 self._inspections.backward_done(step, self.session.take_inspected())
