@@ -31,7 +31,10 @@ VARIABLES = {
         "", "SKIP_CHECK_… names joined by |: accepted, never needed, checks are always on, and cheap"
     ),
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
-    "ORTMODULE_CACHE_DIR": Variable("", "the folder of captured graphs and plans: a later process skips both"),
+    "ORTMODULE_CACHE_DIR": Variable(
+        "",
+        "the folder of captured graphs and plans: a later process skips both; read only where nobody else can write",
+    ),
     "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
     "ORTMODULE_MEMORY_OPT_CONFIG": Variable(
         "", "plans joined by commas, or the path of a JSON file with a list of them"
