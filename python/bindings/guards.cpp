@@ -36,9 +36,14 @@ bool same_value(nb::handle now, const nb::object& value) {
 }  // namespace
 
 size_t Guards::add(size_t parent, Way way, nb::object key, Expected expected, nb::object value) {
-  LT_CHECK(way == Way::kRoot || parent < places_.size(), "a place before its parent");
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, way == Way::kRoot || parent < places_.size(), "a place before its parent");
   Place place{parent, way, expected, std::move(key), {}, {}, 0};
   if (way == Way::kRoot) place.key = value;
+  const bool fits = expected == Expected::kKeys   ? PyDict_Check(value.ptr())
+                    : expected == Expected::kSet  ? PyAnySet_Check(value.ptr())
+                    : expected == Expected::kSize ? PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())
+                                                  : true;
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, fits, "a place that is no container of its kind");
   if (expected != Expected::kAnything && expected != Expected::kNothing)
     place.type = nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())));
   if (expected == Expected::kTensor) {

@@ -287,3 +287,37 @@ def test_without_the_variable_nothing_is_written(monkeypatch, exports):
     run(seeded(), torch.randn(3, 4))
     run(seeded(), torch.randn(3, 4))
     assert len(exports) == 2 and not written
+
+
+LIBRARYS_MODEL = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.loss import loss_utils
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
+exports, original = [], torch.export.export
+torch.export.export = lambda *args, **kwargs: exports.append(1) or original(*args, **kwargs)
+
+def run():
+    torch.manual_seed(0)
+    still = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=16, n_layer=1, n_embd=8, n_head=2, use_cache=False, **still))
+    ids = torch.arange(16).reshape(2, 8)
+    found = ORTModule(model, DebugOptions(LogLevel.ERROR))(input_ids=ids, labels=ids)
+    torch.testing.assert_close(found.loss, model(input_ids=ids, labels=ids).loss)
+    print(len(exports), type(found).__name__)
+
+run()
+loss_utils.LOSS_MAPPING["ForCausalLM"] = lambda logits, *args, **kwargs: logits.square().mean()
+run()
+"""
+
+
+def test_a_librarys_model_is_found_by_another_process(folder):
+    def start():
+        run = subprocess.run([sys.executable, "-c", LIBRARYS_MODEL], capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        return run.stdout.split()
+
+    name = "CausalLMOutputWithCrossAttentions"
+    assert start() == ["1", name, "2", name]  # the other loss lies in a table of the library's
+    assert start() == ["0", name, "0", name]

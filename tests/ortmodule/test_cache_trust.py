@@ -4,12 +4,14 @@ import json
 import logging
 import os
 import stat
+import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
 from cached import graphs, run
 
-from lowtide.ortmodule import stored_files
+from lowtide.ortmodule import ORTModule, stored_files
 
 
 class Net(torch.nn.Module):
@@ -114,3 +116,75 @@ def test_what_belongs_to_another_user_is_not_read(folder, exports, caplog, monke
     assert len(exports) == 2
     (notice,) = notices(caplog)
     assert f"{theirs} is ignored, for it belongs to the user {os.geteuid() + 1}" in notice
+
+
+# ---- what they name
+
+
+@dataclass
+class Parts:
+    hidden: torch.Tensor
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * dy * ctx.saved_tensors[0]
+
+
+class Opens(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    @property
+    def opened(self):
+        opened.append(1)
+
+    def forward(self, x):
+        return Parts(Square.apply(self.fc(x)).round(decimals=2))
+
+
+opened = []
+
+
+def _class_of_output(told, name, kind):
+    ((_, node, _),) = told["structure"][1]
+    node[0], node[1] = name, kind
+
+
+ATTACKS = {
+    "a module to import": lambda told: _class_of_output(told, ["their_hostile_module", "Parts"], "dataclass"),
+    "a class to call": lambda told: _class_of_output(told, ["subprocess", "Popen"], "empty"),
+    "a class to fill": lambda told: _class_of_output(told, [__name__, "Opens"], "dataclass"),
+    "a function to import": lambda told: told["functions"]["calls"][0].update(function=["their_hostile_module", "F"]),
+    "a class that is no function": lambda told: told["functions"]["calls"][0].update(function=[__name__, "Parts"]),
+    "a property to read": lambda told: told["guards"]["reads"].append([0, "ATTRIBUTE", "opened", "EQUAL", None]),
+    "an operator that is none": lambda told: told.update(
+        graph=told["graph"].replace("aten::round.decimals", "load_library::__globals__.keys")
+    ),
+    "an operator on files": lambda told: told.update(
+        graph=told["graph"].replace("aten::round.decimals", "aten::from_file.out")
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_signed_file_names_only_what_forward_reads(tmp_path, folder, exports, caplog, monkeypatch, attack):
+    (tmp_path / "their_hostile_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    x = torch.randn(3, 4)
+    ORTModule(Opens())(x)
+    (path,) = graphs(folder)
+    good = path.read_bytes()
+    rewritten(path, ATTACKS[attack])
+    assert path.read_bytes() != good
+    with caplog.at_level(logging.INFO, logger="lowtide"):
+        ORTModule(Opens())(x)
+    assert "their_hostile_module" not in sys.modules and not opened
+    assert f"{path} is" in caplog.text and len(exports) == 2 and path.read_bytes() == good

@@ -6,7 +6,7 @@ NotStorable says what a text cannot hold; OtherCode that a custom function or op
 import base64
 import dataclasses
 import json
-import re
+import math
 
 import torch
 
@@ -17,9 +17,11 @@ from lowtide.guards.values import DTYPES
 from .export import Exported, Facts
 from .importer import ImportedGraph, Source
 from .inspections import Inspections
+from .operators import overload_of
 from .sizes import Guard, KnownSizes, SizeText
 from .stored_calls import calls_from_json, calls_to_json
-from .stored_trees import DTYPE_OF, NotStorable, structure_from_json, structure_to_json, walk
+from .stored_checks import check_captured
+from .stored_trees import DTYPE_OF, Classes, NotStorable, plain_from_json, structure_from_json, structure_to_json
 
 _LARGEST = 64 << 20  # bytes of constants
 
@@ -33,12 +35,11 @@ def to_text(captured, module, digest):
     exported, imported = captured.exported, captured.imported
     if exported.inspections or exported.inspections.steps:
         raise NotStorable("forward inspects activations")
-    text = captured.graph.text()
-    calls = calls_to_json(exported.functions)
+    classes = Classes(exported.guards)
     sizes = imported.sizes
     return json.dumps(
         {
-            "graph": text,
+            "graph": captured.graph.text(),
             "sizes": {
                 "dims": sizes.dims,
                 "guards": [[guard.text, guard.tie, guard.fixed] for guard in sizes.guards],
@@ -56,9 +57,9 @@ def to_text(captured, module, digest):
             },
             "names": exported.names,
             "example": [list(size) for size in exported.sizes],
-            "functions": calls,
-            "code": _code_of(text, exported.functions, digest),
-            "structure": structure_to_json(exported.output_structure),
+            "functions": calls_to_json(exported.functions, classes),
+            "code": _code_of(captured.graph, exported.functions, digest),
+            "structure": structure_to_json(exported.output_structure, classes.name),
             "leaves": [_leaf_to_json(leaf, sizes) for leaf in exported.output_leaves],
             "is_tensor": exported.output_is_tensor,
             "guards": {
@@ -70,29 +71,31 @@ def to_text(captured, module, digest):
     )
 
 
-def from_text(text, module, digest):
-    """Raises OtherCode, or whatever a text raises that is none of ours, or not of this module."""
+def from_text(text, module, call, digest):
+    """For this call. Raises OtherCode, or whatever a text raises that is none of ours, or not of this module."""
     # Deferred: the package's own file imports this one.
     from lowtide.capture import Captured
 
     told = json.loads(text)
-    functions = calls_from_json(told["functions"])
-    now = _code_of(told["graph"], functions, digest)
-    if changed := [name for name, code in told["code"].items() if now.get(name) != code]:
-        raise OtherCode(changed[0])
     reads = told["guards"]
     guards = Guards.with_reads(module, reads["reads"], reads["asks_for_gradients"])
     if guards.digest() != reads["digest"]:
         raise OtherCode("what forward reads, or the code that it runs,")
-    leaves = [_leaf_from_json(leaf) for leaf in told["leaves"]]
+    classes = Classes(guards)
+    functions = calls_from_json(told["functions"], classes)
+    graph = Graph.parse(told["graph"])
+    graph.verify()
+    now = _code_of(graph, functions, digest)
+    if changed := [name for name in now.keys() | told["code"].keys() if now.get(name) != told["code"].get(name)]:
+        raise OtherCode(min(changed))
     exported = Exported(
         program=None,
         names=told["names"],
         sizes=told["example"],
         functions=functions,
         inspections=Inspections(),
-        output_structure=structure_from_json(told["structure"]),
-        output_leaves=leaves,
+        output_structure=structure_from_json(told["structure"], classes),
+        output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
         output_is_tensor=told["is_tensor"],
         guards=guards,
     )
@@ -103,17 +106,10 @@ def from_text(text, module, digest):
         {name: tuple(bounds) for name, bounds in sizes["ranges"].items()},
         {name: dict(axes) for name, axes in sizes["dynamic_axes"]},
     )
-    for text in (
-        *(guard.text for guard in known.guards),
-        *(leaf.text for leaf in leaves if isinstance(leaf, SizeText)),
-    ):
-        known.formula(text)
-    graph = Graph.parse(told["graph"])
-    graph.verify()
     sources = [_source_from_json(source, module) for source in told["sources"]]
     outputs = [tuple(output) for output in told["outputs"]]
     facts = told["facts"]
-    return Captured(
+    captured = Captured(
         exported,
         ImportedGraph(graph, known, sources, outputs, told["random"]),
         Facts(
@@ -123,15 +119,16 @@ def from_text(text, module, digest):
             facts["exact"],
         ),
     )
+    check_captured(captured, module, call)
+    return captured
 
 
-def _code_of(graph_text, functions, digest):
+def _code_of(graph, functions, digest):
     """What forward calls beside PyTorch's own ops: {name: hash of its code}."""
     told = {call.name: digest(call.function) for call in functions}
-    for target in sorted(set(re.findall(r"= (\w+::[\w.]+)", graph_text))):
-        if not target.startswith("aten::"):
-            namespace, _, name = target.partition("::")
-            told[target] = digest(walk(torch.ops, [namespace, *name.split(".")]))
+    for target in sorted({node["target"] for node in graph.nodes() if node["op"] == "Aten"}):
+        if not target.startswith(("aten::", "lowtide::")):
+            told[target] = digest(overload_of(target))
     return told
 
 
@@ -156,12 +153,21 @@ def _source_from_json(fields, module):
     if fields["tensor"] is not None:
         fields["tensor"] = _tensor_from_json(fields["tensor"])
     elif fields["kind"] == "constant":
-        fields["tensor"] = walk(module, fields["paths"][0].split("."))
+        fields["tensor"] = _attribute(module, fields["paths"][0])
     return Source(**fields)
 
 
+def _attribute(owner, path):
+    """What lies there; nothing is computed."""
+    for name in path.split("."):
+        tables = [vars(owner), *(vars(owner).get(which, {}) for which in ("_modules", "_buffers", "_parameters"))]
+        owner = next(table[name] for table in tables if name in table)
+    return owner
+
+
 def _tensor_to_json(tensor):
-    if tensor.requires_grad or tensor.nbytes > _LARGEST:
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    if tensor.requires_grad or max(tensor.nbytes, reach * tensor.itemsize) > _LARGEST:
         raise NotStorable(f"forward holds a constant of {tensor.nbytes} bytes, or one that requires a gradient")
     data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return [DTYPES[tensor.dtype], list(tensor.shape), list(tensor.stride()), base64.b64encode(data).decode()]
@@ -169,10 +175,15 @@ def _tensor_to_json(tensor):
 
 def _tensor_from_json(told):
     dtype, shape, strides, text = told
-    data = bytearray(base64.b64decode(text))
+    dtype, data = DTYPE_OF[dtype], bytearray(base64.b64decode(text))
+    if len(shape) != len(strides) or any(type(each) is not int or each < 0 for each in (*shape, *strides)):
+        raise ValueError(f"a tensor of the sizes {shape} and strides {strides}")
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    if math.prod(shape) * dtype.itemsize != len(data) or (data and last * dtype.itemsize > _LARGEST):
+        raise ValueError(f"a tensor of the sizes {shape} in {len(data)} bytes")
     flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    tensor = torch.empty_strided(shape, strides, dtype=DTYPE_OF[dtype])
-    return tensor.copy_(flat.view(DTYPE_OF[dtype]).reshape(shape))
+    flat = flat != 0 if dtype is torch.bool else flat.view(dtype)
+    return torch.empty_strided(shape, strides, dtype=dtype).copy_(flat.reshape(shape))
 
 
 # ---- outputs
@@ -192,5 +203,4 @@ def _leaf_to_json(leaf, sizes):
 
 def _leaf_from_json(told):
     kind, value = told
-    readers = {"size": SizeText, "plain": lambda plain: plain, "float": float, "dtype": DTYPE_OF.__getitem__}
-    return readers[kind](value)
+    return {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__}[kind](value)

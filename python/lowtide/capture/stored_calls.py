@@ -5,59 +5,65 @@ import torch
 from lowtide.guards.values import DTYPES
 
 from .functions import FunctionCall, FunctionTable, Given, _Tree
-from .stored_trees import DTYPE_OF, NotStorable, class_name, class_of, spec_from_json, spec_to_json
+from .stored_trees import DTYPE_OF, NotStorable, plain_from_json, spec_from_json, spec_to_json
 
 
-def calls_to_json(functions):
-    return {"checkpoints": functions.checkpoints, "calls": [_call_to_json(call) for call in functions]}
+def calls_to_json(functions, classes):
+    return {"checkpoints": functions.checkpoints, "calls": [_call_to_json(call, classes) for call in functions]}
 
 
-def calls_from_json(told):
-    functions = FunctionTable(_call_from_json(call) for call in told["calls"])
+def calls_from_json(told, classes):
+    functions = FunctionTable(_call_from_json(call, classes) for call in told["calls"])
     functions.checkpoints = told["checkpoints"]
     return functions
 
 
-def _call_to_json(call):
+def _call_to_json(call, classes):
+    def value(item):
+        return _value_to_json(item, call.name, classes)
+
     enabled, dtype = call.autocast
     return {
-        "function": class_name(call.function, "forward calls the custom autograd.Function"),
-        "arguments": [_value_to_json(argument, call.name) for argument in call.arguments],
+        "function": classes.name(call.function, "forward calls the custom autograd.Function"),
+        "arguments": [value(argument) for argument in call.arguments],
         "needs_input_grad": call.needs_input_grad,
         "autocast": [enabled, DTYPES[dtype]],
         "dirty": call.dirty,
-        "outputs": [
-            [kind, _value_to_json(rest[0], call.name)] if kind == "value" else [kind, *rest]
-            for kind, *rest in call.outputs
-        ],
+        "outputs": [[kind, value(rest[0])] if kind == "value" else [kind, *rest] for kind, *rest in call.outputs],
         "single": call.single,
         "operands": call.operands,
     }
 
 
-def _call_from_json(told):
-    function = class_of(told["function"])
-    if not issubclass(function, torch.autograd.Function):
+def _call_from_json(told, classes):
+    def value(item):
+        return _value_from_json(item, classes)
+
+    function = classes.find(told["function"])
+    if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise ValueError(f"{told['function']} is no autograd.Function")
     enabled, dtype = told["autocast"]
     return FunctionCall(
         function,
-        [_value_from_json(argument) for argument in told["arguments"]],
+        [value(argument) for argument in told["arguments"]],
         tuple(told["needs_input_grad"]),
         (enabled, DTYPE_OF[dtype]),
         tuple(told["dirty"]),
-        [(kind, _value_from_json(rest[0])) if kind == "value" else (kind, *rest) for kind, *rest in told["outputs"]],
+        [(kind, value(rest[0])) if kind == "value" else (kind, *rest) for kind, *rest in told["outputs"]],
         told["single"],
         told["operands"],
     )
 
 
-def _value_to_json(value, name):
+def _value_to_json(value, name, classes):
     """An argument, or an output that is no tensor."""
     if isinstance(value, Given):
         return ["given", [value.kind, value.index]]
     if isinstance(value, _Tree):
-        return ["tree", [[_value_to_json(leaf, name) for leaf in value.leaves], spec_to_json(value.spec)]]
+        return [
+            "tree",
+            [[_value_to_json(leaf, name, classes) for leaf in value.leaves], spec_to_json(value.spec, classes.name)],
+        ]
     if value is None or type(value) in (bool, int, str):
         return ["plain", value]
     if type(value) is float:
@@ -65,18 +71,18 @@ def _value_to_json(value, name):
     if isinstance(value, torch.dtype) and value in DTYPES:
         return ["dtype", DTYPES[value]]
     if type(value) in (list, tuple):
-        return [type(value).__name__, [_value_to_json(item, name) for item in value]]
+        return [type(value).__name__, [_value_to_json(item, name, classes) for item in value]]
     raise NotStorable(f"{name} takes or returns a {type(value).__qualname__}")
 
 
-def _value_from_json(told):
+def _value_from_json(told, classes):
     kind, value = told
     if kind == "given":
         return Given(*value)
     if kind == "tree":
         leaves, spec = value
-        return _Tree([_value_from_json(leaf) for leaf in leaves], spec_from_json(spec))
+        return _Tree([_value_from_json(leaf, classes) for leaf in leaves], spec_from_json(spec, classes))
     if kind in ("list", "tuple"):
-        items = [_value_from_json(item) for item in value]
+        items = [_value_from_json(item, classes) for item in value]
         return items if kind == "list" else tuple(items)
-    return {"plain": lambda plain: plain, "float": float, "dtype": DTYPE_OF.__getitem__}[kind](value)
+    return {"plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__}[kind](value)

@@ -1,5 +1,6 @@
 """Hashes of Python objects that are the same in another process: of what a stored graph depends on."""
 
+import collections
 import enum
 import functools
 import hashlib
@@ -23,6 +24,10 @@ _BY_NAME = (
     types.WrapperDescriptorType,
     type(torch.ops.aten.add),
 )
+
+
+CONTAINERS = (collections.deque, dict, frozenset, list, set, tuple)
+_DEEPEST = 4  # containers in containers of a library
 
 
 class NotCacheable(Exception):
@@ -74,6 +79,20 @@ class Digest:
             self.cls(type(value))  # what forward asks it is told by itself
         else:
             raise NotCacheable(f"{where} is a {type(value).__module__}.{type(value).__qualname__}")
+
+    def registry(self, value, depth=_DEEPEST):
+        """A container of a library's, whose own objects may be anything: functions and classes of users in it count by
+        their code."""
+        if isinstance(value, CONTAINERS) and depth:
+            self.add(type(value).__qualname__, len(value))
+            parts = value.items() if isinstance(value, dict) else value
+            for part in sorted(parts, key=repr) if isinstance(value, set | frozenset) else parts:
+                self.registry(part, depth - 1)
+            return
+        try:
+            self.value(value, "")
+        except NotCacheable:
+            self.add("object", type(value).__module__, type(value).__qualname__)
 
     def cls(self, cls):
         self.add("class", cls.__module__, cls.__qualname__)

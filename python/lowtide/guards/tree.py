@@ -6,6 +6,7 @@ holds and checks it.
 
 import collections
 import sys
+import types
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,8 @@ from torch.nn.parameter import is_lazy
 from lowtide import _lowtide
 from lowtide.errors import UnsupportedError
 
-from .digest import Digest, NotCacheable
+from .code import is_users_name
+from .digest import CONTAINERS, Digest, NotCacheable
 from .observe import HOOKS, Seen
 from .reads import add_reads
 from .values import PLAIN, array_key, describe, is_array
@@ -103,8 +105,28 @@ class Guards:
         for place in self._places:
             key = place.key if place.told_key is None else place.told_key
             digest.add(place.parent, place.way.name, key, place.expected.name)
+            if isinstance(place.token, CONTAINERS) and place.expected is Expected.SAME and self._is_installed(place):
+                digest.registry(place.token)
+                continue
             digest.value(place.token, place.subject[1] if place.subject else "what forward reads")
         return digest.hex()
+
+    def _is_installed(self, place):
+        """Whether it is among the globals of a module that came from a package index."""
+        while place.way is not Way.ROOT and not isinstance(place.token, types.ModuleType):
+            place = self._places[place.parent]
+        name = place.token.__name__ if isinstance(place.token, types.ModuleType) else place.key
+        return name is not None and not is_users_name(name)
+
+    def classes(self):
+        """Those at its places, and those of the objects there."""
+        found = [type(child) for child, _, _ in self.modules.values()]
+        for place in self._places:
+            thing = place.token if place.expected is Expected.SAME else None
+            if isinstance(thing, types.BuiltinMethodType | types.MethodType):  # f = F.apply
+                thing = thing.__self__
+            found.append(thing if isinstance(thing, type) else type(thing))
+        return found
 
     def tensor(self, owner, name):
         """The number of the place of a parameter, a buffer or an attribute; None where it is not guarded."""
@@ -122,10 +144,12 @@ class Guards:
     def with_reads(cls, module, told, asks_for_gradients):
         """The same places, with what is there now."""
         guards = cls(module)
-        guards.asks_for_gradients = asks_for_gradients
+        guards.asks_for_gradients = asks_for_gradients is True
         for parent, way, key, expected, subject in told:
             way, expected = Way[way], Expected[expected]
-            value = vars(sys.modules[key]) if way is Way.ROOT else _reach(way, key, guards.now(parent))
+            if subject is not None and (subject[0] not in ("attribute", "global") or len(subject) != 2):
+                raise ValueError(f"a place of {subject}")
+            value = vars(sys.modules[key]) if way is Way.ROOT else _reach_kept(way, key, guards.now(parent))
             if (value is MISSING) != (expected is Expected.NOTHING):  # then the digest is another one
                 expected = Expected.NOTHING if value is MISSING else Expected.ANYTHING
             guards.add(parent, way, key, value, expected, subject and tuple(subject))
@@ -244,6 +268,16 @@ def _reach(way, key, parent):
         return type(parent) if way is Way.TYPE else getattr(parent, key)
     except Exception:  # of a user's property, too
         return MISSING
+
+
+def _reach_kept(way, key, parent):
+    """The same by a key from a file: no property of a class runs because of it, and no module imports another."""
+    if way is Way.ATTRIBUTE and parent is not MISSING:
+        classes = parent.__mro__ if isinstance(parent, type) else type(parent).__mro__
+        found = next((vars(cls)[key] for cls in classes if key in vars(cls)), None)
+        if isinstance(parent, types.ModuleType) or (isinstance(found, property) and not isinstance(parent, type)):
+            raise ValueError(f"a place by the attribute {key} of a {type(parent).__qualname__}")
+    return _reach(way, key, parent)
 
 
 def key_of(value):

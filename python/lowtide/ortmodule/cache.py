@@ -5,7 +5,6 @@ right its own guards tell, of what forward read and of sizes. What was planned f
 (stored_plans.py).
 """
 
-import contextlib
 import json
 import os
 
@@ -13,7 +12,7 @@ import torch
 
 from lowtide.capture.stored import OtherCode, from_text, to_text
 from lowtide.capture.stored_trees import NotStorable, structure_to_json
-from lowtide.errors import Error
+from lowtide.errors import InternalError
 from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest
 from lowtide.guards.values import PLAIN, array_key, is_array
 from lowtide.log import logger
@@ -47,9 +46,8 @@ class CaptureCache:
         except Exception as error:  # of a user's property, perhaps: the training that this is about goes on
             self.say("%s is not cached: %s: %s", type(self._module).__name__, type(error).__name__, error, warn=True)
             return None
-        return _Entry(
-            self, self._module, os.path.join(folder, f"{type(self._module).__name__.lower()}-{key.hex()[:32]}")
-        )
+        stem = os.path.join(folder, f"{type(self._module).__name__.lower()}-{key.hex()[:32]}")
+        return _Entry(self, self._module, call, stem)
 
     def say(self, text, *arguments, warn=False):
         """Once each."""
@@ -60,8 +58,8 @@ class CaptureCache:
 
 
 class _Entry:
-    def __init__(self, cache, module, stem):
-        self._cache, self._module, self._stem = cache, module, stem
+    def __init__(self, cache, module, call, stem):
+        self._cache, self._module, self._call, self._stem = cache, module, call, stem
         self._ignored = set()  # paths of files that are none of ours
 
     def find(self, sizes):
@@ -96,16 +94,18 @@ class _Entry:
         return min(known, key=os.path.getmtime)
 
     def _load(self, path):
-        body = stored_files.read(path, _MAGIC)
+        body, reason = stored_files.read(path, _MAGIC), "it is damaged or no captured graph"
         if body is not None:
-            # The bytes are those that were written, but perhaps by who knows no better than this code what they mean.
-            with contextlib.suppress(Error, ValueError, KeyError, TypeError, AttributeError, ImportError, IndexError):
-                try:
-                    return from_text(body.decode(), self._module, code_digest)
-                except (NotCacheable, NotStorable, OtherCode) as reason:
-                    self._cache.say("%s is out of date: %s has changed", path, reason)
-                    return None
-        self._cache.say("%s is ignored: it is damaged or no captured graph", path, warn=True)
+            try:
+                return from_text(body.decode(), self._module, self._call, code_digest)
+            except (NotCacheable, NotStorable, OtherCode) as change:
+                self._cache.say("%s is out of date: %s has changed", path, change)
+                return None
+            except InternalError:
+                raise
+            except Exception as error:  # whatever a text can be the reason of, written by who knows this code
+                reason = f"it is no captured graph of this call: {type(error).__name__}: {error}"
+        self._cache.say("%s is ignored: %s", path, reason, warn=True)
         self._ignored.add(path)
         return None
 

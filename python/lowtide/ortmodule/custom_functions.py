@@ -8,6 +8,7 @@ import torch.utils._pytree as pytree
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from lowtide.capture.operators import overload_of
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import DTYPES
 
@@ -79,9 +80,7 @@ class CallHandler:
     def _run_aten(self, target, attrs, tensors):
         overload = self._overloads.get(target)
         if overload is None:
-            namespace, name = target.split("::")
-            name, overload_name = name.split(".")
-            overload = getattr(getattr(getattr(torch.ops, namespace), name), overload_name)
+            overload = overload_of(target)
             self._overloads[target] = overload
         written = attrs.get("writes", ())
         tensors = [tensor.clone() if index in written else tensor for index, tensor in enumerate(tensors)]
