@@ -124,6 +124,40 @@ def test_the_level_in_force(caplog, monkeypatch):
     assert row.endswith("RecomputeConfig: ALL_RECOMPUTE_FOR_EACH_LAYER, ProbeLevel: 1")
 
 
+class Windows(torch.nn.Module):
+    """Of images of any height and width."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3, stride=2)
+
+    def forward(self, x):
+        return self.second(torch.nn.functional.gelu(self.first(x))).tanh().mean()
+
+
+def test_the_table_is_told_again_once_heights_and_widths_are_free(caplog):
+    """The first graph has them as numbers; its savings, taken for larger images, would be half of the real ones."""
+
+    def run(wrapped, *sizes):
+        for size in sizes:
+            wrapped(torch.ones(2, 3, size, size)).backward()
+        return {row["combination"]: row["saving_bytes"] for row in wrapped.memory_opportunities()}
+
+    wrapped = ORTModule(Windows(), DebugOptions(LogLevel.INFO))
+    run(wrapped, 16)
+    (first,) = tables(caplog.records)
+    assert "x_dim2" not in first.getMessage()
+    savings = run(wrapped, 24)
+    _, second = tables(caplog.records)
+    assert "x_dim2=24,\n" in second.getMessage()
+    assert len(savings) > 1
+    assert all(f"{combination} " in second.getMessage() for combination in savings)
+    assert all(f" {bytes_saved:,} " in second.getMessage() for bytes_saved in savings.values())
+    assert savings == run(ORTModule(Windows()), 24)
+    assert run(wrapped, 20, 32) == run(ORTModule(Windows()), 32)
+    assert len(tables(caplog.records)) == 4  # those of the two modules of one size
+
+
 def test_nothing_at_error(caplog):
     assert logged(caplog, LogLevel.ERROR) == []
 

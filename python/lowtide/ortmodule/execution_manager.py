@@ -26,7 +26,7 @@ class ExecutionManager:
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
         self._noticed = False  # that hooks on saved tensors see little
-        self._announced = False  # once, with the first graph
+        self._announced = None  # the dims of images that the graph of the last feature table has learnt to be free
         # The Failure that keeps every call out of the engine.
         self._refused = self._fallback.refusal_of_backward() if self.training else None
         self.last_agent = None
@@ -96,8 +96,10 @@ class ExecutionManager:
         agent = info.agent
         if agent.failure is not None and not self._fallback.retry:
             raise agent.failure.error()
-        if not self._announced:
-            self._announced = True
+        moving = info.captured.facts.moving
+        if self._announced is None or not moving <= self._announced:
+            # Savings of a graph whose heights and widths are numbers would be wrong at others.
+            self._announced = moving
             announce(agent, seen.sizes(), self._options)
         if self.training and not self._noticed and saved_tensors_are_hooked():
             self._noticed = True
