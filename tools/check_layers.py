@@ -38,14 +38,16 @@ PYTHON_ARROWS = {
     "errors": (),
     "log": (),
     "guards": ("_lowtide", "errors"),
-    "utils": ("_lowtide", "errors", "capture", "guards"),
+    "utils": ("_lowtide", "errors", "capture", "guards", "ported_names"),
     "capture": ("_lowtide", "errors", "guards", "log"),
     "onnx_io": ("_lowtide", "errors"),
-    "ortmodule": ("_lowtide", "errors", "log", "capture", "guards", "onnx_io", "utils"),
+    "ortmodule": ("_lowtide", "errors", "log", "capture", "guards", "onnx_io", "ported_names", "utils"),
     "convergence": ("_lowtide", "errors", "capture", "guards", "ortmodule", "utils"),
     "cli": ("_lowtide", "errors", "capture", "onnx_io", "ortmodule", "utils", "convergence"),
+    "optim": ("ported_names",),
+    "ported_names": (),
     "__main__": ("cli",),
-    "__init__": ("_lowtide",),
+    "__init__": ("_lowtide", "ported_names"),
 }
 ONLY_IN = {"onnx": ("onnx_io",)}  # a third-party package -> the modules that may import it
 NEVER_IN_PACKAGE = ("transformers",)

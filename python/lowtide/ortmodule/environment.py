@@ -30,6 +30,7 @@ VARIABLES = {
     "ORTMODULE_SKIPCHECK_POLICY": Variable(
         "", "SKIP_CHECK_… names joined by |: accepted, never needed, checks are always on, and cheap"
     ),
+    "ORTMODULE_JSON_CONFIG_PATH": Variable("", "the file that experimental.json_config.load_from_json reads"),
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
     "ORTMODULE_CACHE_DIR": Variable(
         "",

@@ -39,6 +39,12 @@ class ExecutionManager:
             raise error
         self._refused = Failure.of(error)
 
+    def configure(self, options, policy):
+        """Other options, or another FallbackPolicy, from the next call on; None: as they are."""
+        if options is not None:
+            self._options = options
+        self._fallback.configure(options and options.log_level, policy)
+
     def forward(self, args, kwargs):
         self.last_call = time.monotonic()
         with log.at(self._options.log_level):

@@ -99,6 +99,11 @@ class Fallback:
         self._log_level = log_level
         self._told = set()
 
+    def configure(self, log_level, policy):
+        """None: as it is."""
+        self._log_level = self._log_level if log_level is None else log_level
+        self.policy = self.policy if policy is None else policy
+
     @property
     def disabled(self):
         return FallbackPolicy.FALLBACK_DISABLE in self.policy

@@ -96,8 +96,12 @@ class SkipCheck(enum.IntFlag):
 
 def skip_checks():
     """ORTMODULE_SKIPCHECK_POLICY: SkipCheck of what is asked for."""
+    return parse_skip_checks(environment.read("ORTMODULE_SKIPCHECK_POLICY"))
+
+
+def parse_skip_checks(text):
     policy = SkipCheck(0)
-    for name in filter(None, (part.strip() for part in environment.read("ORTMODULE_SKIPCHECK_POLICY").split("|"))):
+    for name in filter(None, (part.strip() for part in text.split("|"))):
         if name not in SkipCheck.__members__:
             known = ", ".join(SkipCheck.__members__)
             raise InvalidArgument(f"ORTMODULE_SKIPCHECK_POLICY has '{name}', expected names joined by | of {known}")

@@ -108,6 +108,14 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         self._training_manager.refuse(error)
         self._inference_manager.refuse(error)
 
+    def _configure(self, debug_options=None, fallback_policy=None):
+        """Other DebugOptions, or another FallbackPolicy than the environment's, from the next call on."""
+        if debug_options is not None:
+            self._options = debug_options
+            terminal_log.set_up(debug_options.python_level)
+        for manager in (self._training_manager, self._inference_manager):
+            manager.configure(debug_options, fallback_policy)
+
     # ---- what lowtide tells
 
     @property

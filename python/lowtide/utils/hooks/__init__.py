@@ -5,9 +5,15 @@ from lowtide.utils.hooks import GlobalSubscriberManager, StatisticsSubscriber
 GlobalSubscriberManager.subscribe(model, [StatisticsSubscriber("out", end_step=5)])
 """
 
+from lowtide.ported_names import missing
+
 from .inspection import inspect_activation
 from .manager import GlobalSubscriberManager
 from .statistics_subscriber import StatisticsSubscriber
 from .subscriber import SubscriberBase
 
 __all__ = ["GlobalSubscriberManager", "StatisticsSubscriber", "SubscriberBase", "inspect_activation"]
+
+
+def __getattr__(name):
+    raise missing(__name__, name)

@@ -1,0 +1,1 @@
+"""What ORTModule's users know as experimental."""
