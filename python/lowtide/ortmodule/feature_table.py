@@ -13,6 +13,7 @@ from .fallback import FallbackPolicy, policy_in_force
 from .options import MEMORY_LEVELS, cast_propagation
 
 CLOSING = "*" * 72
+_MISSING = " (not in this build)"  # behind the texts that ORTModule's users know
 _NAME_WIDTH = 21  # where plan_row_lines of src/memory/insight.h expects the other columns to start
 
 
@@ -50,14 +51,14 @@ def feature_rows(agent, sizes, stat=None):
     """Every row says what this build does; what it does not have is OFF."""
     report = agent.session.report
     return [
-        Row("ATen Executor", True, "Dispatch ATen operators without a lowering to PyTorch's kernels"),
+        Row("ATen Executor", True, "Dispatch ATen operators to ORT's ATen executor"),
         cast_propagation_row(),
         Row("Custom Function", custom_functions_run(), "Support custom torch.autograd.Function export and execution"),
         memory_optimizer_row(agent.memory, stat),
         Row(
             "Compute Optimizer",
             False,
-            "Not in this build",
+            f"Enable/Disable with env ORTMODULE_ENABLE_COMPUTE_OPTIMIZER=1/0{_MISSING}",
             [Row("FLOPReduction", False, "Reduce FLOPs by upstreaming shrinking-sized ops")],
         ),
         Row(
@@ -65,8 +66,12 @@ def feature_rows(agent, sizes, stat=None):
             FallbackPolicy.FALLBACK_DISABLE not in policy_in_force(),
             "Fallback to PyTorch when encountering unsupported ops",
         ),
-        Row("TritonOp Enabled", False, "Not in this build: kernels are for the CPU"),
-        Row("ZeRO Stage3 Support", False, "Not in this build"),
+        Row(
+            "TritonOp Enabled",
+            False,
+            f"ORT will switch to Triton for executing some ops to further accelerate training.{_MISSING}",
+        ),
+        Row("ZeRO Stage3 Support", False, f"Enable/Disable with env ORTMODULE_ENABLE_ZERO_STAGE3=1/0{_MISSING}"),
         Row("Lowered", report["native_nodes"] > 0, lowered_text(report)),
         Row("Memory", True, memory_text(agent.session.memory(agent.symbol_values(sizes)))),
     ]

@@ -31,7 +31,7 @@ class GraphTransitionManager:
         self._module, self._build_agent = module, build_agent
         self.mode, self._with_gradients = mode, with_gradients
         self._schemas = []  # CallKind, latest first
-        self._latest = None  # (CallKind, PostExportProcessedModelInfo) of the last call
+        self._post_export_processed_model_info = None  # of the last call in the engine
         self._numbers = set()  # names of arguments that are inputs of some graph
         self._constant_numbers = {}  # names of arguments whose values forward needs to know → why
         self._calls, self._exports = 0, 0
@@ -69,6 +69,7 @@ class GraphTransitionManager:
         if info is None:
             info, bound = self._post_process(graph, schema.call(args, kwargs, self._module), seen, schema)
         graph.guards.native.release()
+        self._post_export_processed_model_info = info
         return info, seen, bound
 
     # ---- the schema of a call
