@@ -8,7 +8,6 @@ import torch
 import zoo
 
 from lowtide.capture import Call, capture, schema_of
-from lowtide.ortmodule.bug_reports import BugReports
 from lowtide.ortmodule.post_export_processed_model_info import PostExportProcessedModelInfo
 from lowtide.ortmodule.training_agent import TrainingAgent
 
@@ -53,7 +52,7 @@ class Trainee:
 
     def agent(self, **asked):
         with asked_for(**asked):
-            return TrainingAgent(self.model, self.captured, training=True, bugs=BugReports(type(self.model).__name__))
+            return TrainingAgent(self.model, self.captured, training=True)
 
     def train(self, agent, steps=STEPS):
         """Every loss, gradient and buffer of SGD steps with dropout on."""

@@ -179,7 +179,7 @@ def test_an_unknown_class_runs_in_pytorch_and_the_warning_says_how_to_register_i
     wrapped = ORTModule(module)
     with pytest.warns(FallbackWarning, match="register_pytree_node.Plain, flatten, unflatten") as caught:
         wrapped(argument)
-    assert place in str(caught[0].message)
+    assert place.removeprefix("an ") in str(caught[0].message)
 
 
 def test_registered_classes_are_nodes():

@@ -8,7 +8,7 @@ from torch.autograd.graph import increment_version
 
 from lowtide.errors import EngineError, Error, InternalError, UnsupportedError
 
-from .bug_reports import Evidence
+from .bug_reports import BugReports, Evidence
 from .custom_functions import CallHandler
 from .options import MemoryOptions, memory_options, session_options
 from .pure import pure_calls
@@ -20,9 +20,10 @@ _MOST_PATTERNS = 64  # of gradients that are absent
 class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
-    def __init__(self, module, captured, training, bugs):
-        """`bugs`: BugReports of the module."""
-        self.captured, self.training, self.bugs = captured, training, bugs
+    def __init__(self, module, captured, training, bugs=None):
+        """`bugs`: BugReports of the module, if there are any."""
+        self.captured, self.training = captured, training
+        self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options() if training else MemoryOptions()
         begin = time.perf_counter()
         self._options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
