@@ -12,7 +12,14 @@ from modules import Of, x
 import lowtide.capture
 import lowtide.ortmodule.stored_plans
 from lowtide._lowtide import Session
-from lowtide.errors import EngineError, FallbackWarning, InternalError, InvalidArgument, UnsupportedError
+from lowtide.errors import (
+    EngineError,
+    FallbackWarning,
+    InternalError,
+    InvalidArgument,
+    UnsupportedDevice,
+    UnsupportedError,
+)
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule, fallback
 from lowtide.ortmodule.fallback import FallbackPolicy, parse_policy
 
@@ -77,9 +84,20 @@ def test_a_policy_takes_its_own_failures_and_no_others(name, training, monkeypat
 def test_parameters_on_two_devices_are_a_matter_of_devices(monkeypatch):
     monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_UNSUPPORTED_DEVICE")
     wrapped = ORTModule(on_two_devices())
-    with pytest.warns(FallbackWarning, match="'unused.weight' on meta"):
+    where = "found 'unused.weight', 'unused.bias' on meta; 'l.weight', 'l.bias' on cpu"
+    with pytest.warns(FallbackWarning, match=where):
         wrapped(x()).sum().backward()
     assert wrapped.l.weight.grad is not None
+    wrapped.unused.to_empty(device="cpu")
+    wrapped(x())
+    assert wrapped.fallback_reason is None
+    for policy in ("FALLBACK_DISABLE", "FALLBACK_UNSUPPORTED_DATA"):
+        monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", policy)
+        with pytest.raises(UnsupportedDevice, match=where):
+            ORTModule(on_two_devices())
+    many = torch.nn.Sequential(*(torch.nn.Linear(1, 1, device="meta") for _ in range(4)), torch.nn.Linear(1, 1))
+    with pytest.raises(UnsupportedDevice, match="'1.weight' and 5 more on meta; '4.weight', '4.bias' on cpu"):
+        ORTModule(many)
 
 
 @dataclasses.dataclass

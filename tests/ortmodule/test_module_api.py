@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import types
 import warnings
 
 import pytest
@@ -147,6 +148,27 @@ def test_attributes_of_the_wrapper_itself():
     assert calls == [1] and "forward" not in vars(net)
     with pytest.raises(AttributeError):
         wrapped.module = torch.nn.Linear(1, 1)
+
+
+class Named(Net):
+    def name(self):
+        return "the module's"
+
+
+def renamed(self):
+    return f"the wrapper's, {self.fc.out_features}"
+
+
+def test_a_method_set_on_the_wrapper_is_not_set_on_the_module():
+    net = Named()
+    wrapped = ORTModule(net)
+    wrapped.name = types.MethodType(renamed, wrapped)
+    expected = f"the wrapper's, {net.fc.out_features}"
+    assert wrapped.name() == expected and net.name() == "the module's" and "name" not in vars(net)
+    twin = copy.deepcopy(wrapped)
+    assert twin.name() == expected and twin.name.__self__ is twin and twin.module.name() == "the module's"
+    del wrapped.name
+    assert wrapped.name() == "the module's"
 
 
 def test_a_getattr_of_the_modules_own():

@@ -18,6 +18,7 @@ from .call import Call, schema_of
 from .export import Exported, Facts, exclusive, export, exports_elsewhere, repeats_samples, user_line
 from .importer import ImportedGraph, Source, import_program
 from .numbers import difference
+from .refusals import tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants, SizeText
 
 __all__ = [
@@ -32,9 +33,11 @@ __all__ = [
     "exports_elsewhere",
     "recapture",
     "schema_of",
+    "tensors_by_device",
     "import_again",
     "trees",
     "user_line",
+    "where_tensors_are",
 ]
 
 

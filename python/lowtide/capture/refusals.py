@@ -7,6 +7,8 @@ import torch
 from lowtide.errors import UnsupportedDevice, UnsupportedModel
 from lowtide.guards.values import PLAIN_TENSORS
 
+_MOST_NAMES = 3  # in a message
+
 
 def refuse_backward_hooks(module):
     """Module-level backward hooks do not survive an export: their gradients would be silently other ones."""
@@ -20,13 +22,35 @@ def refuse_backward_hooks(module):
 
 def refuse_state(module):
     """Parameters and buffers that the engine cannot take."""
+    by_device = tensors_by_device(module)
+    if by_device.keys() - {"cpu"}:
+        raise UnsupportedDevice(where_tensors_are(by_device))
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if torch.nn.parameter.is_lazy(tensor):
             raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
         if type(tensor) not in PLAIN_TENSORS:
             raise UnsupportedModel(f"parameter '{name}' is a tensor subclass, {type(tensor).__name__}")
-        if tensor.device.type != "cpu":
-            raise UnsupportedDevice(f"expected parameters on the CPU, found '{name}' on {tensor.device}")
+
+
+def tensors_by_device(module):
+    """{device: names of parameters and buffers}."""
+    found = {}
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        found.setdefault(str(tensor.device), []).append(name)
+    return found
+
+
+def where_tensors_are(by_device):
+    """In words, of a module that is not on the CPU alone."""
+    parts = [
+        f"{_some(names)} on {device}" for device, names in sorted(by_device.items(), key=lambda each: each[0] == "cpu")
+    ]
+    return f"expected parameters and buffers on the CPU, found {'; '.join(parts)}"
+
+
+def _some(names):
+    shown = ", ".join(f"'{name}'" for name in names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
 def saved_tensors_hooks_masked():

@@ -35,9 +35,13 @@ class ExecutionManager:
 
     def refuse(self, error):
         """No call can run in the engine; raises the error where PyTorch may not take over."""
+        self.expect_fallback(error)
+        self._refused = Failure.of(error)
+
+    def expect_fallback(self, error):
+        """Raises the error where PyTorch may not take over; else each call decides for itself."""
         if not self._fallback.takes(error):
             raise error
-        self._refused = Failure.of(error)
 
     def configure(self, options, policy):
         """Other options, or another FallbackPolicy, from the next call on; None: as they are."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from lowtide import _lowtide, log
-from lowtide.capture import exclusive, exports_elsewhere
-from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedModel
+from lowtide.capture import exclusive, exports_elsewhere, tensors_by_device, where_tensors_are
+from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedDevice, UnsupportedModel
 
 from . import environment, terminal_log
 from .fallback import check_initialization
@@ -35,7 +35,7 @@ _HOOKS = (
 )
 _OWN = ("_original", "_options", "_training_manager", "_inference_manager", "forward", "training")
 # accelerate keeps the forward that it replaces in the wrapper under this name.
-_OWN += ("_original_forward",)
+_OWN += ("_original_forward", "_set_methods")
 # Looked up on types, so that a wrapper of a container needs a class that has them.
 _CONTAINER_METHODS = ("__len__", "__iter__", "__contains__", "__getitem__", "__setitem__", "__delitem__")
 
@@ -84,6 +84,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         super().__init__()
         self.training = mode  # nn.Module's constructor has set it, and ours is the module's
         own["_options"] = debug_options or DebugOptions()
+        own["_set_methods"] = set()
         skip_checks()  # names that nobody knows are the user's mistake, though none has an effect
         for name in _SHARED:
             own[name] = getattr(module, name)
@@ -95,6 +96,9 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         _warn_of_hidden_names(module)
         if isinstance(module, torch.nn.DataParallel):
             self._refuse(UnsupportedModel("the module is a torch.nn.DataParallel: replicas would share an engine"))
+        by_device = tensors_by_device(module)
+        if len(by_device) > 1:
+            self._training_manager.expect_fallback(UnsupportedDevice(where_tensors_are(by_device)))
         terminal_log.set_up(self._options.python_level)
         with log.at(self._options.log_level):
             environment.announce()
@@ -232,11 +236,19 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     def __setattr__(self, name, value):
         if name in self.__dict__ or name in _OWN or isinstance(getattr(ORTModule, name, None), property):
             object.__setattr__(self, name, value)
+        elif inspect.isroutine(value) and inspect.isroutine(inspect.getattr_static(type(self._original), name, None)):
+            # A method is replaced for who calls it on the wrapper, as ORTModule does: the user's module keeps its own.
+            object.__setattr__(self, name, value)
+            self._set_methods.add(name)
         else:
             setattr(self._original, name, value)
 
     def __delattr__(self, name):
-        delattr(self._original, name)
+        if name in self._set_methods:
+            self._set_methods.remove(name)
+            object.__delattr__(self, name)
+        else:
+            delattr(self._original, name)
 
     def train(self, mode=True):
         self._original.train(mode)
@@ -283,17 +295,19 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     def __deepcopy__(self, memo):
         twin = ORTModule(copy.deepcopy(self._original, memo), self._options)
         memo[id(self)] = twin
-        twin.__setstate__(copy.deepcopy(self._hooks(), memo))
+        twin.__setstate__(copy.deepcopy(self._own_state(), memo))
         return twin
 
     def __reduce__(self):
-        return ORTModule, (self._original, self._options), self._hooks()
+        return ORTModule, (self._original, self._options), self._own_state()
 
     def __setstate__(self, state):
         self.__dict__.update(state)
 
-    def _hooks(self):
-        return {name: self.__dict__[name] for name in _HOOKS if self.__dict__.get(name) is not None}
+    def _own_state(self):
+        """What a copy has of us beside the module and the options."""
+        names = (*_HOOKS, "_set_methods", *self._set_methods)
+        return {name: self.__dict__[name] for name in names if self.__dict__.get(name) is not None}
 
 
 def _is_pytorchs(function):
