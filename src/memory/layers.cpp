@@ -144,9 +144,9 @@ Layers layers_from_origins(const Graph& graph, const std::vector<NodeId>& nodes,
   return result;
 }
 
-bool is_norm(Op op) { return op == Op::kLayerNormalization || op == Op::kSimplifiedLayerNormalization; }
-bool is_attention(Op op) { return op == Op::kAttention || op == Op::kSoftmax || name(op) == "BiasSoftmax"; }
-bool is_residual(Op op) { return op == Op::kAdd || name(op) == "BiasDropout"; }
+bool is_norm(Op op) { return has_trait(op, Trait::kNorm); }
+bool is_attention(Op op) { return has_trait(op, Trait::kAttentionScores); }
+bool is_residual(Op op) { return has_trait(op, Trait::kResidual); }
 
 class Structure {
  public:

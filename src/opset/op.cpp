@@ -39,10 +39,21 @@ constexpr std::span<const AttrSchema> attrs_of(Op op) {
   return std::span<const AttrSchema>(kSchemas).subspan(begin, end - begin);
 }
 
+constexpr Trait traits_of(Op op) {
+  using enum Trait;
+  switch (op) {
+#define LT_OP(...)
+#define LT_TRAITS(name, traits) \
+  case Op::k##name: return traits;
+#include "opset/ops.def"
+    default: return Trait{};
+  }
+}
+
 constexpr OpInfo kOps[] = {
 #define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad)         \
   {Op::k##name, #name,   OpCategory::k##category, RecomputePrice::k##recompute, min_in, max_in, \
-   min_out,     max_out, attrs_of(Op::k##name)},
+   min_out,     max_out, attrs_of(Op::k##name),   traits_of(Op::k##name)},
 #include "opset/ops.def"
 };
 

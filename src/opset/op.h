@@ -15,6 +15,34 @@ enum class Op : uint16_t {
 
 enum class OpCategory { kView, kPointwise, kReduce, kRow, kGemm, kIndex, kCreate, kRandom, kWindow, kCall, kControl };
 enum class RecomputePrice { kCheap, kCostly, kNever };
+// Facts of an op that others ask for, so that they name no ops. A bit each.
+enum class Trait : uint32_t {
+  kCommutative = 1u << 0,           // f(a, b) = f(b, a), bit for bit
+  kInvolution = 1u << 1,            // f(f(x)) = x
+  kZeroIsNeutral = 1u << 2,         // f(x, 0) = x
+  kOneIsNeutral = 1u << 3,          // f(x, 1) = x
+  kRoundsFloats = 1u << 4,          // f(x, neutral) = x for integers only
+  kBroadcasts = 1u << 5,            // operands broadcast as a pointwise op's do
+  kKeepsExpand = 1u << 6,           // pointwise, but its kernels are fast, or right, on operands of one shape only
+  kCommutesWithRounding = 1u << 7,  // rounding the operand or the result is the same; views do so too
+  kDropsElements = 1u << 8,         // the result has some of x's elements
+  kRepeatsElements = 1u << 9,       // the result has x's elements several times
+  kCastLevel1 = 1u << 10,           // a cast may cross it from level 1 of cast propagation on, …
+  kCastLevel2 = 1u << 11,           // … from level 2 on
+  kConvertsDtype = 1u << 12,        // the dtype of the result is an attribute, `to`; values stay
+  kFreshBytes = 1u << 13,           // asked for its bytes: two are never one
+  kFiller = 1u << 14,               // one number everywhere, from attributes alone
+  kBlocksGradient = 1u << 15,       // no gradient passes
+  kEffect = 1u << 16,               // does more than its outputs show
+  kNorm = 1u << 17,                 // roles in a transformer's layer
+  kAttentionScores = 1u << 18,
+  kResidual = 1u << 19,
+  kLoss = 1u << 20,                    // of logits and labels
+  kRematerialisedByDefault = 1u << 21  // made again in backward where its operands are there anyway
+};
+
+constexpr Trait operator|(Trait a, Trait b) { return Trait(static_cast<uint32_t>(a) | static_cast<uint32_t>(b)); }
+
 enum class AttrType { kInt, kFloat, kBool, kString, kDType, kInts, kFloats };
 
 struct AttrSchema {
@@ -31,9 +59,13 @@ struct OpInfo {
   int min_inputs, max_inputs;
   int min_outputs, max_outputs;
   std::span<const AttrSchema> attrs;
+  Trait traits;  // all of them
 };
 
 const OpInfo& info(Op op);
+inline bool has_trait(Op op, Trait trait) {
+  return (static_cast<uint32_t>(info(op).traits) & static_cast<uint32_t>(trait)) != 0;
+}
 inline std::string_view name(Op op) { return info(op).name; }
 std::optional<Op> find_op(std::string_view name);
 std::span<const OpInfo> all_ops();

@@ -9,32 +9,15 @@ namespace lowtide {
 
 namespace {
 
-bool is_commutative(Op op) {
-  switch (op) {
-    case Op::kAdd:
-    case Op::kMul:
-    case Op::kMax:
-    case Op::kMin:
-    case Op::kAnd:
-    case Op::kOr:
-    case Op::kXor:
-    case Op::kBitwiseAnd:
-    case Op::kBitwiseOr:
-    case Op::kBitwiseXor:
-    case Op::kEqual:
-    case Op::kNotEqual: return true;
-    default: return false;
-  }
-}
-
 bool may_merge(const Node& node) {
   const OpCategory category = info(node.op).category;
-  return category != OpCategory::kCall && category != OpCategory::kControl && node.op != Op::kCopy && !node.body;
+  return category != OpCategory::kCall && category != OpCategory::kControl && !has_trait(node.op, Trait::kFreshBytes) &&
+         !node.body;
 }
 
 std::vector<ValueId> operands(const Node& node) {
   std::vector<ValueId> inputs = node.inputs;
-  if (is_commutative(node.op)) std::sort(inputs.begin(), inputs.end());
+  if (has_trait(node.op, Trait::kCommutative)) std::sort(inputs.begin(), inputs.end());
   return inputs;
 }
 

@@ -5,8 +5,7 @@
 namespace lowtide {
 
 static bool has_effect(const Node& node) {
-  return node.op == Op::kYieldOp || node.op == Op::kPythonOp || node.op == Op::kInspect ||
-         node.op == Op::kSameGradient || (node.op == Op::kAten && node.outputs.empty());
+  return has_trait(node.op, Trait::kEffect) || (is_call(node.op) && node.outputs.empty());
 }
 
 bool dce(Graph& graph) {

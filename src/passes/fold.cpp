@@ -23,29 +23,20 @@ bool is_number(const Graph& graph, ValueId value, int64_t number) {
 // x + 0, x * 1, x - 0, x / 1, x ** 1 → x, broadcast to the result
 ValueId fold_neutral_operand(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  int64_t neutral = 0;
-  bool either_side = false;
-  switch (node.op) {
-    case Op::kAdd: either_side = true; break;
-    case Op::kSub: break;
-    case Op::kMul: neutral = 1, either_side = true; break;
-    case Op::kDiv:
-    case Op::kFloorDiv:
-    case Op::kPow: neutral = 1; break;
-    default: return {};
-  }
-  if (node.op == Op::kFloorDiv && is_float(graph.type(node.inputs[0]).dtype)) return {};  // rounds
+  const bool is_one = has_trait(node.op, Trait::kOneIsNeutral);
+  if (!is_one && !has_trait(node.op, Trait::kZeroIsNeutral)) return {};
+  if (has_trait(node.op, Trait::kRoundsFloats) && is_float(graph.type(node.inputs[0]).dtype)) return {};
   const Shape shape = graph.type(node.outputs[0]).shape;
   const ValueId x = node.inputs[0], y = node.inputs[1];
-  if (is_number(graph, y, neutral)) return before(graph, id).expand(x, shape);
-  if (either_side && is_number(graph, x, neutral)) return before(graph, id).expand(y, shape);
+  if (is_number(graph, y, is_one)) return before(graph, id).expand(x, shape);
+  if (has_trait(node.op, Trait::kCommutative) && is_number(graph, x, is_one)) return before(graph, id).expand(y, shape);
   return {};
 }
 
 // -(-x), not not x → x
 ValueId fold_double_negation(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  if (node.op != Op::kNeg && node.op != Op::kNot && node.op != Op::kBitwiseNot) return {};
+  if (!has_trait(node.op, Trait::kInvolution)) return {};
   const NodeId inner = producer(graph, node.inputs[0], node.op);
   return inner ? operand(graph, inner, 0) : ValueId{};
 }
@@ -153,8 +144,7 @@ class Folder {
   ValueId fold_index_arithmetic(NodeId id) {
     const Node& node = graph_.node(id);
     const ValueId output = node.outputs[0];
-    if (is_view(node.op) || node.op == Op::kConstant || node.op == Op::kConstantOfShape || node.inputs.empty())
-      return {};
+    if (is_view(node.op) || has_trait(node.op, Trait::kFiller) || node.inputs.empty()) return {};
     const TensorType type = graph_.type(output);
     Dim number;
     if (type.dtype == DType::kBool) {
@@ -192,7 +182,7 @@ class Folder {
       if (!next || !is_float(graph_.type(next).dtype) || !seen.insert(next).second) continue;
       const NodeId id = graph_.value(next).producer;
       if (!id && graph_.find_input(next)->requires_grad) return true;
-      if (!id || graph_.node(id).op == Op::kDetach) continue;
+      if (!id || has_trait(graph_.node(id).op, Trait::kBlocksGradient)) continue;
       const std::vector<ValueId>& inputs = graph_.node(id).inputs;
       pending.insert(pending.end(), inputs.begin(), inputs.end());
     }
@@ -215,10 +205,7 @@ class Folder {
   bool drop_expand(NodeId id) {
     const Node& node = graph_.node(id);
     if (info(node.op).category != OpCategory::kPointwise || node.inputs.size() < 2) return false;
-    // Kernels of gradients of activations are fast on operands of one shape.
-    if (name(node.op).ends_with("Grad") || node.op == Op::kRotaryEmbedding) return false;
-    // A bias has one number per column.
-    if (node.op == Op::kBiasGelu || node.op == Op::kFastGelu) return false;
+    if (has_trait(node.op, Trait::kKeepsExpand)) return false;
     const Shape& shape = graph_.type(node.outputs[0]).shape;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const NodeId expand = producer(graph_, node.inputs[i], Op::kExpand);

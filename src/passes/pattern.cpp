@@ -21,7 +21,7 @@ ValueId Pattern::take_with_constant(ValueId value, Op op, double number) {
   const NodeId id = producer(*graph_, value, op);
   if (!id) return {};
   const std::vector<ValueId>& inputs = graph_->node(id).inputs;
-  const bool commutes = op == Op::kAdd || op == Op::kMul;
+  const bool commutes = has_trait(op, Trait::kCommutative);
   for (size_t i = 0; i < (commutes ? 2u : 1u); ++i) {
     const std::optional<double> constant = uniform_float(*graph_, inputs[1 - i]);
     if (!constant || !is_near(*constant, number)) continue;

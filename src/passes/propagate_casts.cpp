@@ -13,38 +13,14 @@ namespace {
 constexpr int kRounds = 16;
 constexpr int kHighestLevel = 2;
 
-struct Allowed {
-  Op op;
-  int level;
-};
-constexpr Allowed kAllowed[] = {
-    {Op::kExpand, 1},
-    {Op::kTranspose, 1},
-    {Op::kRelu, 1},
-    {Op::kReshape, 1},
-    {Op::kSlice, 1},
-    {Op::kTanh, 1},
-    {Op::kSqueeze, 1},
-    {Op::kGelu, 1},
-    {Op::kSoftmax, 1},
-    {Op::kUnsqueeze, 1},
-    {Op::kAdd, 2},
-    {Op::kSub, 2},
-    {Op::kMul, 2},
-    {Op::kDiv, 2},
-    {Op::kDropout, 2},
-    {Op::kGather, 2},
-    {Op::kWhere, 2},
-    {Op::kConcat, 2},
-    {Op::kSoftmaxCrossEntropyLoss, 1},
-};
-
 std::set<Op> allowed_ops(const PassOptions& options) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, options.cast_level >= 0 && options.cast_level <= kHighestLevel,
                 "the level of cast propagation is ", options.cast_level, ", expected 0, 1 or 2");
   std::set<Op> ops;
-  for (const Allowed& allowed : kAllowed)
-    if (allowed.level <= options.cast_level) ops.insert(allowed.op);
+  for (const OpInfo& each : all_ops()) {
+    const bool from_1 = has_trait(each.op, Trait::kCastLevel1), from_2 = has_trait(each.op, Trait::kCastLevel2);
+    if ((from_1 && options.cast_level >= 1) || (from_2 && options.cast_level >= 2)) ops.insert(each.op);
+  }
   for (const std::string& name : options.cast_allow) {
     const std::optional<Op> op = find_op(name);
     LT_USER_CHECK(ErrorKind::kInvalidArgument, op && info(*op).max_outputs == 1 && !is_call(*op),
@@ -60,7 +36,7 @@ bool is_narrower(DType narrow, DType wide) {
 }
 
 // Gives each element of x, unchanged, to its result: rounding before or after is the same. Relu keeps order and zero.
-bool commutes_with_rounding(Op op) { return is_view(op) || op == Op::kRelu; }
+bool commutes_with_rounding(Op op) { return is_view(op) || has_trait(op, Trait::kCommutesWithRounding); }
 
 class Propagation {
  public:
@@ -70,7 +46,7 @@ class Propagation {
     return rewrite_nodes(graph_, kRounds, [this](NodeId id) {
       const Node& node = graph_.node(id);
       if (!ops_.contains(node.op)) return false;
-      if (node.op == Op::kSoftmaxCrossEntropyLoss) return narrow_logits(id);
+      if (has_trait(node.op, Trait::kLoss)) return narrow_logits(id);
       if (node.outputs.size() != 1 || !is_read(graph_, node.outputs[0])) return false;
       return narrow_pair(id) || move_up(id) || move_down(id);
     });
@@ -83,7 +59,7 @@ class Propagation {
     std::optional<DType> narrow;
     for (NodeId user : graph_.value(value).users) {
       const Node& cast = graph_.node(user);
-      if (cast.op != Op::kCast) return std::nullopt;
+      if (!has_trait(cast.op, Trait::kConvertsDtype)) return std::nullopt;
       const DType to = cast.attrs.t("to");
       if (!is_narrower(to, graph_.type(value).dtype) || (narrow && *narrow != to)) return std::nullopt;
       narrow = to;
@@ -132,7 +108,8 @@ class Propagation {
   // Cast(op(x)) → op(Cast(x))
   bool move_up(NodeId id) {
     const Node& node = graph_.node(id);
-    if (!commutes_with_rounding(node.op) || node.op == Op::kSlice) return false;  // a slice's cast rounds less
+    if (!commutes_with_rounding(node.op) || has_trait(node.op, Trait::kDropsElements))
+      return false;  // a slice's cast rounds less
     const std::optional<DType> narrow = narrowed_to(node.outputs[0]);
     if (!narrow) return false;
     // Up to a parameter or constant nothing is won, and what reads its transpose may want the cast to write that.
@@ -146,12 +123,13 @@ class Propagation {
   // op(Cast(x)) → Cast(op(x))
   bool move_down(NodeId id) {
     const Node& node = graph_.node(id);
-    if (!commutes_with_rounding(node.op) || node.op == Op::kExpand) return false;  // an expanded cast writes more
+    if (!commutes_with_rounding(node.op) || has_trait(node.op, Trait::kRepeatsElements))
+      return false;  // an expanded cast writes more
     const ValueId x = widened_from(node.inputs[0]);
     if (!x || is_module_output(graph_, node.inputs[0])) return false;
     // The cast of a tensor that several ops read would be made several times; the pieces of a split are disjoint.
     for (NodeId user : graph_.value(node.inputs[0]).users)
-      if (user != id && (node.op != Op::kSlice || graph_.node(user).op != Op::kSlice)) return false;
+      if (user != id && (!has_trait(node.op, Trait::kDropsElements) || graph_.node(user).op != node.op)) return false;
     const ValueId output = node.outputs[0];
     Builder b = before(graph_, id);
     graph_.replace_uses(output, b.cast(b.op(node.op, {x}, node.attrs), graph_.type(output).dtype));
@@ -185,7 +163,8 @@ class Propagation {
     graph_.remove(id);
     for (ValueId input : inputs)
       if (const NodeId above = input ? graph_.value(input).producer : NodeId{})
-        if (graph_.is_alive(above) && (graph_.node(above).op == Op::kCast || ops_.contains(graph_.node(above).op)))
+        if (graph_.is_alive(above) &&
+            (has_trait(graph_.node(above).op, Trait::kConvertsDtype) || ops_.contains(graph_.node(above).op)))
           remove_unread(above);
   }
 

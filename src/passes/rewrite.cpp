@@ -80,9 +80,9 @@ std::optional<Uniform> uniform(const Graph& graph, ValueId value) {
   const NodeId id = graph.value(value).producer;
   if (!id) return std::nullopt;
   const Node& node = graph.node(id);
-  if (node.op == Op::kConstant || node.op == Op::kConstantOfShape) return of_constant(node);
-  if (node.op == Op::kCopy || is_view(node.op)) return uniform(graph, node.inputs[0]);
-  if (node.op != Op::kCast) return std::nullopt;
+  if (has_trait(node.op, Trait::kFiller)) return of_constant(node);
+  if (has_trait(node.op, Trait::kFreshBytes) || is_view(node.op)) return uniform(graph, node.inputs[0]);
+  if (!has_trait(node.op, Trait::kConvertsDtype)) return std::nullopt;
   const std::optional<Uniform> from = uniform(graph, node.inputs[0]);
   return from ? cast(*from, node.attrs.t("to")) : std::nullopt;
 }

@@ -117,7 +117,7 @@ void Emitter::emit(NodeId id, int32_t position) {
   if (is_view(node.op)) return emit_view(id, position);
   if (is_call(node.op) || node.op == Op::kCallGrad) return emit_call(id);
   if (node.op == Op::kInspect) return emit_inspect(id);
-  if (node.op == Op::kConstant || node.op == Op::kConstantOfShape) {
+  if (has_trait(node.op, Trait::kFiller)) {
     const bool symbolic = node.attrs.has("int_value") && !node.attrs.dim("int_value").is_constant();
     if (!symbolic) return emit_constant(id);
   }

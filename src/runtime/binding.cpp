@@ -120,8 +120,7 @@ static void bind_steps(const Program& program, Binding& binding) {
                        .subspan(static_cast<size_t>(bound.first + bound.inputs), static_cast<size_t>(bound.outputs));
     call.attrs = &bound.attrs;
     const Op op = bound.kernel->op;
-    const bool broadcasts =
-        info(op).category == OpCategory::kPointwise || op == Op::kBiasDropout || op == Op::kBiasSoftmax;
+    const bool broadcasts = info(op).category == OpCategory::kPointwise || has_trait(op, Trait::kBroadcasts);
     if (broadcasts && bound.outputs > 0) check_broadcast(program.steps[i], call);
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)

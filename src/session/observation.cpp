@@ -74,9 +74,7 @@ Fault find_fault(const Graph& graph, const PlanResult& planned, const std::strin
   for (const ValuePlace& place : planned.places) {
     const NodeId producer = graph.value(place.value).producer;
     const Op op = graph.node(producer).op;
-    if (!is_float(graph.type(place.value).dtype) || op == Op::kYieldOp || op == Op::kConstant ||
-        op == Op::kConstantOfShape)
-      continue;
+    if (!is_float(graph.type(place.value).dtype) || op == Op::kYieldOp || has_trait(op, Trait::kFiller)) continue;
     if (place.value == made) return {place.step - 1, place.operand, factor};
     names.push_back(graph.value(place.value).name);
   }

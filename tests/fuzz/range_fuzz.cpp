@@ -8,8 +8,8 @@
 
 #include "../gradcheck/evaluate.h"
 #include "ir/print.h"
-#include "memory/value_range.h"
 #include "ops/builder.h"
+#include "ops/value_range.h"
 
 namespace lowtide::fuzz {
 namespace {

@@ -1,5 +1,5 @@
 // The second strategy: stashed integers and masks wait for backward in the fewest bits that hold every value which the
-// graph can give them (value_range.h). Lossless: no observed value ever decides a width.
+// graph can give them (ops/value_range.h). Lossless: no observed value ever decides a width.
 //
 //   %i = ArgMax %x                          %i = ArgMax %x
 //   ..                                      %i_packed = PackBits(bits=8) %i

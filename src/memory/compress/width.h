@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "memory/value_range.h"
+#include "ops/value_range.h"
 
 namespace lowtide {
 

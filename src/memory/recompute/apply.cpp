@@ -122,7 +122,8 @@ class Rewriter {
 };
 
 bool is_float_cast(const Graph& graph, const Node& node) {
-  return node.op == Op::kCast && is_float(graph.type(node.inputs[0]).dtype) && is_float(node.attrs.t("to"));
+  return has_trait(node.op, Trait::kConvertsDtype) && is_float(graph.type(node.inputs[0]).dtype) &&
+         is_float(node.attrs.t("to"));
 }
 
 // Whether backward can make the node's first output again from what it reads anyway.
@@ -131,8 +132,7 @@ bool is_cheap_again(const Graph& graph, const StashAnalysis& stash, bool casts, 
   if (is_view(node.op)) return stash.is_free(node.inputs[0]);
   const bool has_inputs = std::all_of(node.inputs.begin(), node.inputs.end(),
                                       [&](ValueId input) { return !input || stash.is_alive(input); });
-  if (node.op == Op::kLayerNormalization || node.op == Op::kSimplifiedLayerNormalization || node.op == Op::kSwish)
-    return has_inputs;
+  if (has_trait(node.op, Trait::kRematerialisedByDefault)) return has_inputs;
   if (!casts || !is_float_cast(graph, node)) return false;
   if (has_inputs) return true;
   const Value& cast = graph.value(stash.base(node.inputs[0]));

@@ -1,4 +1,4 @@
-#include "memory/value_range.h"
+#include "ops/value_range.h"
 
 #include <gtest/gtest.h>
 
