@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "runtime/binding.h"
 #include "runtime/block_pool.h"
+#include "runtime/largest_values.h"
 #include "runtime/trace.h"
 
 namespace lowtide {
@@ -130,6 +131,17 @@ char* Executor::bind_input(const ProgramInput& input, const TensorRef& expected,
   copy_tensor(found, to);
   copies.push_back(std::move(block));
   return copies.back()->data;
+}
+
+// Runs what allocates; where memory is out, the error tells what takes it.
+template <class Allocate>
+static void naming_the_largest(const Program& program, const Binding& binding, Allocate&& allocate) {
+  try {
+    allocate();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kOutOfMemory) throw;
+    LT_USER_FAIL(ErrorKind::kOutOfMemory, error.what(), largest_values(program, binding));
+  }
 }
 
 void Executor::allocate(RunState& state) {
@@ -287,12 +299,14 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->bases_.assign(program_.buffers.size(), nullptr);
   const Binding& binding = *state->binding_;
-  std::vector<char*> bases(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    bases[i] = bind_input(program_.inputs[i], binding.inputs[i], inputs[i], "input", state->copies_);
-  for (const CallerBuffer& caller : caller_buffers_)
-    if (caller.source >= 0) state->bases_[caller.buffer] = bases[static_cast<size_t>(caller.source)];
-  allocate(*state);
+  naming_the_largest(program_, binding, [&] {
+    std::vector<char*> bases(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      bases[i] = bind_input(program_.inputs[i], binding.inputs[i], inputs[i], "input", state->copies_);
+    for (const CallerBuffer& caller : caller_buffers_)
+      if (caller.source >= 0) state->bases_[caller.buffer] = bases[static_cast<size_t>(caller.source)];
+    allocate(*state);
+  });
   last_done_ = false;
   last_arena_ = state->arena_;
   run_half(*state, false);
@@ -316,29 +330,31 @@ Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradien
   std::vector<char*> incoming(gradients.size());
   state.left_out_.assign(gradients.size(), false);
   state.absent_.assign(gradients.size(), false);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const ProgramInput& input = program_.gradient_inputs[i];
-    if (gradients[i].present) {
-      incoming[i] = bind_input(input, binding.incoming[i], gradients[i], "gradient of", temporary);
-      continue;
-    }
-    state.absent_[i] = true;
-    if (!needs_zeros_[i]) {
-      state.left_out_[i] = true;
-      continue;
-    }
-    int64_t bytes = size_bytes(input.dtype);
-    for (ExpressionId size : input.sizes) bytes *= binding.values[static_cast<size_t>(size)];
-    temporary.push_back(process_pool().acquire(bytes));
-    std::memset(temporary.back()->data, 0, static_cast<size_t>(bytes));
-    incoming[i] = temporary.back()->data;
-  }
   LT_USER_CHECK(ErrorKind::kInvalidArgument, saved_inputs.size() >= saved_inputs_.size(), "backward got ",
                 saved_inputs.size(), " saved tensors, expected ", saved_inputs_.size());
   std::vector<char*> saved(program_.inputs.size());
-  for (size_t i = 0; i < saved_inputs_.size(); ++i)
-    saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
-                                         saved_inputs[i], "saved input", temporary);
+  naming_the_largest(program_, binding, [&] {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const ProgramInput& input = program_.gradient_inputs[i];
+      if (gradients[i].present) {
+        incoming[i] = bind_input(input, binding.incoming[i], gradients[i], "gradient of", temporary);
+        continue;
+      }
+      state.absent_[i] = true;
+      if (!needs_zeros_[i]) {
+        state.left_out_[i] = true;
+        continue;
+      }
+      int64_t bytes = size_bytes(input.dtype);
+      for (ExpressionId size : input.sizes) bytes *= binding.values[static_cast<size_t>(size)];
+      temporary.push_back(process_pool().acquire(bytes));
+      std::memset(temporary.back()->data, 0, static_cast<size_t>(bytes));
+      incoming[i] = temporary.back()->data;
+    }
+    for (size_t i = 0; i < saved_inputs_.size(); ++i)
+      saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
+                                           saved_inputs[i], "saved input", temporary);
+  });
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {
       state.bases_[caller.buffer] = incoming[static_cast<size_t>(-1 - caller.source)];

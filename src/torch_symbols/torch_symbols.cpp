@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "base/check.h"
+
 namespace lowtide {
 
 namespace {
@@ -14,8 +16,14 @@ void resolve(void* library, Function& function, const char* name) {
 // parallel_for of base has no return value, PyTorch's has: this one stands between.
 TorchError (*torch_parallel_for)(int64_t, int64_t, int64_t, ParallelBody, void*) = nullptr;
 
+const char* (*last_error)() = nullptr;
+
 void run_parallel(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context) {
-  torch_parallel_for(begin, end, grain, body, context);
+  if (torch_parallel_for(begin, end, grain, body, context) == 0) return;
+  // Some of the chunks have not run, or not to their end: nothing that was to be computed is there.
+  const char* why = last_error != nullptr ? last_error() : nullptr;
+  LT_USER_FAIL(ErrorKind::kRuntime, "PyTorch's thread pool (torch_parallel_for) failed: ",
+               why != nullptr && *why != '\0' ? why : "it gives no reason");
 }
 
 }  // namespace
@@ -56,6 +64,7 @@ TorchInstalled install_torch(const TorchSymbols& symbols, int threads) {
   TorchInstalled installed;
   if (symbols.parallel_for != nullptr) {
     torch_parallel_for = symbols.parallel_for;
+    last_error = symbols.last_error;
     uint32_t own = 1;
     if (threads < 1 && symbols.get_num_threads != nullptr) symbols.get_num_threads(&own);
     set_parallel_for(run_parallel, threads < 1 ? static_cast<int>(own) : threads);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/check.h"
+
 namespace lowtide {
 namespace {
 
@@ -16,6 +18,26 @@ TEST(TorchSymbols, AProcessWithoutPyTorchIsLeftAsItWas) {
   int64_t sum = 0;
   parallel_for(100, 10, [&](int64_t begin, int64_t end) { sum += end - begin; });
   EXPECT_EQ(sum, 100);
+}
+
+TEST(TorchSymbols, WhatThePoolFailedToRunIsAnError) {
+  TorchSymbols symbols;
+  static int runs;
+  runs = 0;
+  symbols.parallel_for = [](int64_t, int64_t, int64_t, ParallelBody, void*) -> TorchError {
+    return ++runs < 2 ? 0 : 1;
+  };
+  symbols.last_error = []() -> const char* { return "no more threads"; };
+  ASSERT_TRUE(install_torch(symbols, 2).threads);
+  parallel_for(100, 10, [](int64_t, int64_t) {});
+  try {
+    parallel_for(100, 10, [](int64_t, int64_t) {});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kRuntime);
+    EXPECT_STREQ(error.what(), "PyTorch's thread pool (torch_parallel_for) failed: no more threads");
+  }
+  set_parallel_for(nullptr, 1);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@ what it would have given without them."""
 
 import contextlib
 import copy
+import re
 import resource
 import signal
 import threading
@@ -218,8 +219,17 @@ def test_no_memory_for_the_arena(wrapped):
     step(wrapped)
     big = batch(1_000_000)
     before, random = state_of(wrapped), torch.get_rng_state()
-    with no_more_memory(16 << 20), pytest.raises(OutOfMemory, match="could not allocate [0-9]+ bytes"):
+    with no_more_memory(16 << 20), pytest.raises(OutOfMemory, match="could not allocate [0-9]+ bytes") as raised:
         wrapped(big)
+    _, headline, *values = str(raised.value).splitlines()
+    made_by = r"[^()]+ \((.*)\)"  # "Gemm, gradient of: (first, model.py:9)"
+    assert re.fullmatch(rf"the largest values of the step, at its peak of \d+ bytes in {made_by}:", headline)
+    line = rf"  (?:%[\w.]+: (?:output )?f32\[[\d, ]*\]|scratch) of {made_by}, (\d+) bytes"
+    found = [re.fullmatch(line, value) for value in values]
+    assert 1 < len(found) <= 10 and all(found), values
+    assert any("first, " in match[1] and "test_interruptions.py:" in match[1] for match in found), "where in the model"
+    sizes = [int(match[2]) for match in found]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] >= 4_000_000
     assert same(state_of(wrapped), before) and torch.equal(torch.get_rng_state(), random)
     step(wrapped)
     assert wrapped.fallback_reason is None and wrapped.count.item() == 2
