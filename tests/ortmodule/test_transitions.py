@@ -348,7 +348,7 @@ def test_new_kinds_of_calls_run_in_pytorch_after_eight_exports_and_known_ones_do
         for k in range(1, 13):
             torch.testing.assert_close(wrapped(x(), k), module(x(), k))
             assert (wrapped.fallback_reason is None) == (k < 9)
-    assert len(caught) == 1 and "8 kinds of calls" in str(caught[0].message)
+    assert len(caught) == 1 and "8 graphs were exported in training mode, the most that" in str(caught[0].message)
     assert "the value of `args_1` is part of each graph" in str(caught[0].message)
     for k in range(1, 9):
         wrapped(x(5, 4), k).sum().backward()
@@ -367,6 +367,66 @@ def test_a_refused_kind_of_call_is_not_tried_again():
             wrapped(x(), 1)
             assert wrapped.fallback_reason is None
     assert wrapped.transition_counts() == {"in training mode": {"first call": 2, "refused": 1}}
+
+
+def test_a_refusal_for_the_same_reason_is_no_third_try():
+    """State that each call changes gives a refusal's guards up each time."""
+
+    def forward(m, a):
+        m.calls += 1
+        return m.l(a)[a[:, 0] > -1e9].sum()
+
+    module = Of(forward)
+    module.calls = 0
+    wrapped = ORTModule(module)
+    with pytest.warns(FallbackWarning):
+        for _ in range(4):
+            wrapped(x())
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 2, "refused": 2}}
+
+
+def test_partitioned_parameters_are_refused_before_any_try():
+    """DeepSpeed's ZeRO stage 3 leaves parameters without elements, and fills them in hooks that no export can run."""
+    module = Of(lambda m, a: m.l(a))
+
+    def gather(child, args):
+        for parameter in child.parameters(recurse=False):
+            parameter.data, parameter.ds_status = parameter.ds_full, "available"
+
+    def release(child, args, output):
+        for parameter in child.parameters(recurse=False):
+            parameter.data, parameter.ds_status = torch.empty(0), "not available"
+
+    for parameter in module.l.parameters():
+        parameter.ds_full, parameter.ds_shape = parameter.data.clone(), parameter.shape
+        parameter.data = torch.empty(0)
+    module.l.register_forward_pre_hook(gather)
+    module.l.register_forward_hook(release)
+    wrapped = ORTModule(module)
+    with pytest.warns(FallbackWarning, match="parameter 'l.weight' is partitioned by DeepSpeed's ZeRO stage 3"):
+        for _ in range(3):
+            assert wrapped(x()).shape == module(x()).shape
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1, "refused": 1}}
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_the_order_of_a_dicts_keys_is_forwards_to_read(by_name):
+    module = Of(lambda m, batch: m.l(torch.cat([value * k for k, value in enumerate(batch.values(), 1)])))
+    wrapped = ORTModule(module)
+    one = {"a": x(), "b": -x()}
+    for batch in (one, dict(reversed(one.items())), one):
+        args, kwargs = ((), {"batch": batch}) if by_name else ((batch,), {})
+        torch.testing.assert_close(wrapped(*args, **kwargs), module(*args, **kwargs))
+        assert wrapped.fallback_reason is None
+    assert exports(wrapped) == 2
+
+
+def test_the_order_of_keyword_arguments_needs_no_export():
+    module = torch.nn.Bilinear(4, 4, 2)
+    wrapped = ORTModule(module)
+    for kwargs in ({"input1": x(), "input2": -x()}, {"input2": -x(), "input1": x()}):
+        torch.testing.assert_close(wrapped(**kwargs), module(**kwargs))
+    assert exports(wrapped) == 1
 
 
 # ---- the manager's own interface

@@ -145,8 +145,8 @@ class GraphTransitionManager:
             self.log.take("limit", f"{allowed} exports {self.mode}; not for {change.text}")
             constant = "; ".join(f"the value of `{name}` {why}" for name, why in self._constant_numbers.items())
             raise UnsupportedError(
-                f"graphs for {_MOST_EXPORTS} kinds of calls were exported {self.mode}; other calls run in PyTorch "
-                f"({constant or 'ORTMODULE_LOG_LEVEL=INFO tells what each export was for'})"
+                f"{allowed} graphs were exported {self.mode}, the most that its calls so far may have; calls that need "
+                f"another run in PyTorch ({constant or 'ORTMODULE_LOG_LEVEL=INFO tells what each export was for'})"
             )
         self.log.take(change.trigger, change.text)
         self._exports += 1
@@ -256,8 +256,10 @@ class Refusal:
         """`before`: the Refusal of an earlier try, or None."""
         self.failure = Failure.of(error)
         self._modes, self._guards = Guards.of_modes(module), error.guards
-        again = before is not None and before._modes.hold()
-        self._tries = before._tries + 1 if again else 1
+        self._tries = 1
+        if before is not None and before._modes.hold():
+            # What has changed in the meantime does not matter to a reason that is the same as before.
+            self._tries = _MOST_TRIES if before.failure == self.failure else before._tries + 1
 
     def holds(self):
         if not self._modes.hold():
