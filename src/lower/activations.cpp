@@ -48,8 +48,8 @@ bool lower_glu(Call& c) {
 
 bool lower_threshold(Call& c) {
   const ValueId x = self(c);
-  const ValueId above = c.b.op(Op::kGreater, {x, c.constant(c.number("threshold"), c.dtype())});
-  return c.result(c.b.op(Op::kWhere, {above, x, c.constant(c.number("value"), c.dtype())}));
+  const ValueId within = c.b.op(Op::kLessOrEqual, {x, c.constant(c.number("threshold"), c.dtype())});
+  return c.result(c.b.op(Op::kWhere, {within, c.constant(c.number("value"), c.dtype()), x}));
 }
 
 // One slope, or one for each channel (dim 1).

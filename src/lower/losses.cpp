@@ -22,6 +22,7 @@ static ValueId reduce_all(Builder& b, ValueId x, Op op) {
 static bool reduced(Call& c, ValueId loss) {
   const std::string how = reduction_name(c);
   if (how == "none") return c.result(loss);
+  if (how == "mean" && !is_float(c.b.dtype(loss))) c.unsupported("PyTorch has no mean of integers");
   return c.result(reduce_all(c.b, loss, how == "mean" ? Op::kReduceMean : Op::kReduceSum));
 }
 
@@ -59,7 +60,7 @@ bool lower_cross_entropy(Call& c) {
   if (c.is_tensor("weight")) operands.push_back(c.operand("weight", dtype));
   const ValueId loss = c.b.op(Op::kSoftmaxCrossEntropyLoss, operands,
                               {{"reduction", reduction_name(c)},
-                               {"ignore_index", Dim(c.integer("ignore_index", -100))},
+                               {"ignore_index", c.has("ignore_index") ? c.dim("ignore_index") : Dim(-100)},
                                {"label_smoothing", c.real("label_smoothing", 0)}});
   return c.result(c.b.dtype(loss) == dtype ? loss : c.b.cast(loss, dtype));
 }
@@ -147,14 +148,15 @@ bool lower_bce(Call& c) {
   return reduced(c, loss);
 }
 
-// target (log target - x), or exp(target) (target - x); 0 where target is 0.
+// target (log target - x), or exp(target) (target - x); -target x where target is 0, whose own gradient is NaN in
+// PyTorch and a number here.
 bool lower_kl_div(Call& c) {
   Builder& b = c.b;
   const DType dtype = c.dtype();
   const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
   if (c.flag("log_target")) return reduced(c, b.mul(b.op(Op::kExp, {target}), b.sub(target, x)));
-  const ValueId positive = b.op(Op::kGreater, {target, b.scalar(0, dtype)});
-  const ValueId safe = b.op(Op::kWhere, {positive, target, b.scalar(1, dtype)});
+  const ValueId is_zero = b.op(Op::kEqual, {target, b.scalar(0, dtype)});
+  const ValueId safe = b.op(Op::kWhere, {is_zero, b.scalar(1, dtype), target});
   const ValueId loss = b.mul(target, b.sub(b.op(Op::kLog, {safe}), x));
   return reduced(c, loss);
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "lower/call.h"
+#include "lower/dtypes.h"
 #include "lower/known_functions.h"
 #include "lower/targets.h"
 #include "ops/inference.h"
@@ -117,6 +118,7 @@ class Walk {
     if (is_inspection(node)) return lower_inspection(node, operands);
     if (node.op != Op::kAten) return copy_node(id, operands);
     check_sizes(node);
+    check_operand_dtypes(captured_, node);
 
     const size_t first_new = graph_.value_count();
     if (const Target* target = find_target(node.target)) {

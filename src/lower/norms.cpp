@@ -50,8 +50,9 @@ bool lower_group_norm(Call& c) { return group_norm(c, c.dim("num_groups")); }
 
 // Statistics of each sample's channels: groups of one channel.
 bool lower_instance_norm(Call& c) {
-  if (!c.flag("use_input_stats", true)) return false;
-  return group_norm(c, c.b.shape(c.tensor("input"))[1]);
+  const Dim channels = c.b.shape(c.tensor("input"))[1];
+  if (!c.flag("use_input_stats", true) || !channels.is_constant()) return false;
+  return group_norm(c, channels);
 }
 
 // Per-channel [C] as [1, C, 1, …].

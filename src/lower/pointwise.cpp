@@ -193,7 +193,8 @@ bool lower_clamp(Call& c) {
     };
     if ((!low || bound("min")) && (!high || bound("max"))) return c.result(c.b.op(Op::kClip, {x}, attrs));
   }
-  // By comparison, so that the gradient goes to self where it equals a bound.
+  // By comparison, so that the gradient goes to self where it equals a bound; a NaN keeps none.
+  if (is_float(dtype)) x = c.b.op(Op::kWhere, {c.b.op(Op::kIsNaN, {x}), c.b.op(Op::kDetach, {x}), x});
   auto limit = [&](Op beyond, std::string_view name) {
     const ValueId bound = c.operand(name, dtype);
     x = c.b.op(Op::kWhere, {c.b.op(beyond, {x, bound}), bound, x});
@@ -207,7 +208,7 @@ bool lower_hardtanh(Call& c) {
   const bool relu6 = c.node().target == "aten::relu6.default";
   const double low = relu6 ? 0 : c.real("min_val", -1), high = relu6 ? 6 : c.real("max_val", 1);
   if (!is_float(c.dtype())) return false;
-  return c.result(c.b.op(Op::kClip, {c.operand("self", c.dtype())}, {{"min", low}, {"max", high}}));
+  return c.result(c.b.op(Op::kClip, {c.operand("self", c.dtype())}, {{"min", low}, {"max", high}, {"open", true}}));
 }
 
 // ---- three operands

@@ -15,6 +15,18 @@ static bool reduce(Call& c, ValueId x, Op op) {
 // sum, mean, prod, amax, amin, logsumexp: integers are cast first, where the result is wider.
 bool lower_reduce(Call& c) { return reduce(c, c.operand("self", c.dtype()), c.op()); }
 
+// An extreme whose gradient goes to NaN as to maxima.
+static bool extreme(Call& c, ValueId x, Op op) {
+  const int64_t rank = c.b.rank(x);
+  if (rank == 0) return c.result(x);
+  std::vector<Dim> axes;
+  for (int64_t axis : c.axes("dim", rank)) axes.push_back(axis);
+  return c.result(c.b.op(op, {x}, {{"axes", axes}, {"keepdims", c.flag("keepdim")}, {"nan_shares", true}}));
+}
+
+// max, min over all elements.
+bool lower_extreme(Call& c) { return extreme(c, c.operand("self", c.dtype()), c.op()); }
+
 // any, all: extremes of 0 and 1.
 bool lower_any(Call& c) { return reduce(c, c.b.cast(c.operand("self", DType::kBool), DType::kI32), c.op()); }
 
@@ -97,7 +109,7 @@ static bool norm(Call& c, double order) {
   if (order == 2) return reduce(c, x, Op::kReduceL2);
   const ValueId size = c.b.op(Op::kAbs, {x});
   if (order == 1) return reduce(c, size, Op::kReduceSum);
-  if (std::isinf(order)) return reduce(c, size, order > 0 ? Op::kReduceMax : Op::kReduceMin);
+  if (std::isinf(order)) return extreme(c, size, order > 0 ? Op::kReduceMax : Op::kReduceMin);
   const ValueId power = c.b.op(Op::kPow, {size, c.b.scalar_like(order, x)});
   const ValueId sum = c.b.reduce(Op::kReduceSum, power, c.axes("dim", c.b.rank(x)), c.flag("keepdim"));
   return c.result(c.b.op(Op::kPow, {sum, c.b.scalar_like(1 / order, x)}));

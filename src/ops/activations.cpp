@@ -105,15 +105,13 @@ void grad_swish(GradContext& c) { c.set(0, c.b().op(Op::kSwishGrad, {c.dy(), c.i
 
 void grad_quick_gelu(GradContext& c) { c.set(0, c.b().op(Op::kQuickGeluGrad, {c.dy(), c.in(0)}, c.attrs())); }
 
-// low < x < high
-static ValueId strictly_between(Builder& b, ValueId x, double low, double high) {
-  return b.op(Op::kAnd, {b.op(Op::kGreater, {x, b.scalar_like(low, x)}), b.op(Op::kLess, {x, b.scalar_like(high, x)})});
-}
-
 // dx = -3 < x < 3 ? dy/6 : 0
 void grad_hard_sigmoid(GradContext& c) {
   Builder& b = c.b();
-  c.set(0, b.op(Op::kWhere, {strictly_between(b, c.in(0), -3, 3), b.mul(c.dy(), 1.0 / 6), b.scalar_like(0, c.dy())}));
+  const ValueId x = c.in(0);
+  const ValueId inside =
+      b.op(Op::kAnd, {b.op(Op::kGreater, {x, b.scalar_like(-3, x)}), b.op(Op::kLess, {x, b.scalar_like(3, x)})});
+  c.set(0, b.op(Op::kWhere, {inside, b.mul(c.dy(), 1.0 / 6), b.scalar_like(0, c.dy())}));
 }
 
 // dx = x <= -3 ? 0 : x < 3 ? dy*(x/3 + 1/2) : dy
@@ -122,7 +120,7 @@ void grad_hard_swish(GradContext& c) {
   const ValueId x = c.in(0);
   const ValueId middle = b.mul(c.dy(), b.add(b.mul(x, 1.0 / 3), 0.5));
   const ValueId below_three = b.op(Op::kWhere, {b.op(Op::kLess, {x, b.scalar_like(3, x)}), middle, c.dy()});
-  c.set(0, b.op(Op::kWhere, {b.op(Op::kGreater, {x, b.scalar_like(-3, x)}), below_three, b.scalar_like(0, x)}));
+  c.set(0, b.op(Op::kWhere, {b.op(Op::kLessOrEqual, {x, b.scalar_like(-3, x)}), b.scalar_like(0, x), below_three}));
 }
 
 // y = x*t, t = tanh(softplus(x)):  dx = dy*(t + x*sigmoid(x)*(1 - t^2))
@@ -134,14 +132,16 @@ void grad_mish(GradContext& c) {
   c.set(0, b.mul(c.dy(), b.add(t, inner)));
 }
 
-// dx = min <= x <= max ? dy : 0
+// dx = min <= x <= max ? dy : 0, or min < x < max ? dy : 0
 void grad_clip(GradContext& c) {
   Builder& b = c.b();
   const ValueId x = c.in(0);
+  const bool open = c.attrs().b("open", false);
   ValueId inside;
-  if (c.attrs().has("min")) inside = b.op(Op::kGreaterOrEqual, {x, b.scalar_like(c.attrs().f("min"), x)});
+  if (c.attrs().has("min"))
+    inside = b.op(open ? Op::kGreater : Op::kGreaterOrEqual, {x, b.scalar_like(c.attrs().f("min"), x)});
   if (c.attrs().has("max")) {
-    const ValueId below = b.op(Op::kLessOrEqual, {x, b.scalar_like(c.attrs().f("max"), x)});
+    const ValueId below = b.op(open ? Op::kLess : Op::kLessOrEqual, {x, b.scalar_like(c.attrs().f("max"), x)});
     inside = inside ? b.op(Op::kAnd, {inside, below}) : below;
   }
   c.set(0, inside ? b.op(Op::kWhere, {inside, c.dy(), b.scalar_like(0, c.dy())}) : c.dy());

@@ -62,13 +62,15 @@ void grad_reduce_mean(GradContext& c) {
   c.set(0, b.expand(kept(c, share), x.shape));
 }
 
-// dx = dy/(number of extremes) at every extreme
+// dx = dy/(number of extremes) at every extreme. Without nan_shares a NaN has no extreme, and 0/0 goes to all.
 static void grad_extreme(GradContext& c) {
   Builder& b = c.b();
-  const ValueId hit = b.op(Op::kEqual, {c.in(0), kept(c, c.out(0))});
-  const ValueId count = b.reduce(Op::kReduceSum, b.cast(hit, b.dtype(c.dy())), c.attrs().is("axes"), true);
-  const ValueId share = b.div(kept(c, c.dy()), count);
-  c.set(0, b.op(Op::kWhere, {hit, share, b.scalar_like(0, share)}));
+  const bool nan_shares = c.attrs().b("nan_shares", false);
+  ValueId hit = b.op(Op::kEqual, {c.in(0), kept(c, c.out(0))});
+  if (nan_shares) hit = b.op(Op::kOr, {hit, b.op(Op::kIsNaN, {c.in(0)})});
+  const ValueId hits = b.cast(hit, b.dtype(c.dy()));
+  const ValueId share = b.div(kept(c, c.dy()), b.reduce(Op::kReduceSum, hits, c.attrs().is("axes"), true));
+  c.set(0, nan_shares ? b.op(Op::kWhere, {hit, share, b.scalar_like(0, share)}) : b.mul(share, hits));
 }
 void grad_reduce_max(GradContext& c) { grad_extreme(c); }
 void grad_reduce_min(GradContext& c) { grad_extreme(c); }

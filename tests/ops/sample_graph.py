@@ -127,12 +127,18 @@ class SampleGraph:
             found += self._gradient_mismatches(gradients, arguments, inputs, rtol, atol)
         return found
 
+    def outputs(self):
+        given = [tensor.detach() for tensor in self._inputs()]
+        return self._session.forward(given, 1, False)[0]
+
     def results(self, incoming):
         """The outputs, and the gradients of the tensors that take one, for these gradients of the outputs."""
         given = [tensor.detach() for tensor in self._inputs()]
         outputs, pending = self._session.forward(given, 1, True)
         saved = [given[index] for index in self._session.saved_inputs]
-        return [*outputs, *self._session.backward(pending, incoming, saved)]
+        gradients = self._session.backward(pending, incoming, saved)
+        in_order = sorted(zip(self._session.gradient_targets, gradients, strict=True), key=lambda pair: pair[0])
+        return [*outputs, *(gradient for _, gradient in in_order)]
 
     def _backward_in_pytorch(self, expected, count):
         """Random gradients of the graph's outputs, after PyTorch's backward with them."""

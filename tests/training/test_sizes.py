@@ -6,6 +6,7 @@ import pytest
 import torch
 import zoo
 from compare import distances, rounded_gradients
+from transformers import BertConfig, BertForQuestionAnswering
 
 from lowtide.ortmodule import ORTModule
 
@@ -79,4 +80,33 @@ def test_the_first_batch_has_one_row(check, exports):
 def test_length_equal_to_batch(check, exports):
     for batch, length in ((8, 8), (8, 5), (3, 8)):
         check(batch=batch, length=length, seed=length)
+    assert len(exports) == 1
+
+
+def test_question_answering_ignores_a_position_that_is_a_size(monkeypatch, exports):
+    """Positions past the end count for nothing: ignore_index is the sequence's length."""
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )
+    eager = BertForQuestionAnswering(config)
+    wrapped = ORTModule(copy.deepcopy(eager))
+    for length in (12, 7):
+        batch = {"input_ids": torch.randint(99, (3, length))}
+        batch["start_positions"] = torch.tensor([1, length + 5, 2])
+        batch["end_positions"] = torch.tensor([3, 4, length])
+        found, expected = wrapped(**batch).loss, eager(**batch).loss
+        torch.testing.assert_close(found, expected)
+        for module, loss in ((wrapped, found), (eager, expected)):
+            module.zero_grad()
+            loss.backward()
+        for (name, p), q in zip(eager.named_parameters(), wrapped.parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-6, msg=name)
     assert len(exports) == 1

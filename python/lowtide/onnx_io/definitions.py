@@ -7,7 +7,7 @@ import numpy
 from lowtide.errors import UnsupportedError
 
 from .element_types import FLOATS, NUMPY_TYPES, ONNX_TYPES
-from .exact_ops import fill
+from .exact_ops import clip, fill, reduction
 
 _INT64_MIN = int(numpy.iinfo(numpy.int64).min)
 
@@ -409,6 +409,9 @@ DEFINITIONS = {
     "Trunc": _formula(lambda w, n, x: w.term("Sign", x) * w.term("Floor", w.term("Abs", x))),
     "Elu": _formula(_elu),
     "Softplus": _formula(_softplus),
+    "Clip": clip,  # of these three some gradients are lowtide's own
+    "ReduceMax": reduction,
+    "ReduceMin": reduction,
     "Swish": _formula(lambda w, n, x: x * w.term("Sigmoid", x)),
     "QuickGelu": _formula(lambda w, n, x: x * w.term("Sigmoid", x * n["alpha"])),
     "BiasGelu": _formula(_gelu("none")),

@@ -56,7 +56,12 @@ def _cast(w, n):
     w.node("Cast", n.inputs, n.outputs, to=ONNX_TYPES[n["to"]])
 
 
-def _reduction(w, n):
+def _unless(name, write):
+    """For an attribute that means something to the gradient only."""
+    return lambda w, n: False if name in n.typed_attrs else write(w, n)
+
+
+def reduction(w, n):
     w.node(n.op, [n.inputs[0], w.sizes(n["axes"])], n.outputs, keepdims=int(n["keepdims"]))
 
 
@@ -118,7 +123,7 @@ def _tensor(dtype, shape, value):
 # ---- the rest
 
 
-def _clip(w, n):
+def clip(w, n):
     bounds = ["" if n.get(name) is None else w.scalar(n[name], n.dtype).name for name in ("min", "max")]
     w.node("Clip", [n.inputs[0], *bounds], n.outputs)
 
@@ -201,8 +206,6 @@ def _trilu(w, n):
 
 
 def _gather(w, n):
-    if "padding_idx" in n.typed_attrs:  # means something to the gradient only
-        return False
     w.node("Gather", n.inputs, n.outputs, axis=n["axis"])
 
 
@@ -216,7 +219,7 @@ def _average_pool(w, n):
 EXACT = {
     **{op: _same(op, ()) for op in _SAME},
     **{op: _same(op, names) for op, names in _WITH_ATTRIBUTES.items()},
-    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(_REDUCTIONS, _unless("nan_shares", reduction)),
     "Cast": _cast,
     "Reshape": _reshape,
     "Slice": _slice,
@@ -225,7 +228,7 @@ EXACT = {
     "Squeeze": _squeeze,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "Clip": _clip,
+    "Clip": _unless("open", clip),
     "Mod": _mod,
     "Elu": _elu,
     "Softplus": _softplus,
@@ -237,7 +240,7 @@ EXACT = {
     "Pad": _pad,
     "Tile": _tile,
     "Trilu": _trilu,
-    "Gather": _gather,
+    "Gather": _unless("padding_idx", _gather),
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
 }

@@ -34,14 +34,14 @@ LT_INLINE Normal normal(vf x) {
   return {density, density * p};
 }
 
-// x Phi(x) = max(x, 0) - |x| Phi(-|x|); the bound on |x| keeps infinities from meeting the zero tail.
-LT_INLINE vf gelu(vf x) { return fma(-vmin(splat(20.0f), abs(x)), normal(x).tail, vmax(splat(0.0f), x)); }
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|). +inf must not meet the zero tail; -inf does, and is NaN as in PyTorch.
+LT_INLINE vf gelu(vf x) { return fma(-abs(vmin(splat(20.0f), x)), normal(x).tail, vmax(splat(0.0f), x)); }
 
-// Phi(x) + x phi(x)
+// Phi(x) + x phi(x): NaN at both infinities, as in PyTorch.
 LT_INLINE vf gelu_slope(vf x) {
   const Normal at = normal(x);
   const vf cdf = x < splat(0.0f) ? at.tail : 1.0f - at.tail;
-  return fma(vmin(splat(20.0f), vmax(splat(-20.0f), x)) * 0.39894228f, at.density, cdf);
+  return fma(x * 0.39894228f, at.density, cdf);
 }
 
 LT_INLINE vf gelu_tanh(vf x) {

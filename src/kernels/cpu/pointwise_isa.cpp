@@ -81,7 +81,7 @@ LT_INLINE vf slope(vf x, vf a, vf b) {
 template <UnaryGradOp op>
 LT_INLINE vf grad_value(vf x, vf dy, vf a, vf b) {
   const vf zero = {};
-  if constexpr (op == UnaryGradOp::kRelu) return x > zero ? dy : zero;
+  if constexpr (op == UnaryGradOp::kRelu) return x <= zero ? zero : dy;  // NaN passes
   if constexpr (op == UnaryGradOp::kClip) return x >= a && x <= b ? dy : zero;
   return dy * slope<op>(x, a, b);
 }
