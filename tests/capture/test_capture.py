@@ -8,7 +8,6 @@ import torch
 import zoo
 from torch.utils.checkpoint import checkpoint
 
-from lowtide import log
 from lowtide._lowtide import Graph
 from lowtide.capture import Call, capture, recapture
 from lowtide.errors import UnsupportedError
@@ -295,15 +294,6 @@ def test_data_dependent_branches_and_sizes_are_refused_with_the_line():
     branch = refused(Of(lambda m, x: m.l(x) if x.sum() > 0 else x))
     assert "test_capture.py:" in branch
     assert "depends on data" in refused(Of(lambda m, x: m.l(x)[x[:, 0] > 0].sum()))
-
-
-def test_caches_among_the_outputs_are_left_out_unless_asked_for(caplog):
-    model, make_batch = zoo.build("gpt2")
-    model.config.use_cache = True
-    with caplog.at_level("INFO", "lowtide"), log.at(log.LogLevel.INFO):
-        captured = capture(model, (), make_batch())
-    assert model.config.use_cache is True and "use_cache" in caplog.text
-    assert captured.imported.outputs == [("graph", 0), ("graph", 1)]
 
 
 def test_unknown_arguments_and_outputs_are_refused_by_type():

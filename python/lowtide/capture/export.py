@@ -106,7 +106,7 @@ class _Flat(torch.nn.Module):
             _write_assigned_buffers(path, child, before)
         # Here and not later: the exporter puts attributes back itself.
         self.observation.note_changes()
-        leaves, structure = trees.flatten(output)
+        leaves, structure = trees.flatten_output(output)
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
@@ -191,7 +191,6 @@ def _export(module, call, facts, observation):
             stack.enter_context(exclusive)
             stack.enter_context(_this_thread_exports())
             stack.enter_context(_quiet())
-            stack.enter_context(_without_cache(module, call))
             stack.enter_context(saved_tensors_hooks_masked())
             # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
             stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
@@ -320,30 +319,6 @@ def _quiet():
         del _trace.print
         for found, level in loggers:
             found.setLevel(level)
-
-
-@contextlib.contextmanager
-def _without_cache(module, call):
-    """A transformers model returns a cache object by default. Unless the call asks for it, it is left out."""
-    asked = call.kwargs.get("use_cache") is not None or call.kwargs.get("past_key_values") is not None
-    changed = []
-    if not asked:
-        seen = set()
-        for child in module.modules():
-            config = getattr(child, "config", None)
-            for part in (config, *(vars(config).values() if hasattr(config, "__dict__") else ())):
-                if id(part) not in seen and getattr(part, "use_cache", False) is True:
-                    seen.add(id(part))
-                    changed.append(part)
-    for config in changed:
-        config.use_cache = False
-    if changed:
-        logger.info("captured with use_cache=False: outputs hold no key-value cache unless a call asks for it")
-    try:
-        yield
-    finally:
-        for config in changed:
-            config.use_cache = True
 
 
 def unsupported_from(error, handled=None):

@@ -15,8 +15,8 @@ import torch.utils._pytree as pytree
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A node that PyTorch does not know: a Mapping or a dataclass. `empty`: one of its class without its items, or None
-    for a Mapping that can only be made from a dict."""
+    """A node that PyTorch does not know: a Mapping, a dataclass, or in an output a key-value cache. `empty`: one of its
+    class without its items, or None for a Mapping that can only be made from a dict."""
 
     type: type
     keys: tuple
@@ -43,8 +43,9 @@ class Structure:
     opened: tuple = ()  # (index of PyTorch's leaf, Opened, Structure of its children)
 
 
-def flatten(tree):
-    """(leaves, Structure), depth first."""
+def flatten(tree, open_node=None):
+    """(leaves, Structure), depth first. `open_node`: what opens nodes that PyTorch does not know."""
+    open_node = open_node or _open_node
     leaves, spec = pytree.tree_flatten(tree)
     nodes = [(index, node) for index, leaf in enumerate(leaves) if (node := open_node(leaf)) is not None]
     if not nodes:
@@ -55,10 +56,16 @@ def flatten(tree):
             flat.append(leaf)
             continue
         node, children = nodes[index]
-        inner, structure = flatten(children)
+        inner, structure = flatten(children, open_node)
         flat.extend(inner)
         opened.append((index, node, structure))
     return flat, Structure(spec, tuple(opened))
+
+
+def flatten_output(tree):
+    """`flatten` of what forward returns: a transformers model returns its key-value cache. As an argument it stays a
+    leaf: forward writes into the caller's own, which a graph could not."""
+    return flatten(tree, lambda leaf: _open_node(leaf) or _open_cache(leaf))
 
 
 def unflatten(leaves, structure):
@@ -87,7 +94,7 @@ def builder(structure):
     """
     spec = structure.spec
     made_by_class = isinstance(spec.type, type) and issubclass(spec.type, OrderedDict)
-    if not made_by_class or not dataclasses.is_dataclass(spec.type):
+    if structure.opened or not made_by_class or not dataclasses.is_dataclass(spec.type):
         return lambda leaves: unflatten(leaves, structure)
     samples = [torch.empty(0) for _ in range(spec.num_leaves)]
     model = unflatten(samples, structure)
@@ -112,7 +119,7 @@ def _parts(instance):
     return [(key, id(value)) for key, value in (*OrderedDict.items(instance), *vars(instance).items())]
 
 
-def open_node(leaf):
+def _open_node(leaf):
     """(Opened, list of children) of a Mapping or a dataclass, else None."""
     if isinstance(leaf, Mapping):
         keys = tuple(leaf.keys())
@@ -123,12 +130,20 @@ def open_node(leaf):
     return None
 
 
+def _open_cache(leaf):
+    """The same of a transformers cache, or of a layer of one: what they hold lies in attributes."""
+    if not any(cls.__module__ == "transformers.cache_utils" for cls in type(leaf).__mro__) or isinstance(leaf, type):
+        return None
+    parts = {key: value for key, value in vars(leaf).items() if not isinstance(value, type)}
+    return Opened(type(leaf), tuple(parts), _without_fields(leaf, parts)), list(parts.values())
+
+
 def one_level(value):
     """(children, context) of a node, contexts of equal trees being equal; None for a leaf."""
     children, spec = pytree.tree_flatten(value, is_leaf=lambda part: part is not value)
     if not spec.is_leaf():
         return children, spec
-    node = open_node(value)
+    node = _open_node(value)
     return node and (node[1], node[0])
 
 
