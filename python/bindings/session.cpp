@@ -14,6 +14,7 @@
 #include "calls.h"
 #include "dlpack.h"
 #include "interrupt.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/statistics.h"
 #include "runtime/block_pool.h"
 #include "torch_symbols/torch_symbols.h"
@@ -272,6 +273,9 @@ void bind_session(nb::module_& module) {
         return nb::make_tuple(installed.threads, installed.blas, installed.convolution);
       },
       "threads"_a, "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found.");
+  module.def(
+      "instruction_set", [] { return std::string(cpu::name(cpu::isa())); },
+      "The set that the kernels use: portable, avx2 or avx512. ValueError where LOWTIDE_ISA names none of these.");
   module.def("statistics", statistics_of, "tensor"_a,
              "Of a tensor on the CPU, read in place: (dtype, shape, (min, max, mean, std), (nan, inf, negative, "
              "positive, zero), first elements).");

@@ -1,8 +1,11 @@
 """DebugOptions, and environment variables: each is read or named in a notice, and the documentation lists them all."""
 
 import logging
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy
@@ -10,6 +13,7 @@ import pytest
 import torch
 from modules import Of, x
 
+from lowtide._lowtide import instruction_set
 from lowtide.errors import FallbackWarning, InvalidArgument
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
 from lowtide.ortmodule.environment import VARIABLES, notices
@@ -91,8 +95,8 @@ def test_the_environment_is_read_in_one_place():
         path.relative_to(package).as_posix() for path in package.rglob("*.py") if "os.environ" in path.read_text()
     ]
     assert set(readers) <= {"ortmodule/environment.py", "log.py"}  # log.py: RANK and WORLD_SIZE of torchrun
-    native = [path for path in (ROOT / "src").rglob("*.cpp") if "getenv(" in path.read_text()]
-    assert native == []
+    native = [path.name for path in (ROOT / "src").rglob("*.cpp") if "getenv(" in path.read_text()]
+    assert native == ["isa.cpp"]  # for C++ programs too
 
 
 def test_random_states_are_the_users():
@@ -129,3 +133,44 @@ def test_custom_functions_can_be_switched_off(monkeypatch):
     plain = ORTModule(Of(lambda m, a: m.l(a)))
     plain(x())
     assert plain.fallback_reason is None
+
+
+# ---- LOWTIDE_ISA is read once a process
+
+SETS = ("portable", "avx2", "avx512")
+STEP = """
+import torch
+from lowtide._lowtide import instruction_set
+from lowtide.ortmodule import ORTModule
+torch.manual_seed(0)
+module = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.GELU(), torch.nn.LayerNorm(30))
+wrapped, a = ORTModule(module), torch.randn(7, 20)
+for m in (module, wrapped):
+    module.zero_grad()
+    m(a).square().sum().backward()
+    grads = [p.grad for p in module.parameters()]
+    if m is module:
+        expected = grads
+torch.testing.assert_close(grads, expected, rtol=1e-4, atol=1e-4)
+assert wrapped.fallback_reason is None
+print("runs on", instruction_set())
+"""
+
+
+def run_with(level):
+    environment = {**os.environ, "LOWTIDE_ISA": level}
+    return subprocess.run([sys.executable, "-c", STEP], env=environment, capture_output=True, text=True)
+
+
+def test_the_instruction_set_can_be_limited():
+    best = instruction_set()
+    for level in SETS:
+        done, taken = run_with(level), min(level, best, key=SETS.index)
+        assert done.returncode == 0 and f"runs on {taken}" in done.stdout, done.stderr
+        notice = f"LOWTIDE_ISA is {level}, this CPU has {taken}: {taken} is taken"
+        assert (notice in done.stderr) == (level != taken)
+
+
+def test_an_unknown_instruction_set_says_which_there_are():
+    done = run_with("sse")
+    assert done.returncode and "LOWTIDE_ISA is sse; expected portable, avx2 or avx512" in done.stderr

@@ -5,6 +5,7 @@ import functools
 import os
 from dataclasses import dataclass
 
+from lowtide._lowtide import instruction_set
 from lowtide.log import logger
 
 
@@ -47,6 +48,9 @@ VARIABLES = {
     "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
     "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
+    "LOWTIDE_ISA": Variable(
+        "the best of the CPU", "portable, avx2 or avx512: the widest instructions of kernels; read once a process"
+    ),
     "LOWTIDE_RAISE_BUGS": Variable("0", "1: a bug of lowtide's (InternalError) is raised, not left to PyTorch"),
     "LOWTIDE_TEST_FAULT": Variable(
         "", "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied"
@@ -136,6 +140,9 @@ def announce():
     """Warns of what is set in vain, once a process."""
     for notice in notices(os.environ):
         _once(notice)
+    asked, taken = read("LOWTIDE_ISA"), instruction_set()
+    if asked not in ("", taken):
+        _once(f"LOWTIDE_ISA is {asked}, this CPU has {taken}: {taken} is taken")
 
 
 @functools.cache

@@ -1,9 +1,15 @@
 #include "kernels/cpu/isa.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
+
+#include "base/check.h"
 
 namespace lowtide::cpu {
 namespace {
+
+constexpr Isa kAll[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512};
 
 Isa detect() {
 #if defined(__x86_64__)
@@ -19,20 +25,43 @@ Isa detect() {
 #endif
 }
 
-const Isa detected = detect();
+// Here and not in the Python package, so that it holds for C++ programs and tests too.
+Isa limit_of_environment() {
+  const char* variable = std::getenv("LOWTIDE_ISA");
+  const std::string_view text = variable != nullptr ? variable : "";
+  if (text.empty()) return Isa::kAvx512;
+  for (Isa each : kAll)
+    if (text == name(each)) return each;
+  LT_USER_FAIL(ErrorKind::kInvalidArgument, "LOWTIDE_ISA is ", text, "; expected portable, avx2 or avx512");
+}
+
+Isa best() {
+  static const Isa found = std::min(detect(), limit_of_environment());
+  return found;
+}
+
 // Process-wide, like the CPU itself.
-std::atomic<Isa> chosen{detected};
+std::atomic<Isa> limit{Isa::kAvx512};
 
 }  // namespace
 
-Isa isa() { return chosen.load(std::memory_order_relaxed); }
+std::string_view name(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline: return "portable";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
+  }
+  return "";
+}
 
-void limit_isa(Isa highest) { chosen = highest < detected ? highest : detected; }
+Isa isa() { return std::min(limit.load(std::memory_order_relaxed), best()); }
+
+void limit_isa(Isa highest) { limit = highest; }
 
 std::vector<Isa> runnable_isas() {
   std::vector<Isa> all;
-  for (Isa each : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
-    if (each <= detected) all.push_back(each);
+  for (Isa each : kAll) {
+    if (each <= best()) all.push_back(each);
   }
   return all;
 }

@@ -5,17 +5,21 @@
 // would keep one copy for all sets, perhaps the AVX-512 one): pointers, sizes, simd.h and builtins only.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 namespace lowtide::cpu {
 
 enum class Isa { kBaseline, kAvx2, kAvx512 };
 
-// The best set of this CPU, at most the limit.
+std::string_view name(Isa isa);  // portable, avx2, avx512
+
+// The best set of this CPU, at most LOWTIDE_ISA and the limit; Error(kInvalidArgument) where LOWTIDE_ISA names no set.
+// The variable is read once.
 Isa isa();
 // Lowers (or lifts) the limit of this process; results of different sets may differ in the last bits.
 void limit_isa(Isa highest);
-// All sets that this CPU can run, baseline first.
+// All sets that this CPU can run and LOWTIDE_ISA allows, baseline first.
 std::vector<Isa> runnable_isas();
 
 #if defined(__x86_64__)
