@@ -9,7 +9,7 @@ from trainee import Trainee
 
 from lowtide.capture import Call
 from lowtide.errors import InvalidArgument
-from lowtide.ortmodule import ORTModule
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,19 @@ def test_a_configuration_that_raises_the_peak_is_said_to(monkeypatch, caplog):
         said = [text for text in map(logging.LogRecord.getMessage, caplog.records) if "raises" in text]
         reached = f" to {wrapped.memory_report()['planned_peak_bytes']:,} bytes"
         assert len(said) == count and all(text.endswith(reached) for text in said)
+
+
+def test_a_raised_peak_is_told_of_a_plan_that_was_read(monkeypatch, caplog, tmp_path):
+    """At INFO, where the table compares anyway; at WARNING a warm start plans nothing."""
+    bloom = Trainee("bloom", 3)
+    monkeypatch.setenv("ORTMODULE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_CONFIG", all_plans(bloom.agent()))
+    for _ in range(2):
+        caplog.clear()
+        ORTModule(bloom.model, DebugOptions(LogLevel.INFO))(**bloom.make_batch()).loss.backward()
+        texts = [record.getMessage() for record in caplog.records]
+        assert len([text for text in texts if "raises the planned peak" in text]) == 1
+    assert any("is read from" in text for text in texts)
 
 
 def test_of_a_module():

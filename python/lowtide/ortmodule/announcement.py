@@ -21,11 +21,11 @@ def announce(agent, sizes, options):
 
 
 def _announce(agent, sizes, log_level):
-    for notice in memory_notices(agent, sizes):
-        logger.warning("%s", notice)
     # Savings take analysis, and peaks take plans: only where they show.
     wanted = log_level < LogLevel.WARNING and agent.training
     stat = agent.memory_stat(sizes=sizes) if wanted else None
+    for notice in memory_notices(agent, sizes, stat):
+        logger.warning("%s", notice)
     # An evaluation between steps is not worth a second table in everybody's log.
     say = logger.warning if agent.training else logger.info
     say("%s", feature_table(agent, sizes, log_level, stat))
@@ -60,8 +60,10 @@ class _Text:
         return self._text()
 
 
-def memory_notices(agent, sizes):
-    if agent.memory.on:
+def memory_notices(agent, sizes, stat):
+    if agent.memory.on and stat is not None:
+        yield from stat["notices"]
+    elif agent.memory.on:
         yield from agent.session.memory_notices()
         if raised := agent.session.raised_peak(agent.symbol_values(sizes)):
             yield raised
