@@ -5,6 +5,7 @@ import torch
 import zoo
 from modules import Of, assert_same, check, step, x
 
+from lowtide.errors import UnsupportedError
 from lowtide.ortmodule import ORTModule
 
 
@@ -155,3 +156,15 @@ def test_attributes_that_forward_reads_lead_to_another_capture_and_others_do_not
 
 def test_code_that_knows_the_examples_sizes():
     check(Of(lambda m, a: m.l(a).expand(3, 4, 4)), x(4, 4))
+
+
+def test_what_holds_for_some_sizes_alone_is_exported_for_each(monkeypatch):
+    """x.view(8, -1) is a column for 8 elements, which is broadcast, and fits as a matrix for 32."""
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
+    module = Of(lambda m, a: a.view(8, -1) * m.l.bias)
+    wrapped = ORTModule(module)
+    for size in (8, 32, 8):
+        expected, found = step(module, [x(size)]), step(wrapped, [x(size)])
+        assert_same(found, expected)
+    with pytest.raises(UnsupportedError, match="broadcast"):
+        wrapped(x(16))

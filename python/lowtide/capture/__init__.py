@@ -15,7 +15,16 @@ from lowtide.guards.values import is_array
 
 from . import trees
 from .call import Call, schema_of
-from .export import Exported, Facts, exclusive, export, exports_elsewhere, repeats_samples, user_line
+from .export import (
+    Exported,
+    Facts,
+    exclusive,
+    export,
+    exports_elsewhere,
+    repeats_samples,
+    tells_of_free_sizes,
+    user_line,
+)
 from .importer import ImportedGraph, Source, import_program
 from .numbers import difference
 from .refusals import tensors_by_device, where_tensors_are
@@ -107,11 +116,15 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
     facts = facts or Facts()
     try:
         exported = export(module, call, facts)
-    except UnsupportedError:
-        if not repeats_samples(call, facts):
+    except UnsupportedError as error:
+        if repeats_samples(call, facts):
+            # Perhaps the code knows the example's sizes by heart.
+            return capture(module, args, kwargs, replace(facts, exact=True), numbers)
+        dims = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(len(size)))
+        if not tells_of_free_sizes(error) or dims <= facts.fixed:
             raise
-        # Perhaps the code knows the example's sizes by heart.
-        return capture(module, args, kwargs, replace(facts, exact=True), numbers)
+        # Perhaps it holds for these sizes alone: a size of 1 is broadcast, one that may be 1 is not.
+        return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | dims, exact=True), numbers)
     try:
         imported = import_program(exported, facts, module)
     except NeedsConstants as need:

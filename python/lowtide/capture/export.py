@@ -250,6 +250,11 @@ def repeats_samples(call, facts):
     return _example_sizes(call, facts) != [list(size) for size in call.sizes()]
 
 
+def tells_of_free_sizes(error):
+    """Whether the exporter's reason names a symbol that stands for a size, such as s77."""
+    return re.search(r"^torch\.export: .*\bs\d+\b", str(error)) is not None
+
+
 def _is_dynamic(dim, tensor, facts):
     """Images and the like first get a free batch only: free heights and widths make exports and plans several times
     slower, and most training never changes them. A call that does teaches it.
