@@ -85,8 +85,8 @@ class _LevelOfTheCall(logging.Filter):
         if record.levelno < lowest:
             return False
         rank, ranks = rank_of_process()
-        if level is not None and level >= LogLevel.INFO and rank > 0:
-            return False
+        if level is not None and level >= LogLevel.INFO and rank > 0 and record.levelno < logging.ERROR:
+            return False  # a bug of ours may show on one rank alone
         if ranks > 1:
             record.name = f"{record.name}.rank-{rank}"
         return True

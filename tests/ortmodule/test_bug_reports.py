@@ -92,6 +92,13 @@ def test_a_bug_has_a_folder_that_shows_it_again(stage, inject, caplog, capsys):
     assert "no error" in capsys.readouterr().out
 
 
+def test_a_bug_on_another_rank_is_told_by_that_rank(monkeypatch, inject, caplog):
+    monkeypatch.setenv("RANK", "1")
+    inject(Unplanned)
+    ORTModule(Of(lambda m, a: m.l(a)))(x())
+    folder_of(caplog)
+
+
 def example():
     return Of(lambda m, a: m.l(a)), (x(),)
 
