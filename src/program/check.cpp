@@ -34,19 +34,40 @@ class Checker {
     LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.forward_steps >= 0 && p_.forward_steps <= steps,
                   "the forward half ends at step ", p_.forward_steps, " of ", steps);
     for (int32_t i = 0; i < steps; ++i) check_step(p_.steps[static_cast<size_t>(i)], i);
-    for (const ProgramOutput& output : p_.outputs) check_index(output.operand, p_.operands.size(), "output's operand");
+    for (const ProgramOutput& output : p_.outputs) {
+      check_index(output.operand, p_.operands.size(), "output's operand");
+      const ProgramBuffer& buffer = buffer_of(output.operand);
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, buffer.kind == BufferKind::kOutput || is_input(buffer), "output ",
+                    output.name, " lies in ", buffer.name, ", which is gone when it is read");
+    }
     for (const ProgramUpdate& update : p_.updates) {
       check_index(update.operand, p_.operands.size(), "update's operand");
       check_index(update.input, p_.inputs.size(), "updated input");
+      const ProgramBuffer& buffer = buffer_of(update.operand);
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, !is_incoming(buffer), "the update of input ", update.input, " is ",
+                    buffer.name, ", a gradient");
     }
     LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.gradients.size() == p_.gradient_targets.size(), p_.gradients.size(),
                   " gradients for ", p_.gradient_targets.size(), " targets");
-    for (int32_t gradient : p_.gradients) check_index(gradient, p_.operands.size(), "gradient's operand");
+    for (int32_t gradient : p_.gradients) {
+      check_index(gradient, p_.operands.size(), "gradient's operand");
+      const ProgramBuffer& buffer = buffer_of(gradient);
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, buffer.kind == BufferKind::kGradient, "a gradient lies in ",
+                    buffer.name, ", which is no gradient's");
+    }
     for (int32_t target : p_.gradient_targets) check_index(target, p_.inputs.size(), "gradient's input");
     check_pack_order();
   }
 
  private:
+  const ProgramBuffer& buffer_of(int32_t operand) const {
+    return p_.buffers[static_cast<size_t>(p_.operands[static_cast<size_t>(operand)].buffer)];
+  }
+  static bool is_input(const ProgramBuffer& buffer) { return buffer.kind == BufferKind::kCaller && buffer.source >= 0; }
+  static bool is_incoming(const ProgramBuffer& buffer) {
+    return buffer.kind == BufferKind::kCaller && buffer.source < 0;
+  }
+
   void check_pack_order() const {
     std::vector<bool> seen(p_.pack_order.size());
     for (int32_t index : p_.pack_order) {
@@ -88,7 +109,7 @@ class Checker {
         if (buffer.source >= 0) {
           check_index(buffer.source, p_.inputs.size(), "buffer's input");
         } else {
-          check_index(-1 - buffer.source, p_.gradient_inputs.size(), "buffer's incoming gradient");
+          check_index(-(buffer.source + 1), p_.gradient_inputs.size(), "buffer's incoming gradient");
         }
         break;
       case BufferKind::kConstant:
@@ -114,14 +135,30 @@ class Checker {
     auto check_operand = [&](int32_t operand) {
       if (operand < 0) return;
       check_index(operand, p_.operands.size(), "step's operand");
-      const ProgramBuffer& buffer = p_.buffers[static_cast<size_t>(p_.operands[static_cast<size_t>(operand)].buffer)];
+      const ProgramBuffer& buffer = buffer_of(operand);
       const bool planned = buffer.kind == BufferKind::kArena || buffer.kind == BufferKind::kGradient;
       LT_USER_CHECK(ErrorKind::kInvalidProgram, !planned || (buffer.first <= index && index <= buffer.last), "step ",
                     index, " (", step.node, ") touches ", buffer.name, ", which lives from step ", buffer.first, " to ",
                     buffer.last);
     };
-    for (int32_t operand : step.inputs) check_operand(operand);
-    for (int32_t operand : step.outputs) check_operand(operand);
+    // The bytes of a caller's tensor are there in one half, or in both where backward keeps it.
+    const bool backward = index >= p_.forward_steps;
+    auto is_there = [&](const ProgramBuffer& buffer) {
+      if (is_incoming(buffer)) return backward;
+      return !is_input(buffer) || !backward || p_.inputs[static_cast<size_t>(buffer.source)].saved;
+    };
+    for (int32_t operand : step.inputs) {
+      check_operand(operand);
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, operand < 0 || is_there(buffer_of(operand)), "step ", index, " (",
+                    step.node, ") reads ", buffer_of(std::max(operand, 0)).name, ", which is not there in its half");
+    }
+    for (int32_t operand : step.outputs) {
+      check_operand(operand);
+      if (operand < 0) continue;
+      const BufferKind kind = buffer_of(operand).kind;
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, kind != BufferKind::kCaller && kind != BufferKind::kConstant, "step ",
+                    index, " (", step.node, ") writes into ", buffer_of(operand).name, ", which is not the plan's");
+    }
     for (const auto& [name, value] : step.attrs) {
       if (const int64_t* id = std::get_if<int64_t>(&value))
         check_index(*id, p_.expressions.size(), "attribute's expression");
@@ -149,8 +186,13 @@ class Checker {
       LT_USER_CHECK(ErrorKind::kInvalidProgram, !step.attrs.has("sources") || is_list(step.attrs.find("sources")),
                     "step ", index, " (", step.node, "): its sources are no list");
     }
-    if (step.kind == StepKind::kHostCall && step.index >= 0)
-      check_index(step.index, static_cast<size_t>(p_.contexts), "context");
+    if (step.kind == StepKind::kHostCall) {
+      if (step.index >= 0 || step.target.empty()) check_index(step.index, static_cast<size_t>(p_.contexts), "context");
+      const AttrList<int64_t>::Value* count = step.attrs.find("num_grads");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                    !step.target.empty() || (count != nullptr && std::holds_alternative<int64_t>(*count)), "step ",
+                    index, " (", step.node, ") does not say how many gradients it takes");
+    }
   }
 
   const Program& p_;

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "base/size_code.h"
 #include "pack/pack.h"
 #include "pack/validator.h"
 
 namespace lowtide {
+
+// Of one tensor, and of all buffers together: 128 TiB, what a processor can address.
+static constexpr int64_t kMostBytes = int64_t{1} << 47;
 
 static int64_t value_of(const Binding& binding, ExpressionId id) { return binding.values[static_cast<size_t>(id)]; }
 
@@ -23,8 +26,30 @@ static TensorRef resolve(const Binding& binding, DType dtype, const std::vector<
     ref.strides[i] = value_of(binding, strides[i]);
     LT_USER_CHECK(ErrorKind::kInvalidArgument, ref.sizes[i] >= 0, "these input sizes give a tensor of negative size ",
                   ref.sizes[i]);
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, ref.strides[i] >= 0,
+                  "these input sizes give a tensor of negative stride ", ref.strides[i]);
   }
+  // Kernels multiply sizes and strides without looking: none of it may leave 64 bits.
+  int64_t numel = size_bytes(dtype);
+  for (int32_t i = 0; i < ref.rank; ++i) {
+    numel = checked_multiply(numel, std::max<int64_t>(ref.sizes[i], 1));
+    LT_USER_CHECK(ErrorKind::kInvalidArgument,
+                  checked_multiply(std::max<int64_t>(ref.sizes[i], 1), ref.strides[i]) <= kMostBytes,
+                  "these input sizes give a tensor of the stride ", ref.strides[i]);
+  }
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, numel <= kMostBytes, "these input sizes give a tensor of ", numel,
+                " bytes: more than any memory");
   return ref;
+}
+
+// The elements from a tensor's first to its last. Requires: a resolved tensor.
+static int64_t extent(const TensorRef& tensor) {
+  __int128 last = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.sizes[i] == 0) return 0;
+    last += static_cast<__int128>(tensor.sizes[i] - 1) * tensor.strides[i];
+  }
+  return static_cast<int64_t>(last + 1);
 }
 
 size_t count_records(const Program& program) {
@@ -39,8 +64,7 @@ TensorRef bind_operand(const Program& program, const Binding& binding, int32_t i
   return resolve(binding, operand.dtype, operand.sizes, operand.strides);
 }
 
-// The ints of program attributes are expressions.
-static BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs) {
+BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs) {
   BoundAttrs bound;
   for (const auto& [name, value] : attrs) {
     if (const int64_t* id = std::get_if<int64_t>(&value)) {
@@ -92,6 +116,11 @@ static void bind_steps(const Program& program, Binding& binding) {
     for (int32_t id : step.inputs) add(id);
     for (int32_t id : step.outputs) add(id);
     if (step.kind != StepKind::kEmit) bound.attrs = bind_attrs(binding, step.attrs);
+    if (step.kind == StepKind::kHostCall && step.target.empty()) {
+      const int64_t count = bound.attrs.i("num_grads");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, count >= 0 && count <= bound.inputs, step.node, " takes ", count,
+                    " gradients of ", bound.inputs, " operands");
+    }
   }
   for (int32_t id : program.gradients) {
     const ProgramOperand& operand = program.operands[static_cast<size_t>(id)];
@@ -151,27 +180,49 @@ void Relocations::apply(Binding& binding, std::span<char* const> bases) {
   }
 }
 
+// What the caller's tensor is, as the program says; whoever binds it compares.
+static TensorRef callers_tensor(const Program& program, const Binding& binding, int64_t source) {
+  const ProgramInput& input = source >= 0 ? program.inputs[static_cast<size_t>(source)]
+                                          : program.gradient_inputs[static_cast<size_t>(-1 - source)];
+  const TensorRef tensor = resolve(binding, input.dtype, input.sizes, input.strides);
+  LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                (source >= 0 && !input.flexible) || extent(tensor) <= std::max<int64_t>(tensor.numel(), 1), "input %",
+                input.name, " may be copied, and has gaps");
+  return tensor;
+}
+
 // Whatever a program says, a step must not leave its buffer: the check that stands between a damaged plan and memory.
 static void check_bounds(const Program& program, const Binding& binding) {
-  for (size_t b = 0; b < program.buffers.size(); ++b)
-    LT_USER_CHECK(
-        ErrorKind::kInvalidProgram,
-        program.buffers[b].kind != BufferKind::kConstant ||
-            binding.buffer_bytes[b] <= static_cast<int64_t>(program.constants.size()) - program.buffers[b].source,
-        "constant %", program.buffers[b].name, " ends past the constant bytes");
+  std::vector<int64_t> ends(program.buffers.size(), 0);  // of the last operand in each
   for (size_t i = 0; i < program.operands.size(); ++i) {
     const ProgramOperand& operand = program.operands[i];
     const TensorRef ref = bind_operand(program, binding, static_cast<int32_t>(i));
-    __int128 last = value_of(binding, operand.offset);
-    bool valid = last >= 0;
-    for (int d = 0; d < ref.rank; ++d) {
-      valid = valid && ref.strides[d] >= 0;
-      last += static_cast<__int128>(ref.sizes[d] - 1) * ref.strides[d];
-    }
+    const int64_t offset = value_of(binding, operand.offset);
     const size_t buffer = static_cast<size_t>(operand.buffer);
-    valid = valid && (ref.numel() == 0 || (last + 1) * size_bytes(ref.dtype) <= binding.buffer_bytes[buffer]);
-    LT_USER_CHECK(ErrorKind::kInvalidProgram, valid, "operand ", i, " leaves its buffer %",
-                  program.buffers[buffer].name, " of ", binding.buffer_bytes[buffer], " bytes");
+    const __int128 end = extent(ref) == 0 ? 0 : (static_cast<__int128>(offset) + extent(ref)) * size_bytes(ref.dtype);
+    LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                  offset >= 0 && offset <= kMostBytes && end <= binding.buffer_bytes[buffer], "operand ", i,
+                  " leaves its buffer %", program.buffers[buffer].name, " of ", binding.buffer_bytes[buffer], " bytes");
+    ends[buffer] = std::max(ends[buffer], static_cast<int64_t>(end));
+  }
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const ProgramBuffer& buffer = program.buffers[b];
+    int64_t room = ends[b];  // no more than what is used
+    if (buffer.kind == BufferKind::kConstant) room = static_cast<int64_t>(program.constants.size()) - buffer.source;
+    if (buffer.kind == BufferKind::kCaller) {
+      const TensorRef tensor = callers_tensor(program, binding, buffer.source);
+      room = extent(tensor) * size_bytes(tensor.dtype);
+    }
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, binding.buffer_bytes[b] <= room, "buffer %", buffer.name, " has ",
+                  binding.buffer_bytes[b], " bytes where there are ", room);
+  }
+  for (const ProgramUpdate& update : program.updates) {
+    const TensorRef from = bind_operand(program, binding, update.operand);
+    const TensorRef to = callers_tensor(program, binding, update.input);
+    LT_USER_CHECK(
+        ErrorKind::kInvalidProgram,
+        from.dtype == to.dtype && from.rank == to.rank && std::equal(from.sizes, from.sizes + from.rank, to.sizes),
+        "the update of %", program.inputs[static_cast<size_t>(update.input)].name, " is another tensor");
   }
 }
 
@@ -230,21 +281,26 @@ const Packing& separate_packing(const Program& program, Binding& binding, bool g
 }
 
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard) {
+                                      std::span<const int32_t> known_order, bool guard, const StepCheck& check_steps) {
   const auto start = std::chrono::steady_clock::now();
   auto binding = std::make_unique<Binding>();
   binding->symbol_values = std::move(symbol_values);
   for (const std::vector<int64_t>& code : program.expressions)
     binding->values.push_back(run_size_code(code, binding->symbol_values));
+  int64_t all_bytes = 0;
   for (const ProgramBuffer& buffer : program.buffers) {
     const int64_t bytes = value_of(*binding, buffer.size_bytes);
     LT_USER_CHECK(ErrorKind::kInvalidArgument, bytes >= 0, "these input sizes give %", buffer.name, " a negative size");
+    all_bytes = checked_add(all_bytes, bytes);
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, all_bytes <= kMostBytes, "these input sizes need more than ", kMostBytes,
+                  " bytes: more than any memory");
     binding->buffer_bytes.push_back(bytes);
     if (buffer.kind == BufferKind::kGradient) binding->report.gradient_bytes += (bytes + 63) / 64 * 64;
     if (buffer.kind == BufferKind::kOutput) binding->report.output_bytes += (bytes + 63) / 64 * 64;
   }
   binding->report.output_bytes += static_cast<int64_t>(count_records(program) * sizeof(Inspected));
   check_bounds(program, *binding);
+  if (check_steps) check_steps(program, *binding);
   bind_steps(program, *binding);
   binding->packing = make_packing(program, *binding, true, guard, known_order);
   MemoryReport& report = binding->report;

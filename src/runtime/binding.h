@@ -80,9 +80,14 @@ size_t count_records(const Program& program);
 // Sizes of the operand `id` as a tensor without bytes.
 TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id);
 
+// The ints of program attributes are expressions.
+BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs);
+
 // `known_order`: of an earlier binding; empty: search thoroughly. `guard`: room for canaries around each buffer.
+// `check_steps`: as ExecutorOptions has it.
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard);
+                                      std::span<const int32_t> known_order, bool guard,
+                                      const StepCheck& check_steps = {});
 
 // The packing problem of a binding: planned buffers, then scratch of steps. Recorded plans in benchmarks/plans/ are
 // written from it.

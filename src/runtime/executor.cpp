@@ -85,7 +85,7 @@ std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_valu
   }
   // The order that packed well at other sizes is a good order still; the long search happens once.
   const std::vector<int32_t> order = bindings_.empty() ? program_.pack_order : bindings_.front()->pack_order;
-  bindings_.push_front(bind_program(program_, std::move(symbol_values), order, options_.guard));
+  bindings_.push_front(bind_program(program_, std::move(symbol_values), order, options_.guard, options_.check_steps));
   if (options_.alter_packing) options_.alter_packing(bindings_.front()->packing);
   if (bindings_.size() > static_cast<size_t>(options_.cached_bindings)) bindings_.pop_back();
   return bindings_.front();

@@ -82,8 +82,14 @@ struct Fault {
   double factor = 1;
 };
 
+struct Binding;
+// Throws where a step's operands are not what its kernel takes. The program's sizes are evaluated, and its operands lie
+// in their buffers.
+using StepCheck = std::function<void(const Program& program, const Binding& binding)>;
+
 struct ExecutorOptions {
   bool guard = false;
+  StepCheck check_steps{};  // for a program that the planner did not make just now
   Fault fault{};
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;

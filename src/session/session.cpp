@@ -11,6 +11,7 @@
 #include "session/gradient_sources.h"
 #include "session/plan_report.h"
 #include "session/stages.h"
+#include "session/step_check.h"
 #include "session/stored_plan.h"
 
 namespace lowtide {
@@ -77,7 +78,11 @@ void Session::Impl::take(StoredPlan stored) {
   warnings = std::move(stored.warnings);
   ExecutorOptions running;
   running.guard = options.guard;
-  if (made) running.fault = made->fault;
+  if (made) {
+    running.fault = made->fault;
+  } else {
+    running.check_steps = check_steps;
+  }
   executor = std::make_unique<Executor>(std::move(stored.program), running);
 }
 

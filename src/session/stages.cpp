@@ -69,6 +69,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
     graph = lowered ? std::move(captured) : lower(captured, &lowering);
   });
   verify(graph);
+  verify_types(graph);  // passes and rules take the types of a captured text for right
   lowered_text = print(graph);
   const bool is_forward = !has_backward(graph);
   if (is_forward) timed("forward passes", [&] { optimize_forward(graph, passes); });

@@ -60,6 +60,7 @@ class CaptureCache:
 class _Entry:
     def __init__(self, cache, module, call, stem):
         self._cache, self._module, self._call, self._stem = cache, module, call, stem
+        self._found = None  # path of what find() gave last
         self._ignored = set()  # paths of files that are none of ours
 
     def find(self, sizes):
@@ -68,8 +69,14 @@ class _Entry:
             captured = self._load(path)
             if captured is not None and captured.accepts(sizes):
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)
+                self._found = path
                 return captured
         return None
+
+    def reject(self, error):
+        """The graph that was found cannot be built."""
+        self._cache.say("%s is ignored: %s: %s", self._found, type(error).__name__, error, warn=True)
+        self._ignored.add(self._found)
 
     def store(self, captured):
         """Adds a graph; a failure is logged, and costs the next start an export."""

@@ -154,11 +154,15 @@ class GraphTransitionManager:
         try:
             with bugs_are_internal_errors():
                 known = next((graph.captured for graph in schema.graphs if graph.guards.hold()), None)
-                captured = self._captured(known if change.trigger == "sizes" else None, call, schema)
-                graph = _Graph(captured)
-                graph.guards.hold()
-            graph.export_seconds = time.perf_counter() - begin
-            self._post_process(graph, call, seen, schema)
+                entry = self._cache_entry(call, schema)
+                captured = entry and entry.find(call.sizes())
+            graph = self._stored_graph(entry, captured, call, seen, schema, begin) if captured else None
+            if graph is None:
+                with bugs_are_internal_errors():
+                    graph = _Graph(self._captured(known if change.trigger == "sizes" else None, call, schema))
+                    if entry:
+                        entry.store(graph.captured)
+                self._process_first(graph, call, seen, schema, begin)
         except (UnsupportedError, InternalError) as error:
             if schema.places and not isinstance(error, InternalError):
                 self._keep_constant(schema, str(error))
@@ -173,24 +177,36 @@ class GraphTransitionManager:
         del schema.graphs[_MOST_EXPORTS:]
         return graph
 
-    def _captured(self, known, call, schema):
-        """A capture for this call: from the cache, or new, with what `known`, which refuses it, has learnt."""
+    def _process_first(self, graph, call, seen, schema, begin):
+        graph.guards.hold()
+        graph.export_seconds = time.perf_counter() - begin
+        self._post_process(graph, call, seen, schema)
+
+    def _cache_entry(self, call, schema):
         numbers = (tuple(sorted(call.numbers)),) if call.numbers else ()
-        entry = self._cache.entry(call, (*schema.surroundings, *numbers))
-        captured = entry and entry.find(call.sizes())
-        if captured:
-            return captured
+        return self._cache.entry(call, (*schema.surroundings, *numbers))
+
+    def _stored_graph(self, entry, captured, call, seen, schema, begin):
+        """The processed graph of a capture that the cache gave; None where it cannot be processed."""
+        graph = _Graph(captured)
+        try:
+            self._process_first(graph, call, seen, schema, begin)
+        except UnsupportedError:  # as when it was exported
+            raise
+        except Exception as error:  # of what only a file says, which nobody exported
+            entry.reject(error)
+            return None
+        return graph
+
+    def _captured(self, known, call, schema):
+        """A new capture for this call, with what `known`, which refuses it, has learnt."""
         if call.numbers:
             graphs = schema.known.graphs if schema.known is not None else ()
             constant = next((graph.captured for graph in graphs if graph.guards.hold()), None)
-            captured = capture_with_numbers(self._module, call, constant, schema.values, known)
-        elif known is not None:
-            captured = recapture(known, self._module, call.args, call.kwargs)
-        else:
-            captured = capture(self._module, call.args, call.kwargs)
-        if entry:
-            entry.store(captured)
-        return captured
+            return capture_with_numbers(self._module, call, constant, schema.values, known)
+        if known is not None:
+            return recapture(known, self._module, call.args, call.kwargs)
+        return capture(self._module, call.args, call.kwargs)
 
     def _keep_constant(self, schema, why):
         """The graph of a schema with numbers was refused: those that it was the first to have stay constants."""

@@ -26,7 +26,7 @@ def planned_session(module, captured, **options):
         return Session(captured.graph, **options)
     name = type(module).__name__.lower()
     path = os.path.join(folder, f"{name}-{_key(captured.graph.text(), options)}.plan")
-    session = _stored_session(path, captured.graph, options)
+    session = _stored_session(path, captured, options)
     if session is None:
         session = Session(captured.graph, **options)
         _store(path, session, captured)
@@ -44,7 +44,7 @@ def _key(graph_text, options):
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def _stored_session(path, graph, options):
+def _stored_session(path, captured, options):
     if not stored_files.is_usable(path):
         return None
     body = stored_files.read(path, _MAGIC)
@@ -52,18 +52,24 @@ def _stored_session(path, graph, options):
         logger.warning("%s is ignored: it is damaged or no plan", path)
         return None
     try:
-        return Session(graph, **options, stored_plan=body.decode())
-    except (Error, ValueError) as error:
+        session = Session(captured.graph, **options, stored_plan=body.decode())
+        session.memory(_sizes_of(session, captured))  # at sizes that it was made for, its steps fit together
+        return session
+    except (Error, ValueError, KeyError) as error:
         logger.warning("%s is ignored: %s", path, error)
         return None
 
 
+def _sizes_of(session, captured):
+    """Of the example that was captured, in the order of the session's symbols."""
+    dims, sizes = captured.imported.sizes.dims, captured.exported.sizes
+    return [sizes[index][position] for index, position in map(dims.__getitem__, session.symbols)]
+
+
 def _store(path, session, captured):
     """A failure is logged, and costs the next start some planning."""
-    dims, sizes = captured.imported.sizes.dims, captured.exported.sizes
     try:
-        values = [sizes[index][position] for index, position in map(dims.__getitem__, session.symbols)]
-        stored_files.write(path, _MAGIC, session.stored_plan(values).encode())
+        stored_files.write(path, _MAGIC, session.stored_plan(_sizes_of(session, captured)).encode())
     except (Error, OSError) as error:
         level = logging.ERROR if isinstance(error, InternalError) else logging.WARNING
         logger.log(level, "a plan cannot be cached: %s", error)

@@ -1,5 +1,6 @@
 // Pooling of dense f32 images [N, C, H, W] in either layout: channels-last by runs of channels, row-major by channel.
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include "kernels/adapters/list.h"
@@ -124,7 +125,8 @@ KernelStatus max_pool(const KernelCall& call) {
 
 KernelStatus max_pool_grad(const KernelCall& call) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
-  const int64_t width = dx.sizes[3];
+  const int64_t width = dx.sizes[3], plane = dx.sizes[2] * width;
+  std::atomic<bool> good = true;
   for_each_block(dx, [&](int64_t n, int64_t first, int64_t channels) {
     fill_block(dx, n, first, channels, 0.0f);
     by_channel(dx, channels, [&](int64_t c, int64_t count) {
@@ -134,13 +136,17 @@ KernelStatus max_pool_grad(const KernelCall& call) {
           const float* from = at<const float>(dy, n, first + c, oh, ow);
           const int64_t* flat = at<const int64_t>(indices, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) {
+            if (flat[i] < 0 || flat[i] >= plane) {
+              good = false;
+              continue;
+            }
             to[flat[i] / width * dx.strides[2] + flat[i] % width * dx.strides[3] + i] += from[i];
           }
         }
       }
     });
   });
-  return nullptr;
+  return good ? nullptr : "MaxPoolGrad: an index is out of range";
 }
 
 // What one output of an average pool divides by.

@@ -1,4 +1,6 @@
 // Pooling over d1..dk of [N, C, d1..dk], and resizing of the last two dims.
+#include <atomic>
+
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference.h"
 #include "kernels/walk.h"
@@ -86,16 +88,22 @@ KernelStatus max_pool(const KernelCall& call) {
 
 KernelStatus max_pool_grad(const KernelCall& call) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
+  const int64_t size = spatial_numel(dx);
+  std::atomic<bool> good = true;
   for_each_channel<3>({&dy, &indices, &dx}, [&](const auto& offsets) {
     fill_zero(dx, offsets[2]);
     for (int64_t o = 0; o < spatial_numel(dy); ++o) {
       const Point out = point_of(dy, o);
       const int64_t flat = get_int(indices, offsets[1] + offset_of(indices, out.at));
+      if (flat < 0 || flat >= size) {
+        good = false;
+        continue;
+      }
       const int64_t to = offsets[2] + offset_of(dx, point_of(dx, flat).at);
       set(dx, to, get(dx, to) + get(dy, offsets[0] + offset_of(dy, out.at)));
     }
   });
-  return nullptr;
+  return good ? nullptr : "MaxPoolGrad: an index is out of range";
 }
 
 namespace {
