@@ -120,7 +120,7 @@ constexpr BadNode kBadNodes[] = {
      "Conv: the window is larger than dim 2 of f32[1, 3, 2, 8]"},
     {"%a: f32[1, 3, 8, 8] input, %b: f32[4, 3, 3, 3] input",
      "%y: f32[1, 4, 6, 6] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[0, 1]) %a, %b",
-     "Conv: strides=[0, 1]: the least is 1"},
+     "Conv: strides=[0, 1]: expected 1 to 2147483647"},
     {"%a: f32[1, 3, 8, 8] input", "%y: f32[1, 3, 4, 4] = Resize(align_corners=false, mode=\"cubic\", sizes=[4, 4]) %a",
      "Resize: mode=\"cubic\": expected one of bilinear, nearest"},
     {"%a: f32[3] input", "%y: f32[] = Constant(dtype=f32, int_value=3)",

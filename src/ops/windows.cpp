@@ -9,7 +9,8 @@ static std::vector<int64_t> per_dim(const InferArgs& args, std::string_view name
   const std::vector<int64_t> values = constants_attr(args, name);
   LT_INFER_CHECK(args, values.size() == count, name, " has ", values.size(), " entries, expected ", count);
   for (int64_t value : values)
-    LT_INFER_CHECK(args, value >= least, name, "=[", join(values, ", "), "]: the least is ", least);
+    LT_INFER_CHECK(args, value >= least && value <= INT32_MAX, name, "=[", join(values, ", "), "]: expected ", least,
+                   " to ", INT32_MAX);  // kernels multiply them by coordinates
   return values;
 }
 

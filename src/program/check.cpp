@@ -113,9 +113,11 @@ class Checker {
         }
         break;
       case BufferKind::kConstant:
-        LT_USER_CHECK(ErrorKind::kInvalidProgram,
-                      buffer.source >= 0 && buffer.source < static_cast<int64_t>(p_.constants.size()), buffer.name,
-                      " lies at byte ", buffer.source, " of ", p_.constants.size(), " constant bytes");
+        LT_USER_CHECK(
+            ErrorKind::kInvalidProgram,
+            buffer.source >= 0 && buffer.source < static_cast<int64_t>(p_.constants.size()) && buffer.source % 64 == 0,
+            buffer.name, " lies at byte ", buffer.source, " of ", p_.constants.size(),
+            " constant bytes, expected a multiple of 64 in them");
         break;
       case BufferKind::kArena:
       case BufferKind::kGradient:
