@@ -42,8 +42,7 @@ static TensorRef resolve(const Binding& binding, DType dtype, const std::vector<
   return ref;
 }
 
-// The elements from a tensor's first to its last. Requires: a resolved tensor.
-static int64_t extent(const TensorRef& tensor) {
+int64_t extent(const TensorRef& tensor) {
   __int128 last = 0;
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.sizes[i] == 0) return 0;
@@ -184,11 +183,7 @@ void Relocations::apply(Binding& binding, std::span<char* const> bases) {
 static TensorRef callers_tensor(const Program& program, const Binding& binding, int64_t source) {
   const ProgramInput& input = source >= 0 ? program.inputs[static_cast<size_t>(source)]
                                           : program.gradient_inputs[static_cast<size_t>(-1 - source)];
-  const TensorRef tensor = resolve(binding, input.dtype, input.sizes, input.strides);
-  LT_USER_CHECK(ErrorKind::kInvalidProgram,
-                (source >= 0 && !input.flexible) || extent(tensor) <= std::max<int64_t>(tensor.numel(), 1), "input %",
-                input.name, " may be copied, and has gaps");
-  return tensor;
+  return resolve(binding, input.dtype, input.sizes, input.strides);
 }
 
 // Whatever a program says, a step must not leave its buffer: the check that stands between a damaged plan and memory.

@@ -80,6 +80,10 @@ size_t count_records(const Program& program);
 // Sizes of the operand `id` as a tensor without bytes.
 TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id);
 
+// The elements from a tensor's first to its last: more than numel where strides leave gaps. Requires: a resolved
+// tensor.
+int64_t extent(const TensorRef& tensor);
+
 // The ints of program attributes are expressions.
 BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs);
 

@@ -125,7 +125,7 @@ char* Executor::bind_input(const ProgramInput& input, const TensorRef& expected,
   if (same_strides || found.numel() == 0) return static_cast<char*>(found.data);
   LT_USER_CHECK(ErrorKind::kInvalidArgument, input.flexible, what, " ", input.name,
                 " has other strides than the planned ones");
-  auto block = process_pool().acquire(found.numel() * size_bytes(found.dtype));
+  auto block = process_pool().acquire(extent(expected) * size_bytes(expected.dtype));
   TensorRef to = expected;
   to.data = block->data;
   copy_tensor(found, to);
