@@ -9,6 +9,7 @@ import torch
 from modules import Of, assert_same, check, step, x
 
 import lowtide
+from lowtide._lowtide import Graph, Session
 from lowtide.ortmodule import ORTModule
 
 
@@ -267,3 +268,12 @@ def test_two_wrappers_of_one_module_have_one_set_of_parameters():
     (one(x()) + other(x(5, 4))).backward()
     torch.testing.assert_close(module.l.bias.grad, torch.full((4,), 8.0))
     assert one.fallback_reason is None and other.fallback_reason is None
+
+
+def test_an_input_is_copied_into_strides_that_leave_gaps():
+    text = "graph @gaps(%x: f32[40, 4] input strides(80000, 1)) {\n  %y: f32[40, 4] = Neg %x\n  return %y output\n}"
+    session = Session(Graph.parse(text))
+    wide = torch.randn(40, 80000)[:, :4]
+    for tensor in (wide, wide.contiguous()):
+        (found,), _ = session.forward([tensor], 0, False)
+        assert torch.equal(found, -tensor)
