@@ -23,14 +23,15 @@ ARROWS = {
     "kernels": ("opset",),
     "torch_symbols": ("base",),
     "program": ("opset",),
-    "plan": ("ir", "program"),
-    "memory": ("ops", "passes", "plan"),
-    "runtime": ("program", "kernels", "pack"),
-    "session": ("lower", "grad", "memory", "plan", "runtime"),
+    "emit": ("ir", "program"),
+    "bind": ("program", "kernels", "pack"),
+    "memory": ("ops", "passes", "emit"),
+    "runtime": ("bind",),
+    "session": ("lower", "grad", "memory", "emit", "runtime"),
 }
 # The planner reads which kernels there are (kernel.h declares the lists), never calls one.
 KERNEL_LISTS = re.compile(r"kernels/(kernel\.h|(\w+/)?(\w+_)?list\.(h|inc))$")
-LIST_READERS = ("plan", "memory")
+LIST_READERS = ("emit", "memory")
 
 # module or subpackage of python/lowtide -> the others it may import
 PYTHON_ARROWS = {

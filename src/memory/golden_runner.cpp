@@ -15,7 +15,7 @@
 #include "memory/insight.h"
 #include "ops/rule.h"
 #include "passes/golden.h"
-#include "plan/plan.h"
+#include "emit/plan.h"
 
 namespace lowtide {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "plan/plan.h"
+#include "emit/plan.h"
 
 namespace lowtide {
 

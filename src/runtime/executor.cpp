@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "runtime/binding.h"
+#include "bind/binding.h"
 #include "runtime/block_pool.h"
 #include "runtime/largest_values.h"
 #include "runtime/trace.h"

@@ -11,30 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/statistics.h"
+#include "bind/report.h"
 #include "program/program.h"
 #include "runtime/calls.h"
 #include "runtime/tensor.h"
 
 namespace lowtide {
-
-// Bytes per kind for one binding; peak = what a step holds at most, all kinds but the caller's.
-struct MemoryReport {
-  int64_t arena_bytes = 0;        // height of the packing: stashes, temporaries, gradients
-  int64_t gradient_bytes = 0;     // of the arena: gradients
-  int64_t output_bytes = 0;       // blocks of module outputs
-  int64_t external_bytes = 0;     // largest transient allocation of a library during a step
-  int64_t peak_bytes = 0;         // arena + outputs + external
-  int64_t lower_bound_bytes = 0;  // of the arena: the largest sum of live bytes
-  double bind_seconds = 0;
-};
-
-// What an Inspect node saw.
-struct Inspected {
-  int64_t record = 0;
-  int64_t place = 0;  // among the Inspect nodes of the graph
-  Statistics statistics;
-};
 
 struct Binding;
 struct BoundStep;
@@ -81,11 +63,6 @@ struct Fault {
   int32_t operand = 0;
   double factor = 1;
 };
-
-struct Binding;
-// Throws where a step's operands are not what its kernel takes. The program's sizes are evaluated, and its operands lie
-// in their buffers.
-using StepCheck = std::function<void(const Program& program, const Binding& binding)>;
 
 struct ExecutorOptions {
   bool guard = false;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "program/program.h"
-#include "runtime/binding.h"
+#include "bind/binding.h"
 
 namespace lowtide {
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "base/half.h"
-#include "runtime/binding.h"
+#include "bind/binding.h"
 #include "runtime/block_pool.h"
 #include "runtime/executor.h"
 #include "runtime/trace.h"

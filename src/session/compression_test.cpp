@@ -10,8 +10,8 @@
 #include "ir/parse.h"
 #include "memory/optimizer.h"
 #include "passes/optimize.h"
-#include "plan/plan.h"
-#include "runtime/binding.h"
+#include "emit/plan.h"
+#include "bind/binding.h"
 #include "runtime/executor.h"
 
 namespace lowtide {

@@ -13,8 +13,8 @@
 #include "ir/parse.h"
 #include "pack/csv.h"
 #include "passes/optimize.h"
-#include "plan/plan.h"
-#include "runtime/binding.h"
+#include "emit/plan.h"
+#include "bind/binding.h"
 #include "runtime/block_pool.h"
 
 namespace lowtide {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "plan/plan.h"
+#include "emit/plan.h"
 #include "runtime/executor.h"
 
 namespace lowtide {

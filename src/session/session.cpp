@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "ir/print.h"
 #include "pack/csv.h"
-#include "runtime/binding.h"
+#include "bind/binding.h"
 #include "session/gradient_sources.h"
 #include "session/plan_report.h"
 #include "session/stages.h"

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "ir/verify.h"
 #include "ops/rules.h"
-#include "plan/storage.h"
+#include "emit/storage.h"
 
 namespace lowtide {
 

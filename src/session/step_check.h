@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/binding.h"
+#include "bind/binding.h"
 
 namespace lowtide {
 

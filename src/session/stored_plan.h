@@ -8,7 +8,7 @@
 
 #include "lower/lower.h"
 #include "memory/optimizer.h"
-#include "plan/plan.h"
+#include "emit/plan.h"
 #include "session/session.h"
 
 namespace lowtide {

@@ -23,8 +23,8 @@ def found(root, path, text):
     [
         ("src/ir/graph.h", "base/ids.h"),  # an arrow carries on: ir -> opset -> base
         ("src/ir/graph_test.cpp", "ir/graph.h"),
-        ("src/plan/choose.cpp", "kernels/cpu/list.inc"),
-        ("src/plan/choose.cpp", "kernels/kernel.h"),
+        ("src/emit/choose.cpp", "kernels/cpu/list.inc"),
+        ("src/emit/choose.cpp", "kernels/kernel.h"),
         ("src/memory/stash.cpp", "passes/cse.h"),
         ("src/memory/stash.cpp", "program/program.h"),
         ("src/runtime/executor.cpp", "kernels/cpu/softmax.h"),
@@ -41,8 +41,8 @@ def test_allowed_include(tmp_path, path, include):
         ("src/base/check.cpp", "ir/graph.h"),
         ("src/kernels/cpu/add.cpp", "ir/graph.h"),
         ("src/kernels/cpu/add.cpp", "symbolic/dim.h"),
-        ("src/plan/choose.cpp", "kernels/cpu/softmax.h"),  # lists only
-        ("src/runtime/executor.cpp", "plan/schedule.h"),
+        ("src/emit/choose.cpp", "kernels/cpu/softmax.h"),  # lists only
+        ("src/runtime/executor.cpp", "emit/schedule.h"),
         ("src/runtime/executor_test.cpp", "ops/infer.h"),
         ("src/passes/cse.cpp", "grad/build.h"),
         ("src/program/save.cpp", "runtime/arena.h"),
@@ -68,8 +68,8 @@ def test_a_new_folder_needs_arrows(tmp_path):
 
 def test_cmake_dependency(tmp_path):
     assert found(tmp_path, "src/grad/CMakeLists.txt", "lowtide_library(grad SOURCES build.cpp DEPENDS ops)\n") == []
-    lines = found(tmp_path, "src/grad/CMakeLists.txt", "lowtide_library(grad SOURCES build.cpp DEPENDS ops plan)\n")
-    assert len(lines) == 1 and "plan" in lines[0]
+    lines = found(tmp_path, "src/grad/CMakeLists.txt", "lowtide_library(grad SOURCES build.cpp DEPENDS ops emit)\n")
+    assert len(lines) == 1 and "emit" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "plan/plan.h"
+#include "emit/plan.h"
 
 namespace lowtide {
 

@@ -1,4 +1,4 @@
-#include "plan/choose.h"
+#include "emit/choose.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "plan/emitter.h"
+#include "emit/emitter.h"
 
 namespace lowtide {
 

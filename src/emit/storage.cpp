@@ -1,4 +1,4 @@
-#include "plan/storage.h"
+#include "emit/storage.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "runtime/binding.h"
+#include "bind/binding.h"
 
 #include <algorithm>
 #include <chrono>

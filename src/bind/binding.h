@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "bind/report.h"
 #include "kernels/kernel.h"
 #include "pack/problem.h"
 #include "program/program.h"
-#include "runtime/executor.h"
 
 namespace lowtide {
 

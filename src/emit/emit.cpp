@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "ir/print.h"
-#include "plan/emitter.h"
+#include "emit/emitter.h"
 
 namespace lowtide {
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "plan/emitter.h"
+#include "emit/emitter.h"
 
 namespace lowtide {
 

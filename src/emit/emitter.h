@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "plan/choose.h"
-#include "plan/plan.h"
-#include "plan/storage.h"
+#include "emit/choose.h"
+#include "emit/plan.h"
+#include "emit/storage.h"
 
 namespace lowtide {
 
