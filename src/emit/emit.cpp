@@ -2,8 +2,8 @@
 #include <set>
 
 #include "base/check.h"
-#include "ir/print.h"
 #include "emit/emitter.h"
+#include "ir/print.h"
 
 namespace lowtide {
 

@@ -9,13 +9,13 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "emit/plan.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "memory/insight.h"
 #include "ops/rule.h"
 #include "passes/golden.h"
-#include "emit/plan.h"
 
 namespace lowtide {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
 #include "emit/plan.h"
+#include "ir/graph.h"
 
 namespace lowtide {
 

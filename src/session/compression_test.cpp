@@ -6,12 +6,12 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "bind/binding.h"
+#include "emit/plan.h"
 #include "grad/gradient.h"
 #include "ir/parse.h"
 #include "memory/optimizer.h"
 #include "passes/optimize.h"
-#include "emit/plan.h"
-#include "bind/binding.h"
 #include "runtime/executor.h"
 
 namespace lowtide {

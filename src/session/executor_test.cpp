@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "bind/binding.h"
+#include "emit/plan.h"
 #include "grad/gradient.h"
 #include "ir/parse.h"
 #include "pack/csv.h"
 #include "passes/optimize.h"
-#include "emit/plan.h"
-#include "bind/binding.h"
 #include "runtime/block_pool.h"
 
 namespace lowtide {

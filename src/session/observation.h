@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/graph.h"
 #include "emit/plan.h"
+#include "ir/graph.h"
 #include "runtime/executor.h"
 
 namespace lowtide {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "program/program.h"
 #include "bind/binding.h"
+#include "program/program.h"
 
 namespace lowtide {
 

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "base/check.h"
+#include "bind/binding.h"
 #include "ir/print.h"
 #include "pack/csv.h"
-#include "bind/binding.h"
 #include "session/gradient_sources.h"
 #include "session/plan_report.h"
 #include "session/stages.h"

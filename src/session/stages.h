@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "emit/plan.h"
 #include "lower/lower.h"
 #include "memory/optimizer.h"
-#include "emit/plan.h"
 #include "session/observation.h"
 #include "session/session.h"
 

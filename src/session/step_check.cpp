@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "emit/storage.h"
 #include "ir/verify.h"
 #include "ops/rules.h"
-#include "emit/storage.h"
 
 namespace lowtide {
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "emit/plan.h"
 #include "lower/lower.h"
 #include "memory/optimizer.h"
-#include "emit/plan.h"
 #include "session/session.h"
 
 namespace lowtide {
