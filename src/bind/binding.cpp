@@ -130,11 +130,12 @@ static void bind_steps(const Program& program, Binding& binding) {
     binding.inputs.push_back(resolve(binding, input.dtype, input.sizes, input.strides));
   for (const ProgramInput& input : program.gradient_inputs)
     binding.incoming.push_back(resolve(binding, input.dtype, input.sizes, input.strides));
-  const size_t middle = static_cast<size_t>(program.forward_steps) == program.steps.size()
-                            ? binding.refs.size()
-                            : static_cast<size_t>(binding.steps[static_cast<size_t>(program.forward_steps)].first);
-  binding.relocations[0] = Relocations(binding, 0, middle);
-  binding.relocations[1] = Relocations(binding, middle, binding.refs.size());
+  auto first_ref = [&](int32_t step) {
+    const size_t at = static_cast<size_t>(step);
+    return at == binding.steps.size() ? binding.refs.size() : static_cast<size_t>(binding.steps[at].first);
+  };
+  for (const ProgramRegion& region : program.regions)
+    binding.relocations.emplace_back(binding, first_ref(region.first), first_ref(region.end));
   // refs no longer grows: spans into it are safe.
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kKernel) continue;

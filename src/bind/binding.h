@@ -43,7 +43,7 @@ struct BoundGradient {
   int64_t offset = 0;  // bytes into the buffer
 };
 
-// The operands of one half of the steps, by the buffer that they lie in. From step to step most buffers stay where they
+// The operands of one region, by the buffer that they lie in. From step to step most buffers stay where they
 // are, and an operand is written again only when its buffer has moved.
 class Relocations {
  public:
@@ -61,20 +61,20 @@ struct Binding {
   std::vector<int64_t> symbol_values;
   std::vector<int64_t> values;        // of expressions
   std::vector<int64_t> buffer_bytes;  // by buffer
-  std::vector<TensorRef> refs;        // operands of steps; data pointers are relocated before each half
+  std::vector<TensorRef> refs;        // operands of steps; data pointers are relocated before each region
   std::vector<int32_t> ref_buffers;   // by ref; -1: absent
   std::vector<int64_t> ref_offsets;   // bytes into the buffer
   std::vector<BoundStep> steps;
   std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be: dtypes, sizes, strides
   std::vector<BoundGradient> gradients;
-  Relocations relocations[2];         // of forward and of backward
-  Packing packing;                    // gradients in the arena
-  std::unique_ptr<Packing> separate;  // gradients in a separate block; made when first needed
+  std::vector<Relocations> relocations;  // by region
+  Packing packing;                       // gradients in the arena
+  std::unique_ptr<Packing> separate;     // gradients in a separate block; made when first needed
   std::vector<int32_t> pack_order;
   MemoryReport report;
 };
 
-// How many records the Inspect steps of both halves make.
+// How many records the Inspect steps make.
 size_t count_records(const Program& program);
 
 // Sizes of the operand `id` as a tensor without bytes.

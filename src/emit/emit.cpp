@@ -11,6 +11,7 @@ PlanResult plan(const Graph& graph, const PlanOptions& options) { return Emitter
 
 PlanResult Emitter::run() {
   program_.name = graph_.name();
+  program_.regions = {{"forward", 0, 0, {}}};
   places_.resize(graph_.value_count());
   find_alias_classes();
   read_inputs();
@@ -20,7 +21,7 @@ PlanResult Emitter::run() {
     if (options_.list_places) list_places(order[i]);
     emit_ready_gradients(order[i]);
   }
-  if (!graph_.yield()) program_.forward_steps = static_cast<int32_t>(program_.steps.size());
+  finish_regions();
   finish_outputs();
   finish_lifetimes();
   check(program_);
@@ -31,10 +32,10 @@ PlanResult Emitter::run() {
 
 void Emitter::list_places(NodeId id) {
   const Node& node = graph_.node(id);
-  is_backward_ = is_backward_ || node.op == Op::kYieldOp;
+  if (node.op == Op::kYieldOp) region_ = 1;
   for (ValueId output : node.outputs)
     if (output && places_[output.at()])
-      value_places_.push_back({output, operand_of(output), static_cast<int32_t>(program_.steps.size()), is_backward_});
+      value_places_.push_back({output, operand_of(output), static_cast<int32_t>(program_.steps.size()), region_});
 }
 
 std::vector<ValueId> Emitter::module_outputs() const {
@@ -150,7 +151,9 @@ void Emitter::emit_constant(NodeId id) {
 
 void Emitter::emit_yield(NodeId id) {
   const Node& node = graph_.node(id);
-  program_.forward_steps = static_cast<int32_t>(program_.steps.size());
+  const int32_t middle = static_cast<int32_t>(program_.steps.size());
+  program_.regions[0].end = middle;
+  program_.regions.push_back({"backward", middle, middle, {}});
   copies_.clear();  // a copy made for forward must not become a stash by accident
   const std::vector<int64_t> grads = node.attrs.is("grads");
   for (size_t i = 0; i < node.outputs.size(); ++i) {

@@ -46,6 +46,13 @@ void Emitter::emit_gradient(size_t output_index) {
   program_.gradient_targets.push_back(static_cast<int32_t>(graph_.value(output.target).output_index));
 }
 
+// The last region ends with the steps, and hands out every gradient.
+void Emitter::finish_regions() {
+  ProgramRegion& last = program_.regions.back();
+  last.end = static_cast<int32_t>(program_.steps.size());
+  for (size_t i = 0; i < program_.gradients.size(); ++i) last.gradients.push_back(static_cast<int32_t>(i));
+}
+
 void Emitter::finish_outputs() {
   for (ValueId value : module_outputs()) {
     Storage storage = *places_[value.at()];
@@ -58,10 +65,13 @@ void Emitter::finish_outputs() {
       storage = emit_copy(type, storage, row_major_strides(type.shape), BufferKind::kOutput, graph_.value(value).name,
                           "a constant output");
       // The copy belongs at the end of forward.
-      std::rotate(program_.steps.begin() + program_.forward_steps,
+      std::rotate(program_.steps.begin() + forward_end(program_),
                   program_.steps.begin() + static_cast<std::ptrdiff_t>(steps), program_.steps.end());
-      ++program_.forward_steps;
-      for (ValuePlace& place : value_places_) place.step += place.backward ? 1 : 0;
+      for (ProgramRegion& region : program_.regions) {
+        if (&region != &program_.regions.front()) ++region.first;
+        ++region.end;
+      }
+      for (ValuePlace& place : value_places_) place.step += place.region > 0 ? 1 : 0;
     }
     program_.outputs.push_back({graph_.value(value).name, add_operand(type, storage), false});
   }
@@ -91,19 +101,19 @@ void Emitter::finish_lifetimes() {
     for (int32_t operand : step.outputs) touch(operand, i);
   }
   // Updates are written back when forward has succeeded.
-  for (const ProgramUpdate& update : program_.updates) touch(update.operand, std::max(0, program_.forward_steps - 1));
+  for (const ProgramUpdate& update : program_.updates) touch(update.operand, std::max(0, forward_end(program_) - 1));
   const bool has_backward = graph_.yield().valid();
   for (ProgramBuffer& buffer : program_.buffers) {
     if (buffer.kind == BufferKind::kGradient) buffer.last = end - 1;
     if (buffer.last < 0) buffer.first = buffer.last = 0;
-    const bool read_in_backward = has_backward && buffer.last >= program_.forward_steps;
+    const bool read_in_backward = has_backward && buffer.last >= forward_end(program_);
     if (buffer.kind == BufferKind::kCaller && buffer.source >= 0)
       program_.inputs[static_cast<size_t>(buffer.source)].saved = read_in_backward;
   }
   for (ProgramOutput& output : program_.outputs) {
     const ProgramBuffer& buffer =
         program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(output.operand)].buffer)];
-    output.saved = buffer.kind == BufferKind::kOutput && has_backward && buffer.last >= program_.forward_steps;
+    output.saved = buffer.kind == BufferKind::kOutput && has_backward && buffer.last >= forward_end(program_);
   }
 }
 

@@ -35,6 +35,7 @@ class Emitter {
   void list_places(NodeId id);
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);
+  void finish_regions();
   void finish_outputs();
   void finish_lifetimes();
 
@@ -69,16 +70,16 @@ class Emitter {
   std::vector<ValueId> roots_;
   std::vector<AliasClass> classes_;
   std::vector<std::optional<Storage>> places_;
-  std::vector<Dim> buffer_numel_;                        // elements, by buffer
-  std::vector<bool> claimed_;                            // by buffer: a gradient lives here
-  std::map<std::pair<int32_t, bool>, Storage> copies_;   // (value, channels-last) → a complying copy made in this half
-  std::map<int32_t, int32_t> context_slots_;             // value of dtype ctx → slot
+  std::vector<Dim> buffer_numel_;                       // elements, by buffer
+  std::vector<bool> claimed_;                           // by buffer: a gradient lives here
+  std::map<std::pair<int32_t, bool>, Storage> copies_;  // (value, channels-last) → a complying copy made in this region
+  std::map<int32_t, int32_t> context_slots_;            // value of dtype ctx → slot
   std::map<int32_t, std::vector<size_t>> gradients_of_;  // value → graph outputs that are gradients
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
   std::map<int32_t, int32_t> inspect_steps_;  // value → the step that inspects it
   int64_t inspections_ = 0;                   // Inspect nodes so far
   std::vector<ValuePlace> value_places_;
-  bool is_backward_ = false;  // of what value_places_ gets next
+  int32_t region_ = 0;  // of what value_places_ gets next
 };
 
 }  // namespace lowtide

@@ -20,8 +20,8 @@ struct PlanOptions {
 struct ValuePlace {
   ValueId value;
   int32_t operand = 0;
-  int32_t step = 0;       // of the program's end, or of forward's: after the last one
-  bool backward = false;  // the half that makes it
+  int32_t step = 0;    // of the region's end: after the last one
+  int32_t region = 0;  // that makes it
 };
 
 // Why each node runs on the kernel it runs on.

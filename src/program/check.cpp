@@ -31,8 +31,7 @@ class Checker {
       check_expression(operand.offset);
       check_sizes(operand.sizes, operand.strides, p_.buffers[static_cast<size_t>(operand.buffer)].name);
     }
-    LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.forward_steps >= 0 && p_.forward_steps <= steps,
-                  "the forward half ends at step ", p_.forward_steps, " of ", steps);
+    check_regions(steps);
     for (int32_t i = 0; i < steps; ++i) check_step(p_.steps[static_cast<size_t>(i)], i);
     for (const ProgramOutput& output : p_.outputs) {
       check_index(output.operand, p_.operands.size(), "output's operand");
@@ -56,6 +55,7 @@ class Checker {
                     buffer.name, ", which is no gradient's");
     }
     for (int32_t target : p_.gradient_targets) check_index(target, p_.inputs.size(), "gradient's input");
+    check_handing_out();
     check_pack_order();
   }
 
@@ -66,6 +66,41 @@ class Checker {
   static bool is_input(const ProgramBuffer& buffer) { return buffer.kind == BufferKind::kCaller && buffer.source >= 0; }
   static bool is_incoming(const ProgramBuffer& buffer) {
     return buffer.kind == BufferKind::kCaller && buffer.source < 0;
+  }
+
+  void check_regions(int32_t steps) const {
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, !p_.regions.empty(), "a program without regions");
+    int32_t at = 0;
+    for (const ProgramRegion& region : p_.regions) {
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, region.first == at && region.end >= at && region.end <= steps,
+                    "the region ", region.name, " has the steps ", region.first, " to ", region.end, " of ", steps,
+                    ", expected to begin at ", at);
+      at = region.end;
+    }
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, at == steps, "the regions end at step ", at, " of ", steps);
+  }
+
+  // Each gradient leaves once, by a region of backward that ends after its last write and while its bytes are there.
+  void check_handing_out() const {
+    std::vector<int32_t> emitted(p_.gradients.size(), -1);
+    for (size_t i = 0; i < p_.steps.size(); ++i)
+      if (p_.steps[i].kind == StepKind::kEmit)
+        emitted[static_cast<size_t>(p_.steps[i].index)] = static_cast<int32_t>(i);
+    std::vector<bool> handed_out(p_.gradients.size());
+    for (const ProgramRegion& region : p_.regions)
+      for (int32_t gradient : region.gradients) {
+        check_index(gradient, p_.gradients.size(), "region's gradient");
+        const size_t at = static_cast<size_t>(gradient);
+        const ProgramBuffer& buffer = buffer_of(p_.gradients[at]);
+        LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                      !handed_out[at] && &region != &p_.regions.front() && emitted[at] >= 0 &&
+                          emitted[at] < region.end && buffer.last >= region.end - 1,
+                      "the region ", region.name, " cannot hand out gradient ", gradient, " in ", buffer.name,
+                      ": it is handed out already, not ready, or gone");
+        handed_out[at] = true;
+      }
+    for (size_t i = 0; i < handed_out.size(); ++i)
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, handed_out[i], "no region hands out gradient ", i);
   }
 
   void check_pack_order() const {
@@ -143,8 +178,8 @@ class Checker {
                     index, " (", step.node, ") touches ", buffer.name, ", which lives from step ", buffer.first, " to ",
                     buffer.last);
     };
-    // The bytes of a caller's tensor are there in one half, or in both where backward keeps it.
-    const bool backward = index >= p_.forward_steps;
+    // The bytes of a caller's tensor are there in forward or in backward, or in both where backward keeps it.
+    const bool backward = index >= forward_end(p_);
     auto is_there = [&](const ProgramBuffer& buffer) {
       if (is_incoming(buffer)) return backward;
       return !is_input(buffer) || !backward || p_.inputs[static_cast<size_t>(buffer.source)].saved;
@@ -152,7 +187,7 @@ class Checker {
     for (int32_t operand : step.inputs) {
       check_operand(operand);
       LT_USER_CHECK(ErrorKind::kInvalidProgram, operand < 0 || is_there(buffer_of(operand)), "step ", index, " (",
-                    step.node, ") reads ", buffer_of(std::max(operand, 0)).name, ", which is not there in its half");
+                    step.node, ") reads ", buffer_of(std::max(operand, 0)).name, ", which is not there in its region");
     }
     for (int32_t operand : step.outputs) {
       check_operand(operand);

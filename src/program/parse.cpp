@@ -19,14 +19,10 @@ class Reader {
     LT_USER_CHECK(ErrorKind::kInvalidProgram, version == kProgramVersion, "a program of version ", version,
                   ", this build reads version ", kProgramVersion);
     program_.name = string();
-    bool split = false, ended = false;
+    bool ended = false;
     while (!ended) {
       const std::string_view what = word();
-      if (what == "backward") {
-        if (split) fail("one 'backward'", what);
-        split = true;
-        program_.forward_steps = static_cast<int32_t>(program_.steps.size());
-      } else if (what == "end") {
+      if (what == "end") {
         const uint64_t expected = checksum(text_.substr(0, at_ - 3));
         if (number_of<uint64_t>(word(), "a checksum") != expected) fail("the checksum of the text above", "another");
         ended = true;
@@ -36,7 +32,6 @@ class Reader {
     }
     skip_space();
     if (at_ != text_.size()) fail("the end of the text", text_.substr(at_, 20));
-    if (!split) fail("'backward' between the halves", "end");
     check(program_);
     return std::move(program_);
   }
@@ -182,7 +177,13 @@ class Reader {
     }
   }
 
+  void read_region() {
+    const int32_t at = static_cast<int32_t>(program_.steps.size());
+    program_.regions.push_back({string(), at, at, smalls()});
+  }
+
   void read_step() {
+    if (program_.regions.empty()) fail("a region before its steps", "step");
     ProgramStep step;
     step.kind = kind<StepKind>(5);
     step.kernel = string();
@@ -193,6 +194,7 @@ class Reader {
     step.needs_grad = number_of<uint32_t>(word(), "a bit mask");
     step.node = string();
     program_.steps.push_back(std::move(step));
+    ++program_.regions.back().end;
   }
 
   // Braced initialisers evaluate in order, so the fields stand in the order of the text.
@@ -213,6 +215,8 @@ class Reader {
       program_.buffers.push_back({string(), kind<BufferKind>(5), small(), small(), small(), integer()});
     } else if (what == "operand") {
       program_.operands.push_back({small(), dtype(), small(), smalls(), smalls()});
+    } else if (what == "region") {
+      read_region();
     } else if (what == "step") {
       read_step();
     } else if (what == "attr") {

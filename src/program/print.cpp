@@ -99,15 +99,16 @@ std::string print(const Program& program) {
   for (const ProgramOperand& operand : program.operands)
     out << "operand " << operand.buffer << " " << name(operand.dtype) << " " << operand.offset << " "
         << list(operand.sizes) << " " << list(operand.strides) << "\n";
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const ProgramStep& step = program.steps[i];
-    if (static_cast<int32_t>(i) == program.forward_steps) out << "backward\n";
+  auto print_step = [&](const ProgramStep& step) {
     out << "step " << name(step.kind) << " " << quoted(step.kernel) << " " << list(step.inputs) << " "
         << list(step.outputs) << " " << step.index << " " << quoted(step.target) << " " << step.needs_grad << " "
         << quoted(step.node) << "\n";
     for (const auto& [key, value] : step.attrs) out << "attr " << quoted(key) << " " << attr_text(value) << "\n";
+  };
+  for (const ProgramRegion& region : program.regions) {
+    out << "region " << quoted(region.name) << " " << list(region.gradients) << "\n";
+    for (int32_t i = region.first; i < region.end; ++i) print_step(program.steps[static_cast<size_t>(i)]);
   }
-  if (program.forward_steps == static_cast<int32_t>(program.steps.size())) out << "backward\n";
   for (const ProgramOutput& output : program.outputs)
     out << "output " << quoted(output.name) << " " << output.operand << " " << output.saved << "\n";
   for (const ProgramUpdate& update : program.updates) out << "update " << update.operand << " " << update.input << "\n";

@@ -88,6 +88,16 @@ struct ProgramUpdate {
   int32_t input = 0;    // whose bytes it replaces once forward has succeeded
 };
 
+// Steps that run without the host between them. Control goes back to it at the region's end, with the gradients that
+// are ready there. Their bytes are the caller's from then on; those of a buffer that dies before the program's end only
+// until the next region begins.
+struct ProgramRegion {
+  std::string name;   // "forward", "backward"
+  int32_t first = 0;  // steps [first, end)
+  int32_t end = 0;
+  std::vector<int32_t> gradients;  // handed out at the end
+};
+
 struct SymbolSource {
   std::string name;
   int32_t input = 0;
@@ -105,7 +115,8 @@ struct Program {
   std::vector<ProgramBuffer> buffers;
   std::vector<ProgramOperand> operands;
   std::vector<ProgramStep> steps;
-  int32_t forward_steps = 0;  // steps [0, forward_steps) are the forward half
+  // One after another, all steps. The first is forward, at its end the outputs are ready; the others are backward.
+  std::vector<ProgramRegion> regions;
   std::vector<ProgramOutput> outputs;
   std::vector<ProgramUpdate> updates;
   std::vector<int32_t> gradients;         // operand of gradient i
@@ -114,6 +125,9 @@ struct Program {
   std::string constants;                  // bytes; every constant is 64-byte aligned
   std::vector<int32_t> pack_order;  // the buffer order that packed best when planning (indices into planned buffers)
 };
+
+// The step at which backward begins, or the number of steps.
+inline int32_t forward_end(const Program& program) { return program.regions.empty() ? 0 : program.regions[0].end; }
 
 // Throws Error(kInvalidProgram) naming what is wrong: indices, lifetimes, size code, unknown kernel kinds. A loaded
 // Program passes before it runs.

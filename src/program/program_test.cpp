@@ -33,7 +33,7 @@ Program small_program() {
       StepKind::kKernel, "reference.relu_grad", {2, -1}, {3}, {{"mode", std::string("none")}}, -1, "", 0, "ReluGrad"};
   ProgramStep emit{StepKind::kEmit, "", {3}, {}, {}, 0, "", 0, "gradient of x"};
   p.steps = {forward, backward, emit};
-  p.forward_steps = 1;
+  p.regions = {{"forward", 0, 1, {}}, {"backward", 1, 3, {0}}};
   p.outputs = {{"y", 1, false}};
   p.gradients = {3};
   p.gradient_targets = {0};
@@ -46,6 +46,19 @@ Program small_program() {
 TEST(ProgramText, PrintsAndParsesBack) {
   const std::string text = print(small_program());
   EXPECT_EQ(print(parse_program(text)), text);
+}
+
+TEST(ProgramText, AnotherFormIsRefusedByItsVersion) {
+  std::string text = print(small_program());
+  ASSERT_EQ(text.rfind("lowtide program 2 ", 0), 0u);
+  text[std::string_view("lowtide program ").size()] = '1';
+  try {
+    parse_program(text);
+    FAIL() << "parsed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidProgram);
+    EXPECT_STREQ(error.what(), "a program of version 1, this build reads version 2");
+  }
 }
 
 void expect_invalid(const Program& program, const std::string& culprit) {
@@ -76,8 +89,21 @@ TEST(ProgramCheck, NamesTheCulprit) {
   p.expressions[2] = {kSizeAdd};
   expect_invalid(p, "too few operands");
   p = small_program();
-  p.forward_steps = 8;
-  expect_invalid(p, "step 8 of 3");
+  p.regions[1].end = 8;
+  expect_invalid(p, "the region backward has the steps 1 to 8 of 3");
+  p = small_program();
+  p.regions.pop_back();
+  expect_invalid(p, "the regions end at step 1 of 3");
+  p = small_program();
+  p.regions[1].gradients = {};
+  expect_invalid(p, "no region hands out gradient 0");
+  p = small_program();
+  p.regions[1].gradients = {0, 0};
+  expect_invalid(p, "the region backward cannot hand out gradient 0");
+  // Before its step has run.
+  p = small_program();
+  p.regions = {{"forward", 0, 1, {}}, {"backward", 1, 2, {0}}, {"rest", 2, 3, {}}};
+  expect_invalid(p, "the region backward cannot hand out gradient 0");
   p = small_program();
   p.steps[0].attrs.set("axes", std::vector<int64_t>{99});
   expect_invalid(p, "attribute's expression 99");

@@ -5,7 +5,7 @@
 
 namespace lowtide {
 
-inline constexpr int kProgramVersion = 1;
+inline constexpr int kProgramVersion = 2;
 
 std::string_view name(BufferKind kind);
 std::string_view name(StepKind kind);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "bind/binding.h"
@@ -36,6 +37,11 @@ Executor::Executor(Program program, ExecutorOptions options) : program_(std::mov
   }
   for (size_t i = 0; i < program_.inputs.size(); ++i)
     if (program_.inputs[i].saved) saved_inputs_.push_back(i);
+  all_gradients_.resize(program_.gradients.size());
+  std::iota(all_gradients_.begin(), all_gradients_.end(), 0);
+  for (const ProgramBuffer& buffer : program_.buffers)
+    if (buffer.kind == BufferKind::kGradient && buffer.last + 1 < static_cast<int32_t>(program_.steps.size()))
+      gradients_stay_ = false;
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
   for (const ProgramStep& step : program_.steps)
     for (int32_t id : step.inputs) {
@@ -231,18 +237,22 @@ std::vector<Inspected> Executor::take_inspected() {
   return found;
 }
 
-void Executor::run_half(RunState& state, bool backward) {
-  const int32_t first = backward ? program_.forward_steps : 0;
-  const int32_t last = backward ? static_cast<int32_t>(program_.steps.size()) : program_.forward_steps;
-  state.binding_->relocations[backward].apply(*state.binding_, state.bases_);
+void Executor::begin_half() {
   inspected_.clear();
   inspected_.reserve(records_);
+  last_steps_ns_ = 0;
+}
+
+void Executor::run_region(RunState& state) {
+  const size_t number = std::exchange(state.next_region_, program_.regions.size());  // one that fails is the last
+  const ProgramRegion& region = program_.regions[number];
+  state.binding_->relocations[number].apply(*state.binding_, state.bases_);
   const auto loop_begin = std::chrono::steady_clock::now();
-  for (int32_t i = first; i < last; ++i) {
+  for (int32_t i = region.first; i < region.end; ++i) {
     if (stop_flag().exchange(false))
       LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", i, ", ",
                    program_.steps[static_cast<size_t>(i)].node);
-    if (observer_) show(state, i);
+    if (observer_) show(state, static_cast<int32_t>(number), i);
     if (options_.guard) guard_before(state, i);
     const Trace::Clock::time_point begin = trace_ ? Trace::Clock::now() : Trace::Clock::time_point();
     const KernelStatus status = run_step(state, i);
@@ -253,8 +263,9 @@ void Executor::run_half(RunState& state, bool backward) {
     if (options_.guard) guard_after(state, i);
     if (i == options_.fault.step) inject_fault(state);
   }
-  if (observer_) show(state, last);
-  last_steps_ns_ =
+  if (observer_) show(state, static_cast<int32_t>(number), region.end);
+  state.next_region_ = number + 1;
+  last_steps_ns_ +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - loop_begin).count();
 }
 
@@ -309,7 +320,8 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   });
   last_done_ = false;
   last_arena_ = state->arena_;
-  run_half(*state, false);
+  begin_half();
+  run_region(*state);
   write_updates(*state);
   std::vector<OwnedTensor> outputs;
   for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
@@ -317,16 +329,16 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   return outputs;
 }
 
-Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients,
-                             std::span<const TensorRef> saved_inputs) {
+void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradients,
+                              std::span<const TensorRef> saved_inputs) {
   LT_USER_CHECK(
-      ErrorKind::kInvalidArgument, !state.done_,
+      ErrorKind::kInvalidArgument, !state.began_backward_,
       "backward through this forward a second time: its stashed activations are gone (retain_graph is not supported)");
   LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients.size() == program_.gradient_inputs.size(), "expected ",
                 program_.gradient_inputs.size(), " gradients, found ", gradients.size());
-  state.done_ = true;
+  state.began_backward_ = true;
+  begin_half();
   Binding& binding = *state.binding_;
-  std::vector<std::shared_ptr<Block>> temporary;
   std::vector<char*> incoming(gradients.size());
   state.left_out_.assign(gradients.size(), false);
   state.absent_.assign(gradients.size(), false);
@@ -337,7 +349,7 @@ Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradien
     for (size_t i = 0; i < gradients.size(); ++i) {
       const ProgramInput& input = program_.gradient_inputs[i];
       if (gradients[i].present) {
-        incoming[i] = bind_input(input, binding.incoming[i], gradients[i], "gradient of", temporary);
+        incoming[i] = bind_input(input, binding.incoming[i], gradients[i], "gradient of", state.copies_);
         continue;
       }
       state.absent_[i] = true;
@@ -347,13 +359,13 @@ Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradien
       }
       int64_t bytes = size_bytes(input.dtype);
       for (ExpressionId size : input.sizes) bytes *= binding.values[static_cast<size_t>(size)];
-      temporary.push_back(process_pool().acquire(bytes));
-      std::memset(temporary.back()->data, 0, static_cast<size_t>(bytes));
-      incoming[i] = temporary.back()->data;
+      state.copies_.push_back(process_pool().acquire(bytes));
+      incoming[i] = state.copies_.back()->data;
+      std::memset(incoming[i], 0, static_cast<size_t>(bytes));
     }
     for (size_t i = 0; i < saved_inputs_.size(); ++i)
       saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
-                                           saved_inputs[i], "saved input", temporary);
+                                           saved_inputs[i], "saved input", state.copies_);
   });
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {
@@ -362,14 +374,34 @@ Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradien
       state.bases_[caller.buffer] = saved[static_cast<size_t>(caller.source)];
     }
   }
-  const std::shared_ptr<Block> arena = state.arena_;
-  run_half(state, true);
-  Gradients results(state.binding_, binding.gradients.size());
-  for (const BoundGradient& gradient : binding.gradients) {
+}
+
+Gradients Executor::run_next_region(RunState& state) {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, state.began_backward_ && !is_done(state),
+                "a region of backward runs after begin_backward, once");
+  const std::vector<int32_t>& gradients = program_.regions[state.next_region_].gradients;
+  run_region(state);
+  return hand_out(state, gradients);
+}
+
+Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients,
+                             std::span<const TensorRef> saved_inputs) {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients_stay_,
+                "this program's gradients leave region by region: some are gone before the last one ends");
+  begin_backward(state, gradients, saved_inputs);
+  while (!is_done(state)) run_region(state);
+  return hand_out(state, all_gradients_);
+}
+
+Gradients Executor::hand_out(RunState& state, std::span<const int32_t> gradients) {
+  Gradients results(state.binding_, gradients.size());
+  for (int32_t id : gradients) {
+    const BoundGradient& gradient = state.binding_->gradients[static_cast<size_t>(id)];
     const auto buffer = static_cast<size_t>(gradient.buffer);
     results.add(gradient.ref, state.bases_[buffer] + gradient.offset, state.packing_->offsets[buffer] < 0);
   }
-  results.own(arena, state.gradients_);
+  results.own(state.arena_, state.gradients_);
+  if (!is_done(state)) return results;
   state.arena_.reset();
   state.gradients_.reset();
   state.outputs_.clear();

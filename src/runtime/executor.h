@@ -1,4 +1,4 @@
-// Runs a Program: binds its sizes, packs its buffers, and executes the two halves of a step.
+// Runs a Program: binds its sizes, packs its buffers, and executes its regions one after another.
 #pragma once
 
 #include <atomic>
@@ -37,22 +37,23 @@ class RunState {
   std::shared_ptr<Block> arena_;
   std::shared_ptr<Block> gradients_;             // where gradients do not lie in the arena
   std::vector<std::shared_ptr<Block>> outputs_;  // one after another, of the buffers of that kind
-  std::vector<std::shared_ptr<Block>> copies_;   // of inputs with other strides than planned
+  std::vector<std::shared_ptr<Block>> copies_;   // of inputs with other strides than planned, and of absent gradients
   std::vector<CallContext> contexts_;
   std::vector<char*> bases_;     // by buffer
   std::vector<int32_t> owners_;  // guard mode: who owns each 64 bytes of the arena
   uint64_t random_key_ = 0;
   std::vector<bool> absent_;    // by incoming gradient
   std::vector<bool> left_out_;  // by incoming gradient: absent, and so are the steps that only add it
-  bool done_ = false;
+  size_t next_region_ = 0;      // that has not run
+  bool began_backward_ = false;
 };
 
-// A value that an observer is shown, right before `step` runs or at the end of its half.
+// A value that an observer is shown, right before `step` runs or at the end of its region.
 struct Probe {
   std::string name;
   int32_t operand = 0;
   int32_t step = 0;
-  bool backward = false;
+  int32_t region = 0;
 };
 // The tensor's bytes are the engine's and stay as they are during the call only.
 using Observer = std::function<void(const std::string& name, const TensorRef& tensor)>;
@@ -88,19 +89,24 @@ class Executor {
   // Records the next steps into a Chrome trace (chrome://tracing) until stopped; stop_trace returns the JSON.
   void start_trace();
   std::string stop_trace();
-  // Of the last half of a step: time in kernels and host calls, nothing around them.
+  // Of the latest forward or backward: time in kernels and host calls, nothing around them.
   int64_t last_steps_ns() const { return last_steps_ns_; }
 
   // See Session::forward and Session::backward.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                    std::shared_ptr<RunState>* state);
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
+  // The same, region by region: first begin, then each call runs the next region and returns what it hands out, in the
+  // region's order, until is_done. The caller's tensors stay where they are until then.
+  void begin_backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
+  Gradients run_next_region(RunState& state);
+  bool is_done(const RunState& state) const { return state.next_region_ == program_.regions.size(); }
 
-  // Shows every value of the next steps while its bytes are there; none stops it. `probes` in the order of halves and
+  // Shows every value of the next steps while its bytes are there; none stops it. `probes` in the order of
   // steps.
   void observe(std::vector<Probe> probes, Observer observer);
 
-  // What the latest half of a step inspected, in the order of the graph's nodes; once.
+  // What the latest forward or backward inspected, in the order of the graph's nodes; once.
   std::vector<Inspected> take_inspected();
 
   const Binding& binding(std::span<const int64_t> symbol_values);
@@ -113,10 +119,13 @@ class Executor {
   static char* bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found,
                           const char* what, std::vector<std::shared_ptr<Block>>& copies);
   void allocate(RunState& state);
-  void run_half(RunState& state, bool backward);
+  // Before the first region of forward or of backward.
+  void begin_half();
+  // The state's next one.
+  void run_region(RunState& state);
   KernelStatus run_step(RunState& state, int32_t index);
-  // Shows what is to be seen before `step`, or at the end of a half.
-  void show(const RunState& state, int32_t step);
+  // Shows what is to be seen before `step`, or at the end of a region.
+  void show(const RunState& state, int32_t region, int32_t step);
   void inject_fault(const RunState& state) const;
   // An operand with its bytes; without data where the caller sent none.
   TensorRef locate(const RunState& state, int32_t operand) const;
@@ -124,6 +133,8 @@ class Executor {
   void write_updates(RunState& state);
   void guard_before(RunState& state, int32_t index);
   void guard_after(RunState& state, int32_t index);
+  // All of the program's gradients, or those that one region hands out. After the last region the state holds nothing.
+  Gradients hand_out(RunState& state, std::span<const int32_t> gradients);
   OwnedTensor make_output(RunState& state, const ProgramOutput& output) const;
 
   // A buffer whose bytes are the caller's: `source` as in ProgramBuffer.
@@ -137,6 +148,8 @@ class Executor {
   std::vector<CallerBuffer> caller_buffers_;
   std::vector<size_t> output_buffers_, constant_buffers_;
   std::vector<size_t> saved_inputs_;
+  std::vector<int32_t> all_gradients_;
+  bool gradients_stay_ = true;          // each until the last region ends
   std::vector<int32_t> output_places_;  // by buffer: among output_buffers_, or -1
   // By incoming gradient: whether a step needs its zeros where the caller sends none.
   std::vector<bool> needs_zeros_;
@@ -148,7 +161,7 @@ class Executor {
   bool separate_gradients_ = false;
   int64_t last_steps_ns_ = 0;
   std::unique_ptr<Trace> trace_;
-  size_t records_ = 0;  // of both halves
+  size_t records_ = 0;  // of all regions
   std::vector<Inspected> inspected_;
   std::vector<Probe> probes_;
   Observer observer_;

@@ -24,14 +24,13 @@ TensorRef Executor::locate(const RunState& state, int32_t operand) const {
   return ref;
 }
 
-void Executor::show(const RunState& state, int32_t step) {
-  const bool backward = state.done_;
-  // A half begins: the other one may not have been run to its end.
-  if (step == (backward ? program_.forward_steps : 0))
-    for (next_probe_ = 0; next_probe_ < probes_.size() && backward && !probes_[next_probe_].backward;) ++next_probe_;
+void Executor::show(const RunState& state, int32_t region, int32_t step) {
+  // A region begins: the one before it may not have been run to its end.
+  if (step == program_.regions[static_cast<size_t>(region)].first)
+    for (next_probe_ = 0; next_probe_ < probes_.size() && probes_[next_probe_].region < region;) ++next_probe_;
   for (; next_probe_ < probes_.size(); ++next_probe_) {
     const Probe& probe = probes_[next_probe_];
-    if (probe.backward != backward || probe.step > step) return;
+    if (probe.region != region || probe.step > step) return;
     if (const TensorRef tensor = locate(state, probe.operand); tensor.data != nullptr || tensor.numel() == 0)
       observer_(probe.name, tensor);
   }

@@ -84,15 +84,19 @@ struct StepResult {
   friend bool operator==(const StepResult&, const StepResult&) = default;
 };
 
+std::vector<TensorRef> saved_tensors(const Executor& executor, Batch& batch) {
+  std::vector<TensorRef> saved, tensors = batch.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (executor.program().inputs[i].saved) saved.push_back(tensors[i]);
+  return saved;
+}
+
 std::vector<OwnedTensor> backward(Executor& executor, RunState& state, Batch& batch) {
   TensorRef one;
   static float number = 1;
   one.data = &number;
   one.present = true;
-  std::vector<TensorRef> saved, tensors = batch.tensors();
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (executor.program().inputs[i].saved) saved.push_back(tensors[i]);
-  return executor.backward(state, {&one, 1}, saved).tensors();
+  return executor.backward(state, {&one, 1}, saved_tensors(executor, batch)).tensors();
 }
 
 std::vector<std::vector<float>> values(const std::vector<OwnedTensor>& tensors) {
@@ -122,6 +126,60 @@ TEST(Executor, ALoadedProgramGivesTheSameBits) {
   Executor executor(program, {}), loaded(parse_program(print(program)), {});
   Batch batch(6);
   EXPECT_EQ(step(executor, batch), step(loaded, batch));
+}
+
+// The program with a region of backward for each gradient, which ends where it is emitted.
+Program with_a_region_per_gradient(Program program) {
+  const int32_t steps = static_cast<int32_t>(program.steps.size());
+  program.regions.resize(1);
+  for (int32_t i = program.regions[0].end; i < steps; ++i) {
+    const ProgramStep& step = program.steps[static_cast<size_t>(i)];
+    if (step.kind != StepKind::kEmit) continue;
+    program.regions.push_back({concat("bucket ", step.index), program.regions.back().end, i + 1, {step.index}});
+  }
+  program.regions.back().end = steps;
+  check(program);
+  return program;
+}
+
+TEST(Executor, RegionsHandOutTheSameGradientsOneByOne) {
+  for (const bool guard : {false, true}) {
+    Executor whole(planned(), {.guard = guard}), parted(with_a_region_per_gradient(planned()), {.guard = guard});
+    ASSERT_EQ(parted.program().regions.size(), 3u);
+    Batch batch(6), other(6);
+    const StepResult expected = step(whole, batch);
+    EXPECT_EQ(step(parted, other), expected);
+    std::shared_ptr<RunState> state;
+    parted.forward(other.tensors(), 9, &state);
+    static float number = 1;
+    TensorRef one;
+    one.data = &number;
+    one.present = true;
+    EXPECT_THROW(parted.run_next_region(*state), Error);  // not begun
+    parted.begin_backward(*state, {&one, 1}, saved_tensors(parted, other));
+    for (size_t region = 1; region < 3; ++region) {
+      EXPECT_FALSE(parted.is_done(*state));
+      const std::vector<OwnedTensor> handed_out = parted.run_next_region(*state).tensors();
+      const std::vector<int32_t>& gradients = parted.program().regions[region].gradients;
+      ASSERT_EQ(handed_out.size(), gradients.size());
+      for (size_t i = 0; i < gradients.size(); ++i)
+        EXPECT_EQ(values(handed_out)[i], expected.gradients[static_cast<size_t>(gradients[i])]);
+    }
+    EXPECT_TRUE(parted.is_done(*state));
+    EXPECT_THROW(parted.run_next_region(*state), Error);
+  }
+}
+
+// A gradient whose bytes are used again after its region is the caller's until the next one begins.
+TEST(Executor, GradientsThatDieEarlyLeaveRegionByRegion) {
+  Program program = with_a_region_per_gradient(planned());
+  const ProgramRegion& region = program.regions[1];
+  const int32_t operand = program.gradients[static_cast<size_t>(region.gradients.at(0))];
+  program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer)].last = region.end - 1;
+  check(program);
+  Executor executor(std::move(program), {});
+  Batch batch(6);
+  EXPECT_THROW(step(executor, batch), Error);
 }
 
 TEST(Executor, PendingForwardsGoBackwardInAnyOrder) {

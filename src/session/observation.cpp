@@ -58,7 +58,7 @@ std::vector<MappedValue> value_map(const Graph& functional, const ForwardValues&
 std::vector<Probe> probes(const Graph& graph, const std::vector<ValuePlace>& places) {
   std::vector<Probe> result;
   for (const ValuePlace& place : places)
-    result.push_back({graph.value(place.value).name, place.operand, place.step, place.backward});
+    result.push_back({graph.value(place.value).name, place.operand, place.step, place.region});
   return result;
 }
 

@@ -43,7 +43,8 @@ std::string plan_text(const Program& program, const Binding& binding) {
   out << "\nsteps\n";
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];
-    if (static_cast<int32_t>(i) == program.forward_steps) out << "  -- backward --\n";
+    for (const ProgramRegion& region : program.regions)
+      if (i > 0 && region.first == static_cast<int32_t>(i)) out << "  -- " << region.name << " --\n";
     auto names = [&](const std::vector<int32_t>& operands) {
       return join(operands, ", ", [&](std::ostream& text, int32_t id) {
         if (id < 0) {

@@ -14,7 +14,7 @@ namespace lowtide {
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 std::string quoted_list(const std::vector<std::string>& texts) {
   return concat("[", join(texts, " ", [](std::ostream& out, const std::string& text) { out << quote(text); }), "]");
