@@ -273,6 +273,11 @@ void bind_session(nb::module_& module) {
         return nb::make_tuple(installed.threads, installed.blas, installed.convolution);
       },
       "threads"_a, "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found.");
+#ifdef LOWTIDE_TEST_FAULTS
+  module.attr("injects_faults") = true;
+#else
+  module.attr("injects_faults") = false;
+#endif
   module.def(
       "instruction_set", [] { return std::string(cpu::name(cpu::isa())); },
       "The set that the kernels use: portable, avx2 or avx512. ValueError where LOWTIDE_ISA names none of these.");
@@ -303,7 +308,12 @@ void bind_session(nb::module_& module) {
             options.cast_level = cast_level;
             options.cast_allow = std::move(cast_allow);
             options.observed = observed;
+#ifdef LOWTIDE_TEST_FAULTS
             std::tie(options.fault_value, options.fault_factor) = fault;
+#else
+            LT_USER_CHECK(ErrorKind::kInvalidArgument, fault.first.empty(),
+                          "this build of lowtide injects no faults: tests do, in builds with LOWTIDE_TEST_FAULTS");
+#endif
             Graph graph = captured.clone();
             nb::gil_scoped_release unlocked;
             new (self) PythonSession(std::move(graph), std::move(options), stored_plan);

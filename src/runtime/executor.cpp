@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "bind/binding.h"
 #include "runtime/block_pool.h"
+#include "runtime/guard.h"
 #include "runtime/largest_values.h"
 #include "runtime/trace.h"
 
@@ -21,7 +22,8 @@ std::atomic<bool>& stop_flag() {
   return flag;
 }
 
-Executor::Executor(Program program, ExecutorOptions options) : program_(std::move(program)), options_(options) {
+Executor::Executor(Program program, ExecutorOptions options)
+    : program_(std::move(program)), options_(std::move(options)) {
   check(program_);
   records_ = count_records(program_);
   output_places_.assign(program_.buffers.size(), -1);
@@ -42,6 +44,7 @@ Executor::Executor(Program program, ExecutorOptions options) : program_(std::mov
   for (const ProgramBuffer& buffer : program_.buffers)
     if (buffer.kind == BufferKind::kGradient && buffer.last + 1 < static_cast<int32_t>(program_.steps.size()))
       gradients_stay_ = false;
+  gather_hooks();
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
   for (const ProgramStep& step : program_.steps)
     for (int32_t id : step.inputs) {
@@ -56,12 +59,29 @@ Executor::Executor(Program program, ExecutorOptions options) : program_(std::mov
 }
 Executor::~Executor() = default;
 
-void Executor::start_trace() { trace_ = std::make_unique<Trace>(); }
+void Executor::gather_hooks() {
+  hooks_ = options_.hooks;
+  if (probes_) hooks_.push_back(*probes_);
+  if (options_.guard) hooks_.push_back(guard_hooks());
+  if (trace_) hooks_.push_back(trace_->hooks());
+}
+
+void Executor::observe(std::vector<Probe> probes, Observer observer) {
+  probes_.reset();
+  if (observer) probes_ = probe_hooks(std::move(probes), std::move(observer));
+  gather_hooks();
+}
+
+void Executor::start_trace() {
+  trace_ = std::make_unique<Trace>();
+  gather_hooks();
+}
 
 std::string Executor::stop_trace() {
   if (!trace_) return Trace().json();
   std::string json = trace_->json();
   trace_.reset();
+  gather_hooks();
   return json;
 }
 
@@ -92,7 +112,6 @@ std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_valu
   // The order that packed well at other sizes is a good order still; the long search happens once.
   const std::vector<int32_t> order = bindings_.empty() ? program_.pack_order : bindings_.front()->pack_order;
   bindings_.push_front(bind_program(program_, std::move(symbol_values), order, options_.guard, options_.check_steps));
-  if (options_.alter_packing) options_.alter_packing(bindings_.front()->packing);
   if (bindings_.size() > static_cast<size_t>(options_.cached_bindings)) bindings_.pop_back();
   return bindings_.front();
 }
@@ -172,7 +191,6 @@ void Executor::allocate(RunState& state) {
     state.outputs_.push_back(pool.acquire(binding.buffer_bytes[buffer]));
     state.bases_[buffer] = state.outputs_.back()->data;
   }
-  if (options_.guard) state.owners_.assign(static_cast<size_t>(state.packing_->arena_bytes / 64 + 1), -1);
   pool.trim(8);
 }
 
@@ -243,27 +261,38 @@ void Executor::begin_half() {
   last_steps_ns_ = 0;
 }
 
+// Ctrl-C, or another thread: nothing of the step has run.
+static void poll_stop(const ProgramStep& step, int32_t index) {
+  if (stop_flag().exchange(false))
+    LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", index, ", ", step.node);
+}
+
 void Executor::run_region(RunState& state) {
   const size_t number = std::exchange(state.next_region_, program_.regions.size());  // one that fails is the last
   const ProgramRegion& region = program_.regions[number];
+  const RunView run{program_,
+                    *state.binding_,
+                    *state.packing_,
+                    state.arena_->data,
+                    state.bases_,
+                    state.owners_,
+                    static_cast<int32_t>(number)};
+  for (const StepHooks& hooks : hooks_)
+    if (hooks.begin) hooks.begin(run);
   state.binding_->relocations[number].apply(*state.binding_, state.bases_);
   const auto loop_begin = std::chrono::steady_clock::now();
   for (int32_t i = region.first; i < region.end; ++i) {
-    if (stop_flag().exchange(false))
-      LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", i, ", ",
-                   program_.steps[static_cast<size_t>(i)].node);
-    if (observer_) show(state, static_cast<int32_t>(number), i);
-    if (options_.guard) guard_before(state, i);
-    const Trace::Clock::time_point begin = trace_ ? Trace::Clock::now() : Trace::Clock::time_point();
-    const KernelStatus status = run_step(state, i);
     const ProgramStep& step = program_.steps[static_cast<size_t>(i)];
-    if (trace_)
-      trace_->add(step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, begin, Trace::Clock::now());
+    poll_stop(step, i);
+    for (const StepHooks& hooks : hooks_)
+      if (hooks.before) hooks.before(run, i);
+    const KernelStatus status = run_step(state, i);
     LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
-    if (options_.guard) guard_after(state, i);
-    if (i == options_.fault.step) inject_fault(state);
+    for (size_t h = hooks_.size(); h-- > 0;)
+      if (hooks_[h].after) hooks_[h].after(run, i);
   }
-  if (observer_) show(state, static_cast<int32_t>(number), region.end);
+  for (size_t h = hooks_.size(); h-- > 0;)
+    if (hooks_[h].end) hooks_[h].end(run);
   state.next_region_ = number + 1;
   last_steps_ns_ +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - loop_begin).count();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,13 +15,11 @@
 #include "bind/report.h"
 #include "program/program.h"
 #include "runtime/calls.h"
+#include "runtime/probe.h"
 #include "runtime/tensor.h"
 
 namespace lowtide {
 
-struct Binding;
-struct BoundStep;
-struct Packing;
 struct Block;
 class Trace;
 
@@ -40,7 +39,7 @@ class RunState {
   std::vector<std::shared_ptr<Block>> copies_;   // of inputs with other strides than planned, and of absent gradients
   std::vector<CallContext> contexts_;
   std::vector<char*> bases_;     // by buffer
-  std::vector<int32_t> owners_;  // guard mode: who owns each 64 bytes of the arena
+  std::vector<int32_t> owners_;  // see RunView
   uint64_t random_key_ = 0;
   std::vector<bool> absent_;    // by incoming gradient
   std::vector<bool> left_out_;  // by incoming gradient: absent, and so are the steps that only add it
@@ -48,31 +47,12 @@ class RunState {
   bool began_backward_ = false;
 };
 
-// A value that an observer is shown, right before `step` runs or at the end of its region.
-struct Probe {
-  std::string name;
-  int32_t operand = 0;
-  int32_t step = 0;
-  int32_t region = 0;
-};
-// The tensor's bytes are the engine's and stay as they are during the call only.
-using Observer = std::function<void(const std::string& name, const TensorRef& tensor)>;
-
-// For tests of what finds faults: after `step`, the floating `operand` is multiplied by `factor`.
-struct Fault {
-  int32_t step = -1;
-  int32_t operand = 0;
-  double factor = 1;
-};
-
 struct ExecutorOptions {
   bool guard = false;
-  StepCheck check_steps{};  // for a program that the planner did not make just now
-  Fault fault{};
+  StepCheck check_steps{};         // for a program that the planner did not make just now
+  std::vector<StepHooks> hooks{};  // further ones, around all others
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;
-  // For tests of the guard: injects a fault into a packing that the validator has passed.
-  void (*alter_packing)(Packing&) = nullptr;
 };
 
 // Set by a signal handler or another thread; polled between steps, unwinds with Error(kInterrupted).
@@ -124,15 +104,10 @@ class Executor {
   // The state's next one.
   void run_region(RunState& state);
   KernelStatus run_step(RunState& state, int32_t index);
-  // Shows what is to be seen before `step`, or at the end of a region.
-  void show(const RunState& state, int32_t region, int32_t step);
-  void inject_fault(const RunState& state) const;
-  // An operand with its bytes; without data where the caller sent none.
-  TensorRef locate(const RunState& state, int32_t operand) const;
+  // Puts together what is switched on.
+  void gather_hooks();
   void inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor);
   void write_updates(RunState& state);
-  void guard_before(RunState& state, int32_t index);
-  void guard_after(RunState& state, int32_t index);
   // All of the program's gradients, or those that one region hands out. After the last region the state holds nothing.
   Gradients hand_out(RunState& state, std::span<const int32_t> gradients);
   OwnedTensor make_output(RunState& state, const ProgramOutput& output) const;
@@ -163,9 +138,8 @@ class Executor {
   std::unique_ptr<Trace> trace_;
   size_t records_ = 0;  // of all regions
   std::vector<Inspected> inspected_;
-  std::vector<Probe> probes_;
-  Observer observer_;
-  size_t next_probe_ = 0;
+  std::optional<StepHooks> probes_;
+  std::vector<StepHooks> hooks_;
 };
 
 }  // namespace lowtide

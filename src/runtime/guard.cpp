@@ -1,64 +1,97 @@
-// Guard mode: every 64 bytes of the arena have an owner, every planned buffer has canaries around it, and fresh buffers
-// are poisoned. A lifetime that ends too early or a packing that overlaps is caught at the step that would have
-// corrupted data.
+#include "runtime/guard.h"
 
 #include <cstring>
 
 #include "base/check.h"
-#include "bind/binding.h"
-#include "runtime/block_pool.h"
-#include "runtime/executor.h"
 
 namespace lowtide {
 
-static constexpr unsigned char kCanary = 0xA5;
-static constexpr unsigned char kPoison = 0xFF;  // a NaN in every float type
+namespace {
 
-static bool in_arena(const Packing& packing, size_t buffer) { return packing.offsets[buffer] >= 0; }
+constexpr unsigned char kCanary = 0xA5;
+constexpr unsigned char kPoison = 0xFF;  // a NaN in every float type
 
-void Executor::guard_before(RunState& state, int32_t index) {
-  const Packing& packing = *state.packing_;
-  for (size_t b = 0; b < program_.buffers.size(); ++b) {
-    if (!in_arena(packing, b) || program_.buffers[b].first != index) continue;
-    const int64_t begin = packing.offsets[b] - kCanaryBytes;
-    const int64_t bytes = state.binding_->buffer_bytes[b];
-    const int64_t end = (packing.offsets[b] + bytes + kCanaryBytes + 63) / 64 * 64;
-    for (int64_t at = begin / 64; at < end / 64; ++at) {
-      int32_t& owner = state.owners_[static_cast<size_t>(at)];
-      if (owner >= 0 && program_.buffers[static_cast<size_t>(owner)].last >= index)
-        LT_FAIL("guard: %", program_.buffers[b].name, " is placed over the living %",
-                program_.buffers[static_cast<size_t>(owner)].name, " at step ", index, ", ",
-                program_.steps[static_cast<size_t>(index)].node);
+// Of one buffer in the arena, canaries included: [begin, end) in units of 64 bytes.
+struct Extent {
+  int64_t begin = 0, end = 0;
+};
+
+class Guard {
+ public:
+  explicit Guard(const RunView& run) : run_(run) {}
+
+  void before(int32_t index) {
+    for (size_t b = 0; b < run_.program.buffers.size(); ++b)
+      if (in_arena(b) && buffer(b).first == index) occupy(b, index);
+    const BoundStep& step = run_.binding.steps[static_cast<size_t>(index)];
+    for (int32_t i = step.first; i < step.first + step.inputs + step.outputs; ++i) {
+      const int32_t touched = run_.binding.ref_buffers[static_cast<size_t>(i)];
+      if (touched >= 0 && in_arena(static_cast<size_t>(touched))) check_owner(static_cast<size_t>(touched), index);
+    }
+  }
+
+  void after(int32_t index) {
+    for (size_t b = 0; b < run_.program.buffers.size(); ++b)
+      if (in_arena(b) && buffer(b).last == index) release(b, index);
+  }
+
+ private:
+  const ProgramBuffer& buffer(size_t b) const { return run_.program.buffers[b]; }
+  const std::string& node(int32_t index) const { return run_.program.steps[static_cast<size_t>(index)].node; }
+  bool in_arena(size_t b) const { return run_.packing.offsets[b] >= 0; }
+  int64_t bytes(size_t b) const { return run_.binding.buffer_bytes[b]; }
+
+  Extent extent(size_t b) const {
+    const int64_t offset = run_.bases[b] - run_.arena;
+    return {(offset - kCanaryBytes) / 64, (offset + bytes(b) + kCanaryBytes + 63) / 64};
+  }
+
+  void occupy(size_t b, int32_t index) {
+    const Extent at = extent(b);
+    LT_CHECK(at.begin >= 0 && at.end <= static_cast<int64_t>(run_.owners.size()), "guard: %", buffer(b).name,
+             " leaves the arena at step ", index, ", ", node(index));
+    for (int64_t i = at.begin; i < at.end; ++i) {
+      int32_t& owner = run_.owners[static_cast<size_t>(i)];
+      if (owner >= 0)
+        LT_FAIL("guard: %", buffer(b).name, " is placed over the living %", buffer(static_cast<size_t>(owner)).name,
+                " at step ", index, ", ", node(index));
       owner = static_cast<int32_t>(b);
     }
-    std::memset(state.arena_->data + begin, kCanary, kCanaryBytes);
-    std::memset(state.bases_[b], kPoison, static_cast<size_t>(bytes));
-    std::memset(state.bases_[b] + bytes, kCanary, kCanaryBytes);
+    std::memset(run_.bases[b] - kCanaryBytes, kCanary, kCanaryBytes);
+    std::memset(run_.bases[b], kPoison, static_cast<size_t>(bytes(b)));
+    std::memset(run_.bases[b] + bytes(b), kCanary, kCanaryBytes);
   }
-  const BoundStep& step = state.binding_->steps[static_cast<size_t>(index)];
-  for (int32_t i = step.first; i < step.first + step.inputs + step.outputs; ++i) {
-    const int32_t buffer = state.binding_->ref_buffers[static_cast<size_t>(i)];
-    if (buffer < 0 || !in_arena(packing, static_cast<size_t>(buffer))) continue;
-    const int64_t bytes = state.binding_->buffer_bytes[static_cast<size_t>(buffer)];
-    const int64_t offset = packing.offsets[static_cast<size_t>(buffer)];
-    for (int64_t at = offset / 64; at * 64 < offset + bytes; ++at)
-      LT_CHECK(state.owners_[static_cast<size_t>(at)] == buffer, "guard: step ", index, ", ",
-               program_.steps[static_cast<size_t>(index)].node, " touches %",
-               program_.buffers[static_cast<size_t>(buffer)].name, " whose bytes belong to another buffer by now");
-  }
-}
 
-void Executor::guard_after(RunState& state, int32_t index) {
-  const Packing& packing = *state.packing_;
-  for (size_t b = 0; b < program_.buffers.size(); ++b) {
-    if (!in_arena(packing, b) || program_.buffers[b].last != index) continue;
-    const char* ends[2] = {state.bases_[b] - kCanaryBytes, state.bases_[b] + state.binding_->buffer_bytes[b]};
+  void check_owner(size_t b, int32_t index) const {
+    const Extent at = extent(b);
+    for (int64_t i = at.begin; i < at.end; ++i)
+      LT_CHECK(run_.owners[static_cast<size_t>(i)] == static_cast<int32_t>(b), "guard: step ", index, ", ", node(index),
+               " touches %", buffer(b).name, " whose bytes belong to another buffer by now");
+  }
+
+  void release(size_t b, int32_t index) {
+    const char* ends[2] = {run_.bases[b] - kCanaryBytes, run_.bases[b] + bytes(b)};
     for (const char* canary : ends)
       for (int64_t i = 0; i < kCanaryBytes; ++i)
         LT_CHECK(static_cast<unsigned char>(canary[i]) == kCanary, "guard: somebody wrote past the ends of %",
-                 program_.buffers[b].name, "; its last step is ", index, ", ",
-                 program_.steps[static_cast<size_t>(index)].node);
+                 buffer(b).name, "; its last step is ", index, ", ", node(index));
+    const Extent at = extent(b);
+    for (int64_t i = at.begin; i < at.end; ++i) run_.owners[static_cast<size_t>(i)] = -1;
   }
+
+  const RunView& run_;
+};
+
+}  // namespace
+
+StepHooks guard_hooks() {
+  StepHooks hooks;
+  hooks.begin = [](const RunView& run) {
+    if (run.owners.empty()) run.owners.assign(static_cast<size_t>(run.packing.arena_bytes / 64 + 1), -1);
+  };
+  hooks.before = [](const RunView& run, int32_t step) { Guard(run).before(step); };
+  hooks.after = [](const RunView& run, int32_t step) { Guard(run).after(step); };
+  return hooks;
 }
 
 }  // namespace lowtide

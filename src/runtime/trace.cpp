@@ -13,6 +13,17 @@ static std::string quoted(const std::string& text) {
   return result + '"';
 }
 
+StepHooks Trace::hooks() {
+  StepHooks hooks;
+  hooks.before = [this](const RunView&, int32_t) { step_begin_ = Clock::now(); };
+  hooks.after = [this](const RunView& run, int32_t index) {
+    const Clock::time_point end = Clock::now();
+    const ProgramStep& step = run.program.steps[static_cast<size_t>(index)];
+    events_.push_back({step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, step_begin_, end});
+  };
+  return hooks;
+}
+
 std::string Trace::json() const {
   auto micros = [](Clock::duration span) { return std::chrono::duration<double, std::micro>(span).count(); };
   return concat("{\"traceEvents\": [\n",

@@ -5,23 +5,25 @@
 #include <string>
 #include <vector>
 
+#include "runtime/hooks.h"
+
 namespace lowtide {
 
+// Of the steps that ran between its hooks; their times are of the step alone.
 class Trace {
  public:
-  using Clock = std::chrono::steady_clock;
-  void add(std::string name, std::string kernel, Clock::time_point begin, Clock::time_point end) {
-    events_.push_back({std::move(name), std::move(kernel), begin, end});
-  }
+  // Valid while the trace is there.
+  StepHooks hooks();
   std::string json() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Event {
     std::string name, kernel;
     Clock::time_point begin, end;
   };
   std::vector<Event> events_;
-  Clock::time_point start_ = Clock::now();
+  Clock::time_point start_ = Clock::now(), step_begin_;
 };
 
 }  // namespace lowtide

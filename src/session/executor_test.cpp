@@ -272,12 +272,6 @@ TEST(Guard, PassesOnOurPlans) {
   EXPECT_EQ(step(plain, batch), step(guarded, batch));
 }
 
-// The buffers that the altered plan puts on top of each other: two that live at the same time.
-int32_t upper = -1, lower = -1;
-void put_over(Packing& packing) {
-  packing.offsets[static_cast<size_t>(upper)] = packing.offsets[static_cast<size_t>(lower)];
-}
-
 TEST(Guard, CatchesAWrongPlan) {
   const Program program = planned();
   auto planned_buffer = [](const ProgramBuffer& buffer) {
@@ -289,9 +283,10 @@ TEST(Guard, CatchesAWrongPlan) {
       const ProgramBuffer &x = program.buffers[a], &y = program.buffers[b];
       if (!planned_buffer(x) || !planned_buffer(y) || x.first > y.last || y.first > x.last) continue;
       ++pairs;
-      upper = static_cast<int32_t>(a);
-      lower = static_cast<int32_t>(b);
-      Executor executor(program, {.guard = true, .alter_packing = put_over});
+      // Two that live at the same time, on top of each other.
+      StepHooks put_over;
+      put_over.begin = [&](const RunView& run) { run.bases[a] = run.bases[b]; };
+      Executor executor(program, {.guard = true, .hooks = {put_over}});
       Batch batch(6);
       try {
         step(executor, batch);

@@ -62,28 +62,4 @@ std::vector<Probe> probes(const Graph& graph, const std::vector<ValuePlace>& pla
   return result;
 }
 
-static size_t common_prefix(std::string_view a, std::string_view b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-}
-
-Fault find_fault(const Graph& graph, const PlanResult& planned, const std::string& value, double factor) {
-  ValueId made = graph.find_value(value);
-  while (made && graph.value(made).producer && is_view(graph.node(graph.value(made).producer).op))
-    made = graph.node(graph.value(made).producer).inputs[0];
-  std::vector<std::string> names;
-  for (const ValuePlace& place : planned.places) {
-    const NodeId producer = graph.value(place.value).producer;
-    const Op op = graph.node(producer).op;
-    if (!is_float(graph.type(place.value).dtype) || op == Op::kYieldOp || has_trait(op, Trait::kFiller)) continue;
-    if (place.value == made) return {place.step - 1, place.operand, factor};
-    names.push_back(graph.value(place.value).name);
-  }
-  std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return common_prefix(a, value) > common_prefix(b, value);
-  });
-  names.resize(std::min<size_t>(names.size(), 5));
-  LT_USER_FAIL(ErrorKind::kInvalidArgument, "no step makes a floating value called ", value, "; there are ",
-               join(names, ", "));
-}
-
 }  // namespace lowtide

@@ -7,7 +7,7 @@
 
 #include "emit/plan.h"
 #include "ir/graph.h"
-#include "runtime/executor.h"
+#include "runtime/probe.h"
 
 namespace lowtide {
 
@@ -45,9 +45,5 @@ std::vector<MappedValue> value_map(const Graph& functional, const ForwardValues&
                                    const std::vector<ValuePlace>& places);
 
 std::vector<Probe> probes(const Graph& graph, const std::vector<ValuePlace>& places);
-
-// The step after which the fault is injected into the value. Error(kInvalidArgument) names values like it where no step
-// makes one of this name.
-Fault find_fault(const Graph& graph, const PlanResult& planned, const std::string& value, double factor);
 
 }  // namespace lowtide

@@ -8,6 +8,7 @@
 #include "bind/binding.h"
 #include "ir/print.h"
 #include "pack/csv.h"
+#include "session/fault.h"
 #include "session/gradient_sources.h"
 #include "session/plan_report.h"
 #include "session/stages.h"
@@ -45,7 +46,7 @@ Session::Session(Graph captured, SessionOptions options, std::string_view stored
   impl.options = std::move(options);
   impl.captured_text = print(captured);
   for (const GraphInput& input : captured.inputs()) impl.input_names.push_back(captured.value(input.value).name);
-  if (stored_plan.empty() || impl.options.observed || !impl.options.fault_value.empty()) {
+  if (stored_plan.empty() || impl.options.observed || wants_fault(impl.options)) {
     impl.plan_anew(std::move(captured));
   } else {
     const auto begin = std::chrono::steady_clock::now();
@@ -79,7 +80,7 @@ void Session::Impl::take(StoredPlan stored) {
   ExecutorOptions running;
   running.guard = options.guard;
   if (made) {
-    running.fault = made->fault;
+    running.hooks = made->hooks;
   } else {
     running.check_steps = check_steps;
   }

@@ -32,9 +32,11 @@ struct SessionOptions {
   int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
   std::vector<std::string> cast_allow;  // further ops that it may touch
   bool observed = false;                // observe() shall work; graph, plan and bits stay the same
+#ifdef LOWTIDE_TEST_FAULTS
   // For tests of what finds faults: the step that makes this value makes it times the factor.
   std::string fault_value;
   double fault_factor = 1;
+#endif
 };
 
 // What explain() and the feature table show.

@@ -8,6 +8,7 @@
 #include "ir/verify.h"
 #include "ops/rule.h"
 #include "passes/optimize.h"
+#include "session/fault.h"
 #include "session/gradient_sources.h"
 
 namespace lowtide {
@@ -101,9 +102,10 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
     gradient_sources = lowtide::gradient_sources(graph);
   }
   training_text = print(graph);
-  const bool has_fault = !options.fault_value.empty();
-  timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || has_fault}); });
-  if (has_fault) fault = find_fault(graph, planned, options.fault_value, options.fault_factor);
+  timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || wants_fault(options)}); });
+#ifdef LOWTIDE_TEST_FAULTS
+  if (wants_fault(options)) hooks.push_back(fault_hooks(graph, planned, options));
+#endif
   if (observation) {
     observation->value_map = value_map(observation->functional, forward_values, gradients, graph, planned.places);
     observation->probes = probes(graph, planned.places);

@@ -9,6 +9,7 @@
 #include "emit/plan.h"
 #include "lower/lower.h"
 #include "memory/optimizer.h"
+#include "runtime/hooks.h"
 #include "session/observation.h"
 #include "session/session.h"
 
@@ -28,8 +29,8 @@ struct Stages {
   Selection selection;
   std::vector<std::vector<int>> gradient_sources;  // by input
   PlanResult planned;
-  std::unique_ptr<Observation> observation;  // if the options ask for it
-  Fault fault;
+  std::unique_ptr<Observation> observation;             // if the options ask for it
+  std::vector<StepHooks> hooks;                         // a fault, in test builds
   std::vector<std::pair<std::string, double>> seconds;  // stage → time
 };
 
