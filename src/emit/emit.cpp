@@ -271,12 +271,9 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
   const Kernel& kernel = choose_kernel(graph_, id, inputs, outputs, options_, choice);
   choices_.push_back(std::move(choice));
 
-  auto accepted = [&](size_t i) {
-    return kernel.has_accepts_input && i < std::size(kernel.accepts_input) ? kernel.accepts_input[i] : kernel.accepts;
-  };
   bool channels_last = false;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].present && accepted(i) == Accept::kDense && inputs[i].layout == Layout::kChannelsLast)
+    if (inputs[i].present && kernel.rules.input(i) == Accept::kDense && inputs[i].layout == Layout::kChannelsLast)
       channels_last = true;
 
   ProgramStep step;
@@ -290,7 +287,7 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
       step.inputs.push_back(-1);
       continue;
     }
-    storages[i] = comply(input, accepted(i), channels_last, place);
+    storages[i] = comply(input, kernel.rules.input(i), channels_last, place);
     step.inputs.push_back(add_operand(graph_.type(input), storages[i]));
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -299,33 +296,41 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
       step.outputs.push_back(-1);
       continue;
     }
-    const Shape& shape = graph_.type(output).shape;
-    bool follow = shape.size() == 4 && kernel.output_channels_last;
-    if (shape.size() == 4 && kernel.output_follows_input)
-      for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (node.inputs[k] && graph_.type(node.inputs[k]).shape == shape) {
-          follow = layout_of(shape, storages[k].strides) == Layout::kChannelsLast;
-          break;
-        }
-    const bool heads_last =
-        shape.size() == 4 && (node.op == Op::kAttention || (node.op == Op::kAttentionGrad && i < 3));
-    const Shape strides = follow       ? channels_last_strides(shape)
-                          : heads_last ? heads_last_strides(shape)
-                                       : row_major_strides(shape);
-    std::optional<Storage> reused;
-    if (i < std::size(kernel.in_place)) reused = in_place(kernel.in_place[i], id, i, strides, position, storages);
-    if (!reused && i == 0) reused = in_place(kernel.in_place_else, id, i, strides, position, storages);
+    const OutputRule rule = kernel.rules.output(i);
+    const Shape strides = output_strides(rule.layout, node, output, storages);
+    std::optional<Storage> reused = in_place(rule.takes, id, i, strides, position, storages);
+    if (!reused) reused = in_place(rule.else_takes, id, i, strides, position, storages);
     places_[output.at()] = reused ? *reused : place_new(output, strides);
     step.outputs.push_back(operand_of(output));
   }
-  step.index = skipped_without(node, storages);
+  step.index = kernel.rules.output(0).is_sum_of_inputs ? skipped_without(node, storages) : -1;
   program_.steps.push_back(std::move(step));
+}
+
+Shape Emitter::output_strides(OutputLayout layout, const Node& node, ValueId output,
+                              std::span<const Storage> inputs) const {
+  const Shape& shape = graph_.type(output).shape;
+  if (shape.size() != 4) return row_major_strides(shape);
+  switch (layout) {
+    case OutputLayout::kChannelsLast: return channels_last_strides(shape);
+    case OutputLayout::kHeadsLast: return heads_last_strides(shape);
+    case OutputLayout::kFollowsInput:
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (!node.inputs[i] || !(graph_.type(node.inputs[i]).shape == shape)) continue;
+        if (layout_of(shape, inputs[i].strides) == Layout::kChannelsLast) return channels_last_strides(shape);
+        break;
+      }
+      break;
+    case OutputLayout::kRowMajor:
+    case OutputLayout::kAsAsked: break;
+  }
+  return row_major_strides(shape);
 }
 
 // A sum onto which an incoming gradient is added in place is what it is where the caller sends none: the number of that
 // gradient, or -1. (The loss is all that most training steps go back from; the logits' gradient would be their size.)
 int32_t Emitter::skipped_without(const Node& node, std::span<const Storage> inputs) const {
-  if (node.op != Op::kAdd || !node.outputs[0]) return -1;
+  if (!node.outputs[0]) return -1;
   for (const size_t k : {size_t{0}, size_t{1}}) {
     const ProgramBuffer& incoming = program_.buffers[static_cast<size_t>(inputs[k].buffer)];
     if (incoming.kind != BufferKind::kCaller || incoming.source >= 0) continue;

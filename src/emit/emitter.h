@@ -54,6 +54,7 @@ class Emitter {
   Storage comply(ValueId value, Accept accept, bool channels_last, const std::string& node);
   std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides, int32_t position,
                                   std::span<const Storage> inputs);
+  Shape output_strides(OutputLayout layout, const Node& node, ValueId output, std::span<const Storage> inputs) const;
   int32_t skipped_without(const Node& node, std::span<const Storage> inputs) const;
   ValueId root(ValueId value) const { return roots_[value.at()]; }
   BufferKind kind_of(ValueId value) const {

@@ -118,8 +118,8 @@ Storage Emitter::emit_copy(const TensorType& type, const Storage& from, const Sh
   const KernelQuery query{Op::kCopy, {&source, 1}, {&result, 1}, &attrs};
   ProgramStep step;
   for (const Kernel& kernel : kernels_of(Op::kCopy))
-    // A copy into other than row-major bytes needs a kernel that takes any strides on both sides.
-    if ((kernel.accepts == Accept::kAny) && (kernel.supports == nullptr || kernel.supports(query) == nullptr)) {
+    if (kernel.rules.output(0).layout == OutputLayout::kAsAsked &&
+        (kernel.supports == nullptr || kernel.supports(query) == nullptr)) {
       step.kernel = kernel.name;
       break;
     }

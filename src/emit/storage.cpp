@@ -28,8 +28,7 @@ Shape heads_last_strides(const Shape& shape) {
   return {length * heads * width, width, heads * width, 1};
 }
 
-// Dims of size 1 have no stride to speak of.
-static bool same_strides(const Shape& shape, const Shape& a, const Shape& b) {
+bool same_strides(const Shape& shape, const Shape& a, const Shape& b) {
   for (size_t i = 0; i < shape.size(); ++i)
     if (!shape[i].is(1) && !(a[i] == b[i])) return false;
   return true;

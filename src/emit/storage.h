@@ -26,6 +26,9 @@ std::optional<Storage> view_storage(const Graph& graph, NodeId view, const Shape
 // The strides of `shape` over the elements of `old_shape` at `old_strides`, if one can be proven for every size.
 std::optional<Shape> reshape_strides(const Shape& old_shape, const Shape& old_strides, const Shape& shape);
 
+// Whether two lists of strides walk `shape` alike: dims of size 1 have no stride to speak of.
+bool same_strides(const Shape& shape, const Shape& a, const Shape& b);
+
 Layout layout_of(const Shape& shape, const Shape& strides);
 
 // Whether the strides walk `numel` elements without gaps or repetition, in some order.

@@ -2,6 +2,8 @@
 // last); the executor calls it. Kernels never throw and never allocate but from `scratch`.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -80,13 +82,42 @@ struct KernelQuery {
   const BoundAttrs* attrs;
 };
 
-// What a kernel accepts of an operand's layout; the plan inserts a Copy step where an operand does not comply.
+// What a kernel accepts of an input's layout; the plan inserts a Copy step where an operand does not comply.
 enum class Accept : uint8_t {
   kRowMajor,
-  kDense,  // row-major or channels-last, the same for all operands and outputs of that rank
+  kDense,  // row-major or channels-last, the same for all inputs of that rule and rank
   kInnerDense,
   kAny,
   kChannelsLast,  // where of rank 4; else row-major
+};
+
+// How the plan lays out an output. What a layout says of rank 4 holds there alone: others are row-major.
+enum class OutputLayout : uint8_t {
+  kRowMajor,
+  kChannelsLast,
+  kFollowsInput,  // channels-last where the first input of the output's shape is; else row-major
+  kHeadsLast,     // [B, H, S, D] lies as [B, S, H, D], so that merging the heads afterwards is a view
+  kAsAsked,       // dense, in whatever order of dims the step is made for
+};
+
+struct OutputRule {
+  OutputLayout layout = OutputLayout::kRowMajor;
+  // The input whose bytes the output may take over (same dtype, sizes and strides), and a second choice; -1: none.
+  int8_t takes = -1;
+  int8_t else_takes = -1;
+  // The output is the sum of the inputs: where one of them is an incoming gradient that the caller sends none of and
+  // the output has taken the other's bytes, the step has nothing to do.
+  bool is_sum_of_inputs = false;
+};
+
+// What a kernel asks of its operands and may do with their bytes: all that planning and checking know of them.
+struct OperandRules {
+  std::array<Accept, 7> inputs = {};
+  std::array<OutputRule, 3> outputs = {};
+
+  // The last rule serves all further inputs; further outputs are row-major, in bytes of their own.
+  Accept input(size_t i) const { return inputs[std::min(i, inputs.size() - 1)]; }
+  OutputRule output(size_t o) const { return o < outputs.size() ? outputs[o] : OutputRule{}; }
 };
 
 struct Kernel {
@@ -98,23 +129,11 @@ struct Kernel {
   const char* (*supports)(const KernelQuery&);
   // Bytes of scratch for one call with these (bound) operands; nullptr: none.
   int64_t (*scratch_bytes)(const KernelCall&) = nullptr;
-  Accept accepts = Accept::kRowMajor;  // for every input that has no entry in accepts_input
-  Accept accepts_input[8] = {};        // used if has_accepts_input
-  bool has_accepts_input = false;
-  // in_place[o] = index of the input whose buffer output o may share (same dtype, numel and strides), or -1.
-  int8_t in_place[4] = {-1, -1, -1, -1};
-  // A second choice for output 0 where in_place[0] cannot be had, or -1: both operands of a sum will do.
-  int8_t in_place_else = -1;
-  // Output layout: row-major; or, for kDense kernels, that of the first dense input of the same rank.
-  bool output_follows_input = false;
-  bool output_channels_last = false;  // rank-4 outputs are channels-last (convolution)
+  OperandRules rules = {};
   // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
   // nullptr: none.
   int64_t (*library_bytes)(const KernelCall&) = nullptr;
 };
-
-// Kernels of Attention and AttentionGrad write their rank-4 outputs with any strides (the last one 1): the plan lays
-// [B, H, S, D] out as [B, S, H, D] in memory, so that merging the heads afterwards is a view.
 
 // Best first, reference last. Every op but views, calls and control has at least a reference kernel.
 std::span<const Kernel> kernels_of(Op op);

@@ -6,18 +6,41 @@
 
 #include "kernels/kernel.h"
 #include "kernels/reference/reference.h"
+#include "kernels/rule_sets.h"
 
 namespace lowtide {
 
 namespace {
 
-constexpr Kernel reference_kernel(Op op, const char* name, KernelFunction run, int8_t in_place,
-                                  int64_t (*scratch)(const KernelCall&)) {
-  Kernel kernel{op, name, "reference", run, nullptr};
-  kernel.scratch_bytes = scratch;
-  kernel.accepts = Accept::kAny;
-  kernel.in_place[0] = in_place;
-  return kernel;
+// Operands that advance together: the output lies as the inputs do and may take the place of the first, or of either.
+constexpr OperandRules kPointwise = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0});
+constexpr OperandRules kPointwisePair =
+    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1});
+constexpr OperandRules kPointwiseSum = every_input(
+    Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1, .is_sum_of_inputs = true});
+constexpr OperandRules kComparison = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput});
+constexpr OperandRules kWhere = every_input(Accept::kAny, {.takes = 1, .else_takes = 2});
+constexpr OperandRules kRotary = {.inputs = {Accept::kInnerDense, Accept::kAny, Accept::kAny},
+                                  .outputs = {{{.takes = 0}}}};
+constexpr OperandRules kBiasDropout = every_input(Accept::kRowMajor, {.takes = 0, .else_takes = 2});
+constexpr OperandRules kBiasSoftmax = {.inputs = {Accept::kRowMajor, Accept::kAny}, .outputs = {{{.takes = 0}}}};
+constexpr OperandRules kDenseInPlace = every_input(Accept::kDense, {.layout = OutputLayout::kFollowsInput, .takes = 0});
+constexpr OperandRules kOntoThird = every_input(Accept::kRowMajor, {.takes = 2});
+constexpr OperandRules kAttention =
+    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAny}},
+                       OutputLayout::kHeadsLast);
+constexpr OperandRules kAttentionGrad =
+    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense,
+                                   Accept::kInnerDense, Accept::kRowMajor, Accept::kAny}},
+                       OutputLayout::kHeadsLast);
+constexpr OperandRules kConvolution =
+    with_output_layout({.inputs = {Accept::kChannelsLast, Accept::kAny, Accept::kAny}}, OutputLayout::kChannelsLast);
+constexpr OperandRules kConvolutionGrad = with_output_layout(
+    {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kAny}}, OutputLayout::kFollowsInput);
+
+constexpr Kernel reference_kernel(Op op, const char* name, KernelFunction run, const OperandRules& rules,
+                                  int64_t (*scratch)(const KernelCall&) = nullptr) {
+  return {op, name, "reference", run, nullptr, scratch, rules};
 }
 
 // Best first within an op.
@@ -30,23 +53,18 @@ const Kernel kKernels[] = {
    .supports = adapters::supports_function __VA_OPT__(, ) __VA_ARGS__},
 #include "kernels/cpu/list.inc"
 
-#define LT_HALF(op_name, function, f32_supports, f32_scratch) \
-  {.op = Op::k##op_name,                                      \
-   .name = "cpu." #op_name ".half",                           \
-   .provider = "cpu",                                         \
-   .run = adapters::half_##function,                          \
-   .supports = adapters::supports_half_##function,            \
-   .scratch_bytes = adapters::half_##function##_scratch,      \
-   .accepts = Accept::kAny},
+#define LT_HALF(op_name, function, f32_supports, f32_scratch, operand_rules) \
+  {.op = Op::k##op_name,                                                     \
+   .name = "cpu." #op_name ".half",                                          \
+   .provider = "cpu",                                                        \
+   .run = adapters::half_##function,                                         \
+   .supports = adapters::supports_half_##function,                           \
+   .scratch_bytes = adapters::half_##function##_scratch,                     \
+   .rules = operand_rules},
 #include "kernels/adapters/half.inc"
 
-#define LT_REFERENCE(op, function) reference_kernel(Op::k##op, "reference." #op, reference::function, -1, nullptr),
-#define LT_REFERENCE_IN_PLACE(op, function) \
-  reference_kernel(Op::k##op, "reference." #op, reference::function, 0, nullptr),
-#define LT_REFERENCE_IN_PLACE_OF_SECOND(op, function) \
-  reference_kernel(Op::k##op, "reference." #op, reference::function, 1, nullptr),
-#define LT_REFERENCE_WITH_SCRATCH(op, function, scratch) \
-  reference_kernel(Op::k##op, "reference." #op, reference::function, -1, reference::scratch),
+#define LT_REFERENCE_RULES(op, function, rules, ...) \
+  reference_kernel(Op::k##op, "reference." #op, reference::function, rules __VA_OPT__(, reference::) __VA_ARGS__),
 #include "kernels/reference/list.inc"
 };
 

@@ -135,7 +135,7 @@ static void copy_tensor(const TensorRef& from, const TensorRef& to) {
   call.outputs = {&to, 1};
   call.attrs = &attrs;
   for (const Kernel& kernel : kernels_of(Op::kCopy))
-    if (kernel.accepts == Accept::kAny && kernel.provider == std::string_view("reference")) kernel.run(call);
+    if (kernel.provider == std::string_view("reference")) kernel.run(call);
 }
 
 char* Executor::bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found,

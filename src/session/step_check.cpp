@@ -89,13 +89,25 @@ class StepChecker {
             layout_of(shape, evaluated(binding_, operand(id).strides))};
   }
 
+  bool may_write(OutputLayout rule, const ProgramOperand& output, Layout layout) const {
+    const Shape sizes = evaluated(binding_, output.sizes), strides = evaluated(binding_, output.strides);
+    switch (rule) {
+      case OutputLayout::kRowMajor: return false;
+      case OutputLayout::kChannelsLast:
+      case OutputLayout::kFollowsInput: return layout == Layout::kChannelsLast;
+      case OutputLayout::kHeadsLast:
+        return sizes.size() == 4 && same_strides(sizes, strides, heads_last_strides(sizes));
+      case OutputLayout::kAsAsked: return is_dense(sizes, strides);
+    }
+    return false;
+  }
+
   void check_layouts(const ProgramStep& step, const Kernel& kernel) const {
     std::vector<OperandInfo> inputs, outputs;
     for (int32_t id : step.inputs) inputs.push_back(info_of(id));
     for (int32_t id : step.outputs) outputs.push_back(info_of(id));
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool own = kernel.has_accepts_input && i < std::size(kernel.accepts_input);
-      const Accept accept = own ? kernel.accepts_input[i] : kernel.accepts;
+      const Accept accept = kernel.rules.input(i);
       const Layout layout = inputs[i].layout;
       const bool fits =
           !inputs[i].present || accept == Accept::kAny || layout == Layout::kRowMajor ||
@@ -105,13 +117,10 @@ class StepChecker {
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].present) continue;
-      const Layout layout = outputs[i].layout;
-      const bool channels_last = kernel.output_follows_input || kernel.output_channels_last;
-      const bool strided = kernel.op == Op::kCopy || kernel.op == Op::kAttention || kernel.op == Op::kAttentionGrad;
-      const bool fits = layout == Layout::kRowMajor || (channels_last && layout == Layout::kChannelsLast) ||
-                        (strided && is_dense(evaluated(binding_, operand(step.outputs[i]).sizes),
-                                             evaluated(binding_, operand(step.outputs[i]).strides)));
-      LT_USER_CHECK(ErrorKind::kInvalidProgram, fits, "output ", i, " has strides that it cannot write");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                    outputs[i].layout == Layout::kRowMajor ||
+                        may_write(kernel.rules.output(i).layout, operand(step.outputs[i]), outputs[i].layout),
+                    "output ", i, " has strides that it cannot write");
     }
     const BoundAttrs attrs = bind_attrs(binding_, step.attrs);
     const KernelQuery query{kernel.op, inputs, outputs, &attrs};
@@ -137,8 +146,8 @@ class StepChecker {
                       " lies across operand ", i);
         const int input = static_cast<int>(i);
         shares = true;
-        in_place = in_place || (o < std::size(kernel.in_place) && kernel.in_place[o] == input) ||
-                   (o == 0 && kernel.in_place_else == input);
+        const OutputRule rule = kernel.rules.output(o);
+        in_place = in_place || rule.takes == input || rule.else_takes == input;
       }
       LT_USER_CHECK(ErrorKind::kInvalidProgram, in_place || !shares, "output ", o, " would overwrite an operand");
       for (size_t other = 0; other < o; ++other)

@@ -49,7 +49,7 @@ struct Buffer {
   TensorRef ref;
 };
 
-enum class Order { kRowMajor, kChannelsLast, kTransposed, kPadded };
+enum class Order { kRowMajor, kChannelsLast, kTransposed, kPadded, kHeadsLast };
 
 int64_t round_up(int64_t value) { return (value + 7) / 8; }
 
@@ -61,6 +61,7 @@ Buffer make_buffer(const TensorRef& like, Order order, uint8_t byte) {
   int dims[kMaxRank];  // slowest first
   for (int i = 0; i < ref.rank; ++i) dims[i] = i;
   if (order == Order::kTransposed && ref.rank >= 2) std::swap(dims[ref.rank - 1], dims[ref.rank - 2]);
+  if (order == Order::kHeadsLast) std::swap(dims[1], dims[2]);
   if (order == Order::kChannelsLast) std::rotate(dims + 1, dims + 2, dims + ref.rank);
   int64_t stride = 1;
   for (int i = ref.rank - 1; i >= 0; --i) {
@@ -98,14 +99,10 @@ Layout layout_of(const TensorRef& ref, Order order) {
   if (ref.is_row_major()) return Layout::kRowMajor;
   switch (order) {
     case Order::kChannelsLast: return Layout::kChannelsLast;
-    case Order::kPadded: return Layout::kInnerDense;
+    case Order::kPadded:
+    case Order::kHeadsLast: return Layout::kInnerDense;
     default: return Layout::kStrided;
   }
-}
-
-Accept accepted(const Kernel& kernel, size_t input) {
-  return kernel.has_accepts_input && input < std::size(kernel.accepts_input) ? kernel.accepts_input[input]
-                                                                             : kernel.accepts;
 }
 
 // The order in which an operand is given to a kernel that is offered `order`.
@@ -170,7 +167,7 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
     input_infos.emplace_back();
     if (test.inputs[i] == nullptr) continue;
     const TensorRef ref = row_major(*test.inputs[i]);
-    const Order given = order_for(accepted(kernel, i), ref, order);
+    const Order given = order_for(kernel.rules.input(i), ref, order);
     inputs.back() = make_buffer(ref, given, 0x5a);
     copy(ref, inputs.back().ref);
     input_infos.back() = {ref.dtype, ref.rank, true, layout_of(inputs.back().ref, given)};
@@ -180,14 +177,18 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
     output_infos.emplace_back();
     if (expected == nullptr) continue;
     const TensorRef ref = row_major(*expected);
-    Order made = kernel.output_channels_last && ref.rank == 4 ? Order::kChannelsLast : Order::kRowMajor;
-    for (size_t i = 0; kernel.output_follows_input && ref.rank == 4 && i < inputs.size(); ++i) {
+    const OutputLayout layout = kernel.rules.output(outputs.size() - 1).layout;
+    Order made = Order::kRowMajor;
+    if (layout == OutputLayout::kAsAsked) made = order == Order::kChannelsLast && ref.rank != 4 ? made : order;
+    if (layout == OutputLayout::kChannelsLast && ref.rank == 4) made = Order::kChannelsLast;
+    if (layout == OutputLayout::kHeadsLast && ref.rank == 4) made = Order::kHeadsLast;
+    for (size_t i = 0; layout == OutputLayout::kFollowsInput && ref.rank == 4 && i < inputs.size(); ++i) {
       if (!inputs[i].ref.present || !std::equal(ref.sizes, ref.sizes + 4, inputs[i].ref.sizes)) continue;
       if (input_infos[i].layout == Layout::kChannelsLast) made = Order::kChannelsLast;
       break;
     }
     outputs.back() = make_buffer(ref, made, 0xa5);
-    output_infos.back() = {ref.dtype, ref.rank, true, layout_of(ref, made)};
+    output_infos.back() = {ref.dtype, ref.rank, true, layout_of(outputs.back().ref, made)};
   }
   const KernelQuery query{kernel.op, input_infos, output_infos, &test.attrs};
   if (kernel.supports && kernel.supports(query) != nullptr) return std::nullopt;
@@ -246,7 +247,7 @@ void check(const Case& test, std::set<std::string>& seen) {
     }
     set_parallel_for(chunks_backwards, 3);
     EXPECT_EQ(bytes_of(*serial), bytes_of(*run(test, order))) << "cutting the work differently changed bits";
-    for (int source : {test.kernel.in_place[0], test.kernel.in_place_else}) {
+    for (int source : {test.kernel.rules.output(0).takes, test.kernel.rules.output(0).else_takes}) {
       const auto placed = source >= 0 ? run(test, order, source) : std::nullopt;
       if (!placed) continue;
       for (size_t i = 0; i < test.outputs.size(); ++i)

@@ -78,7 +78,7 @@ const char* supports(const KernelQuery& query, const char* (*inner)(const Kernel
 
 }  // namespace
 
-#define LT_HALF(op, function, f32_supports, f32_scratch)                                           \
+#define LT_HALF(op, function, f32_supports, f32_scratch, rules)                                    \
   KernelStatus half_##function(const KernelCall& call) { return run(call, function); }             \
   int64_t half_##function##_scratch(const KernelCall& call) { return scratch(call, f32_scratch); } \
   const char* supports_half_##function(const KernelQuery& query) { return supports(query, f32_supports); }

@@ -8,9 +8,9 @@ namespace lowtide::adapters {
 
 #define LT_KERNEL(op, name, provider, function, ...) KernelStatus function(const KernelCall& call);
 #include "kernels/cpu/list.inc"
-#define LT_HALF(op, function, f32_supports, f32_scratch)     \
-  KernelStatus half_##function(const KernelCall& call);      \
-  int64_t half_##function##_scratch(const KernelCall& call); \
+#define LT_HALF(op, function, f32_supports, f32_scratch, rules) \
+  KernelStatus half_##function(const KernelCall& call);         \
+  int64_t half_##function##_scratch(const KernelCall& call);    \
   const char* supports_half_##function(const KernelQuery& query);
 #include "kernels/adapters/half.inc"
 

@@ -6,12 +6,9 @@
 
 namespace lowtide::reference {
 
-#define LT_REFERENCE(op, function) KernelStatus function(const KernelCall& call);
-#define LT_REFERENCE_IN_PLACE(op, function) KernelStatus function(const KernelCall& call);
-#define LT_REFERENCE_IN_PLACE_OF_SECOND(op, function) KernelStatus function(const KernelCall& call);
-#define LT_REFERENCE_WITH_SCRATCH(op, function, scratch) \
-  KernelStatus function(const KernelCall& call);         \
-  int64_t scratch(const KernelCall& call);
+#define LT_REFERENCE_RULES(op, function, rules, ...) KernelStatus function(const KernelCall& call);
 #include "kernels/reference/list.inc"
+
+int64_t sort_scratch(const KernelCall& call);
 
 }  // namespace lowtide::reference

@@ -1,0 +1,35 @@
+// The rules of operands that kernels share, for the lists.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace lowtide {
+
+// One rule for every input, and one for the first output.
+constexpr OperandRules every_input(Accept accept, OutputRule output = {}) {
+  OperandRules rules;
+  rules.inputs.fill(accept);
+  rules.outputs[0] = output;
+  return rules;
+}
+constexpr OperandRules with_output_layout(OperandRules rules, OutputLayout layout) {
+  for (OutputRule& output : rules.outputs) output.layout = layout;
+  return rules;
+}
+
+// Row-major operands, the output onto the first or the second of them.
+constexpr OperandRules kRowsInPlace = every_input(Accept::kRowMajor, {.takes = 0});
+constexpr OperandRules kRowsOntoSecond = every_input(Accept::kRowMajor, {.takes = 1});
+
+constexpr OperandRules kDense = every_input(Accept::kDense);
+constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannelsLast), OutputLayout::kChannelsLast);
+
+constexpr OperandRules kAnyStrides = every_input(Accept::kAny);
+constexpr OperandRules kAnyStridesInPlace = every_input(Accept::kAny, {.takes = 0});
+constexpr OperandRules kAnyStridesOntoSecond = every_input(Accept::kAny, {.takes = 1});
+constexpr OperandRules kCopies = every_input(Accept::kAny, {.layout = OutputLayout::kAsAsked});
+constexpr OperandRules kSumInPlace = every_input(Accept::kAny, {.takes = 0, .is_sum_of_inputs = true});
+// Attention and its gradient (dq, dk, dv).
+constexpr OperandRules kHeads = with_output_layout(kAnyStrides, OutputLayout::kHeadsLast);
+
+}  // namespace lowtide
