@@ -13,7 +13,8 @@ PlanResult Emitter::run() {
   program_.name = graph_.name();
   program_.regions = {{"forward", 0, 0, {}}};
   places_.resize(graph_.value_count());
-  find_alias_classes();
+  for (size_t i = 0; i < graph_.outputs().size(); ++i)
+    if (graph_.outputs()[i].kind == OutputKind::kGradient) gradients_of_[graph_.outputs()[i].value.index].push_back(i);
   read_inputs();
   const std::vector<NodeId>& order = graph_.order();
   for (size_t i = 0; i < order.size(); ++i) {
@@ -36,37 +37,6 @@ void Emitter::list_places(NodeId id) {
   for (ValueId output : node.outputs)
     if (output && places_[output.at()])
       value_places_.push_back({output, operand_of(output), static_cast<int32_t>(program_.steps.size()), region_});
-}
-
-std::vector<ValueId> Emitter::module_outputs() const {
-  if (NodeId yield = graph_.yield()) return graph_.node(yield).inputs;
-  std::vector<ValueId> outputs;
-  for (const GraphOutput& output : graph_.outputs())
-    if (output.kind == OutputKind::kOutput) outputs.push_back(output.value);
-  return outputs;
-}
-
-void Emitter::find_alias_classes() {
-  roots_.resize(graph_.value_count());
-  classes_.resize(graph_.value_count());
-  for (size_t i = 0; i < roots_.size(); ++i) roots_[i] = ValueId{static_cast<int32_t>(i)};
-  const std::vector<NodeId>& order = graph_.order();
-  std::set<ValueId> inspected;
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Node& node = graph_.node(order[i]);
-    // One step serves all who look at a value, see emit_inspect.
-    if (node.op == Op::kInspect && !inspected.insert(node.inputs[0]).second) continue;
-    for (ValueId input : node.inputs)
-      if (input) classes_[root(input).at()].last_use = static_cast<int32_t>(i);
-    if (is_view(node.op)) roots_[node.outputs[0].at()] = root(node.inputs[0]);
-  }
-  for (ValueId output : module_outputs()) classes_[root(output).at()].is_output = true;
-  // What is handed out or written back is read at the end.
-  for (size_t i = 0; i < graph_.outputs().size(); ++i) {
-    const GraphOutput& output = graph_.outputs()[i];
-    classes_[root(output.value).at()].last_use = static_cast<int32_t>(order.size());
-    if (output.kind == OutputKind::kGradient) gradients_of_[output.value.index].push_back(i);
-  }
 }
 
 // The elements from the first to the last: more than numel where strides leave gaps.
@@ -355,7 +325,7 @@ std::optional<Storage> Emitter::in_place(int input_index, NodeId id, size_t inde
       claimed_[static_cast<size_t>(storage.buffer)])
     return std::nullopt;
   if (kind_of(output) != BufferKind::kArena) return std::nullopt;
-  if (classes_[root(input).at()].last_use != position) return std::nullopt;
+  if (lifetimes_.of(input).last != position) return std::nullopt;
   if (size_bytes(from.dtype) != size_bytes(to.dtype) || !(from.shape == to.shape)) return std::nullopt;
   if (!storage.offset.is(0) || !(storage.strides == strides)) return std::nullopt;
   if (!(buffer_numel_[static_cast<size_t>(storage.buffer)] == numel(to.shape))) return std::nullopt;

@@ -54,7 +54,7 @@ void Emitter::finish_regions() {
 }
 
 void Emitter::finish_outputs() {
-  for (ValueId value : module_outputs()) {
+  for (ValueId value : module_outputs(graph_)) {
     Storage storage = *places_[value.at()];
     const TensorType& type = graph_.type(value);
     const BufferKind kind = program_.buffers[static_cast<size_t>(storage.buffer)].kind;

@@ -8,22 +8,17 @@
 #include "emit/choose.h"
 #include "emit/plan.h"
 #include "emit/storage.h"
+#include "schedule/lifetimes.h"
 
 namespace lowtide {
 
 class Emitter {
  public:
-  Emitter(const Graph& graph, const PlanOptions& options) : graph_(graph), options_(options) {}
+  Emitter(const Graph& graph, const PlanOptions& options)
+      : graph_(graph), options_(options), lifetimes_(find_lifetimes(graph, graph.order())) {}
   PlanResult run();
 
  private:
-  // What the graph alone tells: values that views join share one class, named by its root value.
-  struct AliasClass {
-    int32_t last_use = -1;   // position in the order of the last node that reads a member
-    bool is_output = false;  // a member is a module output
-  };
-
-  void find_alias_classes();
   void read_inputs();
   void emit(NodeId id, int32_t position);
   void emit_view(NodeId id, int32_t position);
@@ -56,20 +51,17 @@ class Emitter {
                                   std::span<const Storage> inputs);
   Shape output_strides(OutputLayout layout, const Node& node, ValueId output, std::span<const Storage> inputs) const;
   int32_t skipped_without(const Node& node, std::span<const Storage> inputs) const;
-  ValueId root(ValueId value) const { return roots_[value.at()]; }
   BufferKind kind_of(ValueId value) const {
-    return classes_[root(value).at()].is_output ? BufferKind::kOutput : BufferKind::kArena;
+    return lifetimes_.of(value).is_output ? BufferKind::kOutput : BufferKind::kArena;
   }
-  std::vector<ValueId> module_outputs() const;
 
   const Graph& graph_;
   const PlanOptions& options_;
+  const Lifetimes lifetimes_;
   Program program_;
   std::vector<KernelChoice> choices_;
   std::vector<std::string> symbols_;
   std::map<Dim, ExpressionId> expressions_;
-  std::vector<ValueId> roots_;
-  std::vector<AliasClass> classes_;
   std::vector<std::optional<Storage>> places_;
   std::vector<Dim> buffer_numel_;                       // elements, by buffer
   std::vector<bool> claimed_;                           // by buffer: a gradient lives here

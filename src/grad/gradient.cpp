@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "grad/needs.h"
 #include "grad/pieces.h"
+#include "ir/views.h"
 #include "ops/builder.h"
 #include "ops/inference.h"
 #include "ops/rule.h"
@@ -216,7 +217,7 @@ class GradientBuilder {
       const TensorType type = graph_.type(input.value);
       if (!grad) grad = builder_.named(grad_name(input.value)).full(type.shape, 0.0, type.dtype);
       // The caller owns each gradient: no two of them, and none and the caller's own incoming one, may share bytes.
-      const ValueId root = bytes_of(grad);
+      const ValueId root = base_of_views(graph_, grad);
       if (is_callers(root) || !taken.insert(root).second)
         grad = builder_.named(grad_name(input.value)).op(Op::kCopy, {grad});
       outputs.push_back({grad, OutputKind::kGradient, input.value});
@@ -224,12 +225,6 @@ class GradientBuilder {
     graph_.set_outputs(std::move(outputs));
   }
 
-  // The value whose bytes a chain of views shows.
-  ValueId bytes_of(ValueId value) const {
-    while (graph_.value(value).producer.valid() && is_view(graph_.node(graph_.value(value).producer).op))
-      value = graph_.node(graph_.value(value).producer).inputs[0];
-    return value;
-  }
   bool is_callers(ValueId root) const {
     const NodeId producer = graph_.value(root).producer;
     return !producer.valid() || graph_.node(producer).op == Op::kYieldOp;

@@ -7,7 +7,7 @@
 
 namespace lowtide {
 
-int64_t lower_bound(const Problem& problem) {
+MostLive most_live(const Problem& problem) {
   std::vector<std::pair<int64_t, int64_t>> changes;  // step, change of the live bytes
   changes.reserve(2 * problem.buffers.size());
   for (const Buffer& buffer : problem.buffers) {
@@ -16,12 +16,13 @@ int64_t lower_bound(const Problem& problem) {
   }
   // Pairs order deaths before births of the same step, so that no sum is too high.
   std::sort(changes.begin(), changes.end());
-  int64_t live = 0, highest = 0;
+  MostLive most;
+  int64_t live = 0;
   for (const auto& [step, change] : changes) {
     live += change;
-    highest = std::max(highest, live);
+    if (live > most.size_bytes) most = {live, static_cast<int32_t>(step)};
   }
-  return highest;
+  return most;
 }
 
 void check_problem(const Problem& problem) {

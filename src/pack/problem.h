@@ -46,8 +46,15 @@ constexpr int64_t padded_size(const Buffer& buffer) {
   return (buffer.size_bytes + buffer.alignment - 1) / buffer.alignment * buffer.alignment;
 }
 
-// Largest sum of the padded sizes that are live in one step: no packing is lower.
-int64_t lower_bound(const Problem& problem);
+// The largest sum of the padded sizes that are live in one step, and the first step with that much; 0 and -1 without
+// buffers of any size.
+struct MostLive {
+  int64_t size_bytes = 0;
+  int32_t step = -1;
+};
+MostLive most_live(const Problem& problem);
+// No packing is lower than the most that is live.
+inline int64_t lower_bound(const Problem& problem) { return most_live(problem).size_bytes; }
 
 // Throws InternalError unless each size >= 0, alignment >= 1, first <= last, and no sum of bytes can overflow.
 // Packers call it; a problem that came from a user is checked where it is read (csv.h).

@@ -10,14 +10,6 @@ bool is_module_output(const Graph& graph, ValueId value) {
          std::any_of(users.begin(), users.end(), [&](NodeId user) { return graph.node(user).op == Op::kYieldOp; });
 }
 
-ValueId base_of_views(const Graph& graph, ValueId value) {
-  while (true) {
-    const NodeId producer = graph.value(value).producer;
-    if (!producer || !is_view(graph.node(producer).op)) return value;
-    value = graph.node(producer).inputs[0];
-  }
-}
-
 bool may_replace(const Graph& graph, ValueId from, ValueId to) {
   if (!is_module_output(graph, from)) return true;
   const ValueId base = base_of_views(graph, to);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ir/graph.h"
+#include "ir/views.h"
 #include "ops/builder.h"
 
 namespace lowtide {
@@ -15,8 +16,6 @@ bool is_module_output(const Graph& graph, ValueId value);
 inline bool is_read(const Graph& graph, ValueId value) {
   return !graph.value(value).users.empty() || graph.is_output(value);
 }
-// The graph input or node output whose bytes `value` shows: views are followed.
-ValueId base_of_views(const Graph& graph, ValueId value);
 // Whether `to` may take the place of `from` everywhere: a module output must not become a view of an input or of
 // another output, which the user could tell by writing into it.
 bool may_replace(const Graph& graph, ValueId from, ValueId to);
