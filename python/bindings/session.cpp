@@ -16,6 +16,7 @@
 #include "interrupt.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/statistics.h"
+#include "report/config.h"
 #include "runtime/block_pool.h"
 #include "torch_symbols/torch_symbols.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "schedule/lifetimes.h"
 
 namespace lowtide {
 
@@ -15,8 +15,8 @@ bool is_held_by_context(const Node& reader, size_t operand) {
 
 }  // namespace
 
-StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult& plan, std::set<ValueId> rebuilt)
-    : graph_(graph), rebuilt_(std::move(rebuilt)) {
+StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult& plan, std::set<ValueId> rematerialised)
+    : graph_(graph), rematerialised_(std::move(rematerialised)) {
   const std::vector<NodeId>& order = graph.order();
   positions_.assign(graph.node_capacity(), -1);
   yield_position_ = static_cast<int32_t>(order.size());
@@ -27,14 +27,7 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult& plan, std::se
   auto buffer = [&](ValueId value) {
     return value.at() < plan.value_buffers.size() ? plan.value_buffers[value.at()] : -1;
   };
-  bases_.resize(graph.value_count());
-  for (size_t i = 0; i < bases_.size(); ++i) bases_[i] = ValueId{static_cast<int32_t>(i)};
-  for (NodeId id : order) {
-    const Node& node = graph.node(id);
-    if (!is_view(node.op) || !node.outputs[0]) continue;
-    if (buffer(node.outputs[0]) >= 0 && buffer(node.outputs[0]) == buffer(node.inputs[0]))
-      bases_[node.outputs[0].at()] = base(node.inputs[0]);
-  }
+  bases_ = find_owners(graph, plan.value_buffers);
   free_.assign(graph.value_count(), false);
   for (const GraphInput& input : graph.inputs()) free_[input.value.at()] = true;
   // What forward writes back is another value by the time of backward.
@@ -58,7 +51,7 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult& plan, std::se
       if (!value) continue;
       const ValueId owner = base(value);
       const NodeId producer = graph.value(owner).producer;
-      if (!producer || !in_forward(producer) || is_free(owner) || rebuilt_.contains(owner)) continue;
+      if (!producer || !in_forward(producer) || is_free(owner) || rematerialised_.contains(owner)) continue;
       if (graph.type(owner).dtype == DType::kContext) continue;
       // A view that backward takes is itself the reader.
       if (in_forward(graph.value(value).producer)) reads[owner].insert(value);

@@ -26,9 +26,9 @@ struct Stash {
 // the plan gives them no bytes of their own; a stash that only aliases another's buffer is that other's.
 class StashAnalysis {
  public:
-  // `plan` is of this graph, made without recompute (values that it lacks have no buffer). `rebuilt`: values (owners of
-  // their bytes) that are made again in backward in any case: alive there, and no stash.
-  StashAnalysis(const Graph& graph, const PlanResult& plan, std::set<ValueId> rebuilt = {});
+  // `plan` is of this graph, made without recompute (values that it lacks have no buffer). `rematerialised`: values
+  // (owners of their bytes) that are made again in backward in any case: alive there, and no stash.
+  StashAnalysis(const Graph& graph, const PlanResult& plan, std::set<ValueId> rematerialised = {});
 
   const Graph& graph() const { return graph_; }
   // In the order in which forward makes them. Values without bytes of ours (contexts) are none.
@@ -42,9 +42,9 @@ class StashAnalysis {
   ValueId base(ValueId value) const { return bases_[value.at()]; }
   // Alive in backward at no cost of ours: inputs, parameters, buffers, constants, what the caller holds.
   bool is_free(ValueId value) const { return free_[base(value).at()]; }
-  bool is_rebuilt(ValueId value) const { return rebuilt_.contains(base(value)); }
+  bool is_rematerialised(ValueId value) const { return rematerialised_.contains(base(value)); }
   // There to be read in backward, whoever reads it.
-  bool is_alive(ValueId value) const { return is_free(value) || is_rebuilt(value) || find(value) != nullptr; }
+  bool is_alive(ValueId value) const { return is_free(value) || is_rematerialised(value) || find(value) != nullptr; }
   Dim bytes(ValueId value) const;  // of the value's own elements
 
  private:
@@ -55,7 +55,7 @@ class StashAnalysis {
   std::vector<bool> free_;          // by base
   std::vector<Stash> stashes_;
   std::map<ValueId, size_t> by_value_;
-  std::set<ValueId> rebuilt_;
+  std::set<ValueId> rematerialised_;
 };
 
 }  // namespace lowtide

@@ -12,6 +12,8 @@
 #include "ir/parse.h"
 #include "memory/optimizer.h"
 #include "passes/optimize.h"
+#include "report/config.h"
+#include "report/selection.h"
 #include "runtime/executor.h"
 
 namespace lowtide {
@@ -55,7 +57,7 @@ Graph compressed(const Graph& training, const char* config) {
   MemoryOptions options;
   options.requests = parse_memory_config(config);
   const MemoryOptimizer optimizer(training, before, options);
-  const Selection selection = optimizer.select();
+  const Selection selection = select(optimizer);
   for (const RequestOutcome& outcome : selection.outcomes) EXPECT_EQ(outcome.applied, 1) << outcome.request.cluster;
   return optimizer.apply(selection.chosen);
 }
@@ -161,7 +163,7 @@ TEST(Compression, MakesTheArenaSmaller) {
   MemoryOptions options;
   options.requests = parse_memory_config("MaxPool+:3:-1");
   const MemoryOptimizer optimizer(training, before, options);
-  const Selection selection = optimizer.select();
+  const Selection selection = select(optimizer);
   ASSERT_EQ(selection.chosen.size(), 4u);
   // 7 of 12 bytes, but for the layer that backward is at.
   EXPECT_LT(arena_bytes(optimizer.apply(selection.chosen), 16), 0.65 * static_cast<double>(arena_bytes(training, 16)));

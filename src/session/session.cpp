@@ -7,10 +7,11 @@
 #include "base/check.h"
 #include "bind/binding.h"
 #include "ir/print.h"
+#include "memory/peak.h"
 #include "pack/csv.h"
+#include "report/plan_report.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
-#include "session/plan_report.h"
 #include "session/stages.h"
 #include "session/step_check.h"
 #include "session/stored_plan.h"
@@ -124,7 +125,7 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
   if (!config.empty() || !probe_config.empty()) {
     considered = std::make_unique<MemoryOptimizer>(stages.before_memory, stages.plan_before,
                                                    memory_options(impl_->options, config, probe_config, 0));
-    selection = considered->select();
+    selection = select(*considered);
     optimizer = considered.get();
   }
   DimValues dims;
@@ -172,10 +173,8 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
 
 int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
                            std::span<const int64_t> symbol_values) const {
-  const Graph graph = optimizer.apply(chosen);
-  const PlanResult planned = plan(graph, {impl_->options.disabled_kernels});
-  return bind_program(planned.program, {symbol_values.begin(), symbol_values.end()}, {}, impl_->options.guard)
-      ->report.peak_bytes;
+  return planned_memory(optimizer.apply(chosen), {impl_->options.disabled_kernels}, symbol_values, impl_->options.guard)
+      .peak_bytes;
 }
 
 std::string Session::raised_peak(std::span<const int64_t> symbol_values) const {

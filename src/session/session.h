@@ -12,8 +12,8 @@
 
 #include "ir/graph.h"
 #include "lower/lower.h"
-#include "memory/insight.h"
 #include "memory/optimizer.h"
+#include "report/insight.h"
 #include "runtime/executor.h"
 #include "session/observation.h"
 
@@ -25,7 +25,7 @@ struct SessionOptions {
   std::vector<std::string> disabled_passes;   // by name, for bisecting
   std::vector<std::string> disabled_kernels;  // by name or provider ("cpu", "blas"); the next one in the list is taken
   std::vector<bool> output_needs_grad;        // per module output; empty: every differentiable one
-  std::string memory_config;            // plans ("FastGelu+:1:12,…") or the path of a JSON file; see memory/config.h
+  std::string memory_config;            // plans ("FastGelu+:1:12,…") or the path of a JSON file; see report/config.h
   int memory_level = 0;                 // 1: recompute whole layers; 2: compromised plans too
   std::string probe_config;             // "level:boundary"
   std::vector<std::string> pure_calls;  // targets of fallbacks and custom functions that may run again
@@ -48,7 +48,7 @@ struct SessionReport {
   std::vector<std::pair<std::string, double>> seconds;  // stage → time: lower, passes, gradient, plan
 };
 
-// What the memory optimizer tells users (memory/insight.h).
+// What the memory optimizer tells users (report/insight.h).
 struct MemoryStat {
   std::vector<PlanRow> rows;
   std::string row_lines;  // of the feature table

@@ -2,29 +2,35 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "grad/gradient.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "ops/rule.h"
 #include "passes/optimize.h"
+#include "report/config.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
 
 namespace lowtide {
 
-// Named like a pass, since users bisect with it.
-static constexpr std::string_view kRebuild = "rebuild";
+// Default strategies are switched off as passes are, since users bisect with both.
+static bool is_default_strategy(const std::string& name) {
+  return std::any_of(strategies().begin(), strategies().end(), [&](const Strategy* strategy) {
+    return strategy->is_default() && strategy->default_name == name;
+  });
+}
 
 MemoryOptions memory_options(const SessionOptions& options, std::string_view config, std::string_view probe_config,
                              int level) {
-  const std::vector<std::string>& disabled = options.disabled_passes;
   MemoryOptions result;
-  result.ask(level, config);
+  ask(result, level, config);
   result.probe = parse_probe_config(probe_config);
   result.pure_calls.insert(options.pure_calls.begin(), options.pure_calls.end());
-  result.rebuild = std::find(disabled.begin(), disabled.end(), kRebuild) == disabled.end();
-  result.rebuild_casts = options.cast_level > 0;
+  result.cast_again = options.cast_level > 0;
+  std::copy_if(options.disabled_passes.begin(), options.disabled_passes.end(), std::back_inserter(result.disabled),
+               is_default_strategy);
   return result;
 }
 
@@ -44,7 +50,7 @@ static bool has_backward(const Graph& graph) {
 static PassOptions pass_options(const SessionOptions& options) {
   PassOptions passes;
   for (const std::string& name : options.disabled_passes)
-    if (name != kRebuild) passes.disabled.push_back(name);
+    if (!is_default_strategy(name)) passes.disabled.push_back(name);
   passes.cast_level = options.cast_level;
   passes.cast_allow = options.cast_allow;
   return passes;
@@ -94,7 +100,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
       memory_optimizer = std::make_unique<MemoryOptimizer>(
           before_memory, plan_before,
           memory_options(options, options.memory_config, options.probe_config, options.memory_level));
-      selection = memory_optimizer->select();
+      selection = select(*memory_optimizer);
       graph = memory_optimizer->apply(selection.chosen);
       verify(graph);
       verify_types(graph);

@@ -9,6 +9,7 @@
 #include "emit/plan.h"
 #include "lower/lower.h"
 #include "memory/optimizer.h"
+#include "report/selection.h"
 #include "runtime/hooks.h"
 #include "session/observation.h"
 #include "session/session.h"

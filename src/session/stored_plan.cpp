@@ -8,6 +8,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/kernel.h"
 #include "program/text.h"
+#include "report/config.h"
 #include "session/stages.h"
 
 namespace lowtide {
@@ -38,9 +39,8 @@ int read_signed(Scanner& in) {
 RequestOutcome read_outcome(Scanner& in) {
   RequestOutcome outcome;
   outcome.request.cluster = in.quoted();
-  const int type = read_signed(in);
-  if (type < 0 || type > static_cast<int>(OptimizationType::kCompress)) in.fail_expected("an optimization type");
-  outcome.request.type = static_cast<OptimizationType>(type);
+  outcome.request.code = read_signed(in);
+  if (find_strategy(outcome.request.code) == nullptr) in.fail_expected("the code of a strategy");
   outcome.request.count = read_signed(in);
   outcome.found = read_signed(in);
   outcome.applied = read_signed(in);
@@ -120,8 +120,8 @@ std::string print(const StoredPlan& stored, uint64_t key) {
   out << "lowered " << stored.lowering.lowered << "\nfallbacks " << quoted_list(stored.lowering.fallbacks)
       << "\nwarnings " << quoted_list(stored.warnings) << "\n";
   for (const RequestOutcome& outcome : stored.outcomes)
-    out << "outcome " << quote(outcome.request.cluster) << " " << static_cast<int>(outcome.request.type) << " "
-        << outcome.request.count << " " << outcome.found << " " << outcome.applied << "\n";
+    out << "outcome " << quote(outcome.request.cluster) << " " << outcome.request.code << " " << outcome.request.count
+        << " " << outcome.found << " " << outcome.applied << "\n";
   for (const std::vector<int>& sources : stored.gradient_sources) out << "sources [" << join(sources, " ") << "]\n";
   for (const KernelChoice& choice : stored.choices)
     out << "choice " << quote(choice.node) << " " << quote(choice.kernel) << " " << quoted_list(choice.refusals)

@@ -9,6 +9,7 @@
 #include "emit/plan.h"
 #include "lower/lower.h"
 #include "memory/optimizer.h"
+#include "report/selection.h"
 #include "session/session.h"
 
 namespace lowtide {

@@ -21,7 +21,7 @@ def masked(text):
 
 
 def test_the_columns_are_ortmodules():
-    plans = (HERE.parents[1] / "src" / "memory" / "golden" / "ortmodule_plan_rows.txt").read_text()
+    plans = (HERE.parents[1] / "src" / "report" / "golden" / "ortmodule_plan_rows.txt").read_text()
     memory = MemoryOptions("Reshape+Where+BiasSoftmax+:1:-1,Cast+:1:-1")
     reduction = Row("FLOPReduction", True, "Reduce FLOPs by upstreaming shrinking-sized ops")
     table = layout(

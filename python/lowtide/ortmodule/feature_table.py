@@ -14,7 +14,7 @@ from .options import MEMORY_LEVELS, cast_propagation
 
 CLOSING = "*" * 72
 _MISSING = " (not in this build)"  # behind the texts that ORTModule's users know
-_NAME_WIDTH = 21  # where plan_row_lines of src/memory/insight.h expects the other columns to start
+_NAME_WIDTH = 21  # where plan_row_lines of src/report/insight.h expects the other columns to start
 
 
 @dataclass

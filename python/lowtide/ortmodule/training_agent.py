@@ -139,7 +139,7 @@ class TrainingAgent:
         return [sizes[index][position] for index, position in places]
 
     def memory_stat(self, memory_optimization_config="", probe_config="", sizes=None, peaks=True):
-        """What could be recomputed or compressed, as Session.memory_stat of src/memory/insight.h tells it: rows, tables
+        """What could be recomputed or compressed, as Session.memory_stat of src/report/insight.h tells it: rows, tables
         and JSON, for calls with these sizes. Without a configuration: with the session's own in force. `peaks`: with
         each row's planned peak, for which the step is planned once more."""
         return self.session.memory_stat(

@@ -132,8 +132,7 @@ class Rewriter {
 
 }  // namespace
 
-void Compress::apply(Graph& graph, const MemoryContext& context, std::span<const Candidate* const> chosen) const {
-  if (chosen.empty()) return;
+void compress_stashes(Graph& graph, const MemoryContext& context, std::span<const Candidate* const> chosen) {
   Rewriter rewriter(graph, context);
   for (const Candidate* candidate : chosen)
     for (const GivenUp& output : candidate->outputs) rewriter.compress(output.value);

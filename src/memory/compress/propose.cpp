@@ -1,4 +1,3 @@
-#include "base/text.h"
 #include "memory/compress/compress.h"
 #include "memory/compress/width.h"
 #include "ops/builder.h"
@@ -24,7 +23,8 @@ static Cost cost_of(const TensorType& type, const Width& width) {
   return total;
 }
 
-std::vector<Candidate> Compress::propose(const MemoryContext& context) const {
+// One candidate per node, of all its stashed outputs that shrink.
+static std::vector<Candidate> propose_compression(const MemoryContext& context) {
   const Graph& graph = context.graph;
   ValueRanges ranges(graph);
   std::vector<Candidate> candidates;
@@ -35,8 +35,6 @@ std::vector<Candidate> Compress::propose(const MemoryContext& context) const {
     // Stashes come in the order of their producers.
     if (candidates.empty() || candidates.back().entry != stash.producer) {
       Candidate candidate;
-      candidate.type = OptimizationType::kCompress;
-      candidate.cluster = concat(name(graph.node(stash.producer).op), "+");
       candidate.entry = stash.producer;
       candidate.layer = context.layers.find(stash.producer);
       candidates.push_back(std::move(candidate));
@@ -55,4 +53,9 @@ std::vector<Candidate> Compress::propose(const MemoryContext& context) const {
   return candidates;
 }
 
+const Strategy strategy::compress = {.name = "Compress",
+                                     .description = "compress",
+                                     .code = 3,
+                                     .propose = propose_compression,
+                                     .apply = compress_stashes};
 }  // namespace lowtide

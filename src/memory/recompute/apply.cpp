@@ -43,7 +43,7 @@ class Rewriter {
     const NodeId producer = graph_.value(owner).producer;
     if (!producer || !stash_.in_forward(producer) || stash_.is_free(owner)) return false;
     if (graph_.type(owner).dtype == DType::kContext) return calls_.contains(producer);
-    if (given_up_.contains(owner) || stash_.is_rebuilt(owner)) return true;
+    if (given_up_.contains(owner)) return true;
     return !stash_.find(owner) && !kept_.contains(owner);
   }
 
@@ -121,36 +121,9 @@ class Rewriter {
   std::vector<NodeId> new_order_;
 };
 
-bool is_float_cast(const Graph& graph, const Node& node) {
-  return has_trait(node.op, Trait::kConvertsDtype) && is_float(graph.type(node.inputs[0]).dtype) &&
-         is_float(node.attrs.t("to"));
-}
-
-// Whether backward can make the node's first output again from what it reads anyway.
-bool is_cheap_again(const Graph& graph, const StashAnalysis& stash, bool casts, const Node& node) {
-  // A view with bytes of its own is a copy: of what the caller holds, it is made again.
-  if (is_view(node.op)) return stash.is_free(node.inputs[0]);
-  const bool has_inputs = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                      [&](ValueId input) { return !input || stash.is_alive(input); });
-  if (has_trait(node.op, Trait::kRematerialisedByDefault)) return has_inputs;
-  if (!casts || !is_float_cast(graph, node)) return false;
-  if (has_inputs) return true;
-  const Value& cast = graph.value(stash.base(node.inputs[0]));
-  return cast.producer && cast.output_index == 0 && stash.in_forward(cast.producer) &&
-         is_cheap_again(graph, stash, casts, graph.node(cast.producer));
-}
-
 }  // namespace
 
-std::set<ValueId> rebuilt_values(const Graph& graph, const StashAnalysis& stash, bool casts) {
-  std::set<ValueId> rebuilt;
-  for (const Stash& each : stash.stashes())
-    if (!each.pinned && each.output_index == 0 && is_cheap_again(graph, stash, casts, graph.node(each.producer)))
-      rebuilt.insert(each.value);
-  return rebuilt;
-}
-
-void Recompute::apply(Graph& graph, const MemoryContext& context, std::span<const Candidate* const> chosen) const {
+void run_again(Graph& graph, const MemoryContext& context, std::span<const Candidate* const> chosen) {
   Rewriter(graph, context, chosen).run();
 }
 

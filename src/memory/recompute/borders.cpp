@@ -13,7 +13,7 @@ std::set<ValueId> layer_borders(const MemoryContext& context) {
     for (ValueId input : graph.node(id).inputs) {
       if (!input) continue;
       ValueId base = stash.base(input);
-      while (stash.is_rebuilt(base)) base = stash.base(graph.node(graph.value(base).producer).inputs[0]);
+      while (stash.is_rematerialised(base)) base = stash.base(graph.node(graph.value(base).producer).inputs[0]);
       const NodeId producer = graph.value(stash.base(input)).producer;
       if (producer && context.layers.find(producer) != context.layers.find(id)) borders.insert(base);
     }

@@ -7,9 +7,9 @@
 
 namespace lowtide {
 
-// Owners of bytes; empty unless the context keeps layer borders. A border that is rebuilt in backward from a stash
-// (bert's layers end in a normalisation) is kept as that stash: the bytes are the same, and the last product of the
-// layer need not run again.
+// Owners of bytes; empty unless the context keeps layer borders. A border that is made again in backward by default,
+// from a stash, (bert's layers end in a normalisation) is kept as that stash: the bytes are the same, and the last
+// product of the layer need not run again.
 std::set<ValueId> layer_borders(const MemoryContext& context);
 
 }  // namespace lowtide

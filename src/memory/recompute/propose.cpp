@@ -22,16 +22,45 @@ class Search {
     for (auto& [name, range] : not_empty_) range.low = std::max<int64_t>(range.low, 1);
   }
 
-  std::vector<Candidate> run() {
+  // One candidate at most of each node that stashes something.
+  using Plan = std::optional<Candidate> (Search::*)(const std::vector<const Stash*>& outputs) const;
+  std::vector<Candidate> run(Plan plan) {
     std::map<int32_t, std::vector<const Stash*>> by_entry;  // position of the producer → its stashed outputs
     for (const Stash& stash : stash_.stashes()) by_entry[stash_.position(stash.producer)].push_back(&stash);
     std::vector<Candidate> candidates;
     for (const auto& [position, outputs] : by_entry) {
       if (!may_give_up(outputs)) continue;
-      if (auto plain = plain_plan(outputs)) candidates.push_back(std::move(*plain));
-      if (auto compromise = compromised_plan(outputs)) candidates.push_back(std::move(*compromise));
+      if (auto candidate = (this->*plan)(outputs)) candidates.push_back(std::move(*candidate));
     }
     return candidates;
+  }
+
+  std::optional<Candidate> plain_plan(const std::vector<const Stash*>& outputs) const {
+    std::set<NodeId> nodes = {outputs[0]->producer};
+    std::set<ValueId> missing;
+    missing_operands(outputs[0]->producer, missing);
+    while (!missing.empty())
+      if (!grow(nodes, missing)) return std::nullopt;
+    return make(outputs, nodes, {});
+  }
+
+  // The nearest cut through what leads to the entry whose values are together smaller than what is given up.
+  std::optional<Candidate> compromised_plan(const std::vector<const Stash*>& outputs) const {
+    if (is_call(graph_.node(outputs[0]->producer).op)) return std::nullopt;
+    std::set<NodeId> nodes = {outputs[0]->producer};
+    std::set<ValueId> missing;
+    missing_operands(outputs[0]->producer, missing);
+    Dim given = 0;
+    for (const Stash* stash : outputs) given = given + stash->bytes;
+    while (!missing.empty()) {
+      Dim kept = 0;
+      std::set<ValueId> bases;
+      for (ValueId value : missing) bases.insert(stash_.base(value));
+      for (ValueId base : bases) kept = kept + stash_.bytes(base);
+      if (range_of(given - kept, not_empty_).low > 0) return make(outputs, nodes, bases);
+      if (!grow(nodes, missing)) return std::nullopt;
+    }
+    return std::nullopt;
   }
 
  private:
@@ -92,39 +121,9 @@ class Search {
     return true;
   }
 
-  std::optional<Candidate> plain_plan(const std::vector<const Stash*>& outputs) const {
-    std::set<NodeId> nodes = {outputs[0]->producer};
-    std::set<ValueId> missing;
-    missing_operands(outputs[0]->producer, missing);
-    while (!missing.empty())
-      if (!grow(nodes, missing)) return std::nullopt;
-    return make(OptimizationType::kRecompute, outputs, nodes, {});
-  }
-
-  // The nearest cut through what leads to the entry whose values are together smaller than what is given up.
-  std::optional<Candidate> compromised_plan(const std::vector<const Stash*>& outputs) const {
-    if (is_call(graph_.node(outputs[0]->producer).op)) return std::nullopt;
-    std::set<NodeId> nodes = {outputs[0]->producer};
-    std::set<ValueId> missing;
-    missing_operands(outputs[0]->producer, missing);
-    Dim given = 0;
-    for (const Stash* stash : outputs) given = given + stash->bytes;
-    while (!missing.empty()) {
-      Dim kept = 0;
-      std::set<ValueId> bases;
-      for (ValueId value : missing) bases.insert(stash_.base(value));
-      for (ValueId base : bases) kept = kept + stash_.bytes(base);
-      if (range_of(given - kept, not_empty_).low > 0)
-        return make(OptimizationType::kRecomputeWithCompromise, outputs, nodes, bases);
-      if (!grow(nodes, missing)) return std::nullopt;
-    }
-    return std::nullopt;
-  }
-
-  Candidate make(OptimizationType type, const std::vector<const Stash*>& outputs, const std::set<NodeId>& nodes,
+  Candidate make(const std::vector<const Stash*>& outputs, const std::set<NodeId>& nodes,
                  const std::set<ValueId>& kept) const {
     Candidate candidate;
-    candidate.type = type;
     candidate.entry = outputs[0]->producer;
     candidate.nodes.assign(nodes.begin(), nodes.end());
     std::sort(candidate.nodes.begin(), candidate.nodes.end(),
@@ -137,7 +136,6 @@ class Search {
     for (const Stash* stash : outputs)
       candidate.outputs.push_back({stash->value, stash->output_index, stash->bytes, saved_share(given, candidate)});
     for (NodeId id : candidate.nodes) {
-      candidate.cluster += concat(cluster_name(graph_.node(id)), "+");
       const Cost price = cost(graph_, id);
       candidate.extra_flops = candidate.extra_flops + price.flops;
       candidate.extra_bytes = candidate.extra_bytes + price.bytes;
@@ -171,12 +169,6 @@ class Search {
 
 }  // namespace
 
-std::string_view cluster_name(const Node& node) {
-  if (node.op == Op::kAten) return node.target;
-  if (node.op == Op::kGelu && node.attrs.s("approximate") == "tanh") return "FastGelu";
-  return name(node.op);
-}
-
 std::vector<ValueId> operands_again(const Node& node) {
   std::vector<ValueId> inputs = node.inputs;
   if (node.op == Op::kBatchNormalization)
@@ -184,6 +176,25 @@ std::vector<ValueId> operands_again(const Node& node) {
   return inputs;
 }
 
-std::vector<Candidate> Recompute::propose(const MemoryContext& context) const { return Search(context).run(); }
+static std::vector<Candidate> propose_plain(const MemoryContext& context) {
+  return Search(context).run(&Search::plain_plan);
+}
+static std::vector<Candidate> propose_compromised(const MemoryContext& context) {
+  return Search(context).run(&Search::compromised_plan);
+}
 
+const Strategy strategy::recompute = {.name = "Recompute",
+                                      .description = "recompute",
+                                      .code = 1,
+                                      .level = 1,
+                                      .is_ortmodules = true,
+                                      .propose = propose_plain,
+                                      .apply = run_again};
+const Strategy strategy::recompute_with_compromise = {.name = "RecomputeWithCompromise",
+                                                      .description = "recompute with compromise",
+                                                      .code = 2,
+                                                      .level = 2,
+                                                      .is_ortmodules = true,
+                                                      .propose = propose_compromised,
+                                                      .apply = run_again};
 }  // namespace lowtide

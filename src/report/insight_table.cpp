@@ -3,7 +3,8 @@
 #include <map>
 
 #include "base/text.h"
-#include "memory/insight_source.h"
+#include "report/clusters.h"
+#include "report/insight_source.h"
 
 namespace lowtide {
 namespace {
@@ -37,12 +38,14 @@ std::string_view last_op_type(std::string_view cluster) {
 
 // Everything that the lines of a row show of a candidate, the node's op type first: rows of equal frequency are sorted
 // by it.
-std::string activation_pattern(const InsightSource& source, const Candidate& candidate) {
-  std::string text = concat(last_op_type(candidate.cluster), "|", static_cast<int>(candidate.type));
+std::string activation_pattern(const InsightSource& source, int32_t index) {
+  const Candidate& candidate = source.candidates[static_cast<size_t>(index)];
+  const std::string& cluster = source.clusters[static_cast<size_t>(index)];
+  std::string text = concat(last_op_type(cluster), "|", candidate.strategy->code);
   for (const GivenUp& output : candidate.outputs)
     text += concat("|", output.output_index, ":", shape_text(source, output), ":",
                    name(source.graph.type(output.value).dtype), ":", percent(output));
-  return concat(text, "|", candidate.cluster, ";");
+  return concat(text, "|", cluster, ";");
 }
 
 std::vector<Cluster> clusters_of(const InsightSource& source) {
@@ -52,8 +55,7 @@ std::vector<Cluster> clusters_of(const InsightSource& source) {
   std::map<std::string, Cluster> by_id;
   for (const auto& [node, candidates] : by_node) {
     std::string id;
-    for (const int32_t index : candidates)
-      id += activation_pattern(source, source.candidates[static_cast<size_t>(index)]);
+    for (const int32_t index : candidates) id += activation_pattern(source, index);
     Cluster& cluster = by_id[id];
     cluster.id = id;
     ++cluster.frequency;
@@ -129,9 +131,10 @@ class Table {
 
   void add_option(size_t number, const std::vector<int32_t>& candidates) {
     const Candidate& shown = source_.candidates[static_cast<size_t>(candidates.front())];
-    write_labelled(concat(">>Option ", number), concat(name(shown.type), " subgraph ", shown.cluster),
+    const std::string& cluster = source_.clusters[static_cast<size_t>(candidates.front())];
+    write_labelled(concat(">>Option ", number), concat(shown.strategy->name, " subgraph ", cluster),
                    concat(" ", peak_after_ ? with_commas(peak_after_(candidates)) : "-", " "));
-    write_labelled("  Status", status(shown, candidates));
+    write_labelled("  Status", status(cluster, *shown.strategy, candidates));
     write("  Stashed Activations:");
     if (const std::string reuse = reuse_frequencies(candidates); !reuse.empty())
       write_labelled("   - ReuseFreq", reuse);
@@ -141,11 +144,12 @@ class Table {
                             percent(output), "% saved"));
   }
 
-  std::string status(const Candidate& shown, const std::vector<int32_t>& candidates) const {
-    const std::optional<int> requested = requested_count(source_, shown.cluster, shown.type);
+  std::string status(const std::string& cluster, const Strategy& strategy,
+                     const std::vector<int32_t>& candidates) const {
+    const std::optional<int> requested = requested_count(source_, cluster, strategy);
     if (!requested)
       return concat("Disabled. Enable with export ORTMODULE_MEMORY_OPT_CONFIG=",
-                    to_string(MemoryRequest{shown.cluster, shown.type, -1}));
+                    to_string(MemoryRequest{cluster, strategy.code, -1}));
     const auto applied = std::count_if(candidates.begin(), candidates.end(),
                                        [&](int32_t index) { return chosen_[static_cast<size_t>(index)]; });
     return concat("Enabled, requested count=", *requested, ", actual applied count=", applied);
@@ -172,13 +176,30 @@ class Table {
   std::vector<Line> lines_;
 };
 
+// A line for each strategy that is in force without being asked for: "DefaultRematerialisation is in force for Cast+
+// (3), Swish+ (12); LOWTIDE_DISABLE_PASSES=default_rematerialisation switches it off."
+std::string default_notes(const InsightSource& source) {
+  std::string text;
+  for (const Strategy* strategy : strategies()) {
+    std::map<std::string, int> frequencies;
+    for (const Candidate& candidate : source.defaults)
+      if (candidate.strategy == strategy) ++frequencies[cluster_of(source.graph, candidate)];
+    if (frequencies.empty()) continue;
+    text += concat(strategy->name, " is in force for ",
+                   join(frequencies, ", ",
+                        [](std::ostream& out, const auto& item) { out << item.first << " (" << item.second << ")"; }),
+                   "; LOWTIDE_DISABLE_PASSES=", strategy->default_name, " switches it off.\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string insight_summary(const InsightSource& source, const PeakAfter& peak_after) {
   const std::string config = user_config(source);
   return concat("MemoryInsight Summary - User config: ", config.empty() ? "not provided" : config, "\n",
                 Table(source, peak_after).text(),
-                "Note: use comma as a separator for enabling more than one subgraphs.\n");
+                "Note: use comma as a separator for enabling more than one subgraphs.\n", default_notes(source));
 }
 
 }  // namespace lowtide

@@ -7,8 +7,17 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "memory/strategy.h"
 
 namespace lowtide {
+
+// The op type as users of ORTModule know it: "FastGelu" is GELU in its tanh form.
+std::string_view cluster_name(const Node& node);
+
+// The op types of the nodes that run again, in topological order, each followed by '+': "Cast+Where+Softmax+". Where
+// none does, that of the node whose stash is given up.
+std::string cluster_of(const Graph& graph, const Candidate& candidate);
+std::vector<std::string> clusters_of(const Graph& graph, std::span<const Candidate> candidates);
 
 // "Cast+Where+Softmax+" → {"Cast", "Where", "Softmax"}.
 std::vector<std::string> op_types(std::string_view cluster);

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "memory/insight_source.h"
+#include "report/insight_source.h"
 
 namespace lowtide {
 namespace {
@@ -42,7 +42,7 @@ std::vector<PlanRow> plan_rows(const InsightSource& source, const DimValues& dim
   const std::vector<bool> chosen = chosen_flags(source);
   for (size_t i = 0; i < source.candidates.size(); ++i) {
     const Candidate& candidate = source.candidates[i];
-    const std::string combination = to_string(MemoryRequest{candidate.cluster, candidate.type, -1});
+    const std::string combination = to_string(MemoryRequest{source.clusters[i], candidate.strategy->code, -1});
     PlanRow& row = by_combination[combination];
     row.combination = combination;
     row.candidates.push_back(static_cast<int32_t>(i));

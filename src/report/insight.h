@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "memory/optimizer.h"
-#include "memory/symbolic_bytes.h"
+#include "report/selection.h"
+#include "report/symbolic_bytes.h"
 
 namespace lowtide {
 
@@ -39,8 +40,8 @@ std::string plan_notes(const DimValues& dims);
 using PeakAfter = std::function<int64_t(const std::vector<int32_t>& candidates)>;
 std::string insight_summary(const MemoryOptimizer& optimizer, const Selection& selection, const PeakAfter& peak_after);
 
-// "MemoryOptimizer Summary:": sections Recompute, RecomputeWithCompromise and, where there is something to compress,
-// Compress.
+// "MemoryOptimizer Summary:": ORTModule's sections Recompute and RecomputeWithCompromise, then one for every other
+// strategy that has candidates, at last those that are in force by default.
 std::string optimizer_summary(const MemoryOptimizer& optimizer, const Selection& selection);
 
 // Everything as JSON. Sizes come as numbers at `dims` (null where a dim has no value) and as text ("…_symbolic").
@@ -53,6 +54,7 @@ std::string optimizer_summary(const MemoryOptimizer& optimizer, const Selection&
 //   candidates          [{type, cluster, on, node, module, line, layer (its path, or null), outputs, kept: [name],
 //                       kept_bytes, kept_bytes_symbolic, nodes: [name], saving, saving_symbolic, extra_flops,
 //                       extra_bytes}]: nodes go by the name of their first output
+//   defaults            candidates that are in force without being asked for
 //   candidates.outputs  [{name, index, dtype, shape: [text], bytes, bytes_symbolic, saved (share), reads: [name]}]:
 //                       `reads` are the names under which backward reads the bytes, views among them
 std::string insight_json(const MemoryOptimizer& optimizer, const Selection& selection, std::span<const PlanRow> rows,

@@ -1,6 +1,7 @@
 #include "base/text.h"
-#include "memory/insight_source.h"
-#include "memory/json_text.h"
+#include "report/clusters.h"
+#include "report/insight_source.h"
+#include "report/json_text.h"
 
 namespace lowtide {
 namespace {
@@ -27,7 +28,10 @@ class Writer {
     json_.end_list();
     const std::vector<bool> chosen = chosen_flags(source_);
     json_.member("candidates").begin_list();
-    for (size_t i = 0; i < source_.candidates.size(); ++i) candidate(source_.candidates[i], chosen[i]);
+    for (size_t i = 0; i < source_.candidates.size(); ++i)
+      candidate(source_.candidates[i], source_.clusters[i], chosen[i]);
+    json_.end_list().member("defaults").begin_list();
+    for (const Candidate& each : source_.defaults) candidate(each, cluster_of(source_.graph, each), true);
     json_.end_list().end_object();
     return json_.str();
   }
@@ -62,9 +66,9 @@ class Writer {
     json_.end_list().end_object();
   }
 
-  void candidate(const Candidate& candidate, bool on) {
+  void candidate(const Candidate& candidate, const std::string& cluster, bool on) {
     const Origin& origin = source_.graph.node(candidate.entry).origin;
-    json_.begin_object().member("type").text(name(candidate.type)).member("cluster").text(candidate.cluster);
+    json_.begin_object().member("type").text(candidate.strategy->name).member("cluster").text(cluster);
     json_.member("on").boolean(on).member("node").text(node_name(candidate.entry));
     json_.member("module").text(origin.module).member("line").text(origin.line).member("layer");
     if (candidate.layer >= 0) {

@@ -2,9 +2,9 @@
 // warnings and the rewritten graph out.
 //
 // Behind a case's title stands, in brackets and separated by ';', what is asked for: a configuration
-// ("FastGelu+:1:12"), "level=1", "probe=0:1", "pure=aten::NAME", "no rebuild", "no casts". Every candidate is printed;
-// those in force have a star. "tables b=2,s=8" prints what users are told at these dims in place of candidates and
-// graph.
+// ("FastGelu+:1:12"), "level=1", "probe=0:1", "pure=aten::NAME", "no default_rematerialisation", "no casts". Every
+// candidate is printed; those in force have a star. "tables b=2,s=8" prints what users are told at these dims in place
+// of candidates and graph.
 #include <sstream>
 
 #include "base/check.h"
@@ -13,9 +13,11 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
-#include "memory/insight.h"
 #include "ops/rule.h"
 #include "passes/golden.h"
+#include "report/clusters.h"
+#include "report/config.h"
+#include "report/insight.h"
 
 namespace lowtide {
 namespace {
@@ -37,15 +39,15 @@ MemoryOptions options_of(const std::string& text) {
       continue;
     } else if (part.starts_with("pure=")) {
       options.pure_calls.insert(part.substr(5));
-    } else if (part == "no rebuild") {
-      options.rebuild = false;
+    } else if (part == "no default_rematerialisation") {
+      options.disabled.push_back(part.substr(3));
     } else if (part == "no casts") {
-      options.rebuild_casts = false;
+      options.cast_again = false;
     } else {
       config = part;
     }
   }
-  options.ask(level, config);
+  ask(options, level, config);
   return options;
 }
 
@@ -71,14 +73,14 @@ std::string result_of(const std::string& input, const std::string& options, cons
   verify_types(graph);
   const PlanResult planned = plan(graph, {});
   const MemoryOptimizer optimizer(graph, planned, options_of(options));
-  const Selection selection = optimizer.select();
+  const Selection selection = select(optimizer);
   if (const std::optional<DimValues> dims = tables_of(options)) return tables(optimizer, selection, *dims);
   std::string text;
   for (size_t i = 0; i < optimizer.candidates().size(); ++i) {
     const Candidate& candidate = optimizer.candidates()[i];
     const bool chosen =
         std::find(selection.chosen.begin(), selection.chosen.end(), static_cast<int32_t>(i)) != selection.chosen.end();
-    text += concat(chosen ? "// * " : "//   ", name(candidate.type), " ", candidate.cluster, " of %",
+    text += concat(chosen ? "// * " : "//   ", candidate.strategy->name, " ", cluster_of(graph, candidate), " of %",
                    graph.value(candidate.outputs[0].value).name, " saves ", candidate.saving);
     if (!candidate.kept.empty())
       text += concat(", keeps ", join(candidate.kept, ", ",

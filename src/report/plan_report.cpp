@@ -1,4 +1,4 @@
-#include "session/plan_report.h"
+#include "report/plan_report.h"
 
 #include <iomanip>
 #include <sstream>

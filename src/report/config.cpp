@@ -1,4 +1,4 @@
-#include "memory/config.h"
+#include "report/config.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,8 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "memory/string_list.h"
+#include "report/clusters.h"
+#include "report/string_list.h"
 
 namespace lowtide {
 namespace {
@@ -64,6 +65,20 @@ class Fields {
     return value;
   }
 
+  // Of a strategy, or 0.
+  int code() {
+    const size_t begin = at_;
+    std::string expected = "the type: 0 (off)";
+    int most = 0;
+    for (const Strategy* strategy : strategies()) most = std::max(most, strategy->code);
+    for (int code = 1; code <= most; ++code)
+      if (const Strategy* strategy = find_strategy(code))
+        expected += concat(code == most ? " or " : ", ", code, " (", strategy->description, ")");
+    const int found = integer(0, most, expected);
+    if (found != 0 && find_strategy(found) == nullptr) fail_at(begin, expected);
+    return found;
+  }
+
   // Op types, each followed by '+': "Cast+Where+Softmax+". A type may be an ATen or Python target
   // ("aten::sort.stable").
   std::string cluster() {
@@ -105,12 +120,12 @@ class Fields {
 };
 
 void add(std::vector<MemoryRequest>& requests, MemoryRequest request) {
-  const bool off = request.type == OptimizationType::kNone;
+  const bool off = request.code == 0;
   std::erase_if(requests, [&](const MemoryRequest& earlier) {
-    return earlier.cluster == request.cluster && (off || earlier.type == OptimizationType::kNone);
+    return earlier.cluster == request.cluster && (off || earlier.code == 0);
   });
   for (MemoryRequest& earlier : requests) {
-    if (earlier.cluster != request.cluster || earlier.type != request.type) continue;
+    if (earlier.cluster != request.cluster || earlier.code != request.code) continue;
     earlier = std::move(request);
     return;
   }
@@ -125,8 +140,7 @@ void parse_plans(std::string_view text, std::string where, std::vector<MemoryReq
     MemoryRequest request;
     request.cluster = fields.cluster();
     if (!fields.accept(':')) fields.fail("':' and the type after the cluster");
-    request.type = static_cast<OptimizationType>(
-        fields.integer(0, 3, "the type: 0 (off), 1 (recompute), 2 (recompute with compromise) or 3 (compress)"));
+    request.code = fields.code();
     if (!fields.accept(':')) fields.fail("':' and the count after the type");
     request.count = fields.integer(-1, std::numeric_limits<int>::max(),
                                    "the count: -1 (all), or how many of the first occurrences");
@@ -176,20 +190,10 @@ size_t edit_distance(const Sequence& a, const Sequence& b) {
   return row.back();
 }
 
-std::vector<std::string_view> op_types(std::string_view cluster) {
-  std::vector<std::string_view> types;
-  while (!cluster.empty()) {
-    const size_t end = std::min(cluster.find('+'), cluster.size());
-    types.push_back(cluster.substr(0, end));
-    cluster.remove_prefix(std::min(end + 1, cluster.size()));
-  }
-  return types;
-}
-
 }  // namespace
 
 std::string to_string(const MemoryRequest& request) {
-  return concat(request.cluster, ":", static_cast<int>(request.type), ":", request.count);
+  return concat(request.cluster, ":", request.code, ":", request.count);
 }
 
 std::vector<MemoryRequest> parse_memory_config(std::string_view config) {
@@ -206,6 +210,13 @@ std::vector<MemoryRequest> parse_memory_config(std::string_view config) {
     if (!trimmed(plans).empty()) parse_plans(plans, concat(path, ", string ", number), requests);
   }
   return requests;
+}
+
+void ask(MemoryOptions& options, int level, std::string_view config) {
+  options.level = level;
+  options.ignores_requests = level >= 1 && !trimmed(config).empty();
+  options.requests.clear();
+  if (level == 0) options.requests = parse_memory_config(config);
 }
 
 ProbeConfig parse_probe_config(std::string_view text) {

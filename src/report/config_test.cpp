@@ -1,4 +1,4 @@
-#include "memory/config.h"
+#include "report/config.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,8 @@
 namespace lowtide {
 namespace {
 
-using enum OptimizationType;
+// The codes of configurations.
+constexpr int kNone = 0, kRecompute = 1, kRecomputeWithCompromise = 2, kCompress = 3;
 using Requests = std::vector<MemoryRequest>;
 
 std::string error_of(auto&& call) {

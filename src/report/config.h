@@ -5,17 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/strategy.h"
+#include "memory/optimizer.h"
 
 namespace lowtide {
 
-// One plan of a configuration: "FastGelu+:1:12".
-struct MemoryRequest {
-  std::string cluster;
-  OptimizationType type = OptimizationType::kRecompute;
-  int count = -1;  // the first N in topological order; -1: all
-  friend bool operator==(const MemoryRequest&, const MemoryRequest&) = default;
-};
 std::string to_string(const MemoryRequest& request);  // as in a configuration
 
 // `config`: plans joined by commas, or the path of a JSON file with a list of such strings (it ends in ".json" or a
@@ -24,10 +17,10 @@ std::string to_string(const MemoryRequest& request);  // as in a configuration
 // taken back by what is asked after it. Error(kInvalidArgument) with the position, what was expected, and an example.
 std::vector<MemoryRequest> parse_memory_config(std::string_view config);
 
-struct ProbeConfig {
-  int level = 1;     // 0: cheap ops only; 1: costly ones too
-  int boundary = 0;  // 1: the inputs of layers stay stashed
-};
+// Sets what ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_CONFIG ask for. Beside a level the configuration is not
+// even read, so that no mistake in it matters.
+void ask(MemoryOptions& options, int level, std::string_view config);
+
 ProbeConfig parse_probe_config(std::string_view text);  // "level:boundary" or "level"; empty: the defaults
 
 // The `most` names of `known` that are nearest to `name` by edits of whole op types, nearest first.

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/insight.h"
+#include "report/config.h"
+#include "report/insight.h"
 
 namespace lowtide {
 
@@ -16,6 +17,8 @@ struct InsightSource {
   std::span<const Stash> stashes;
   std::span<const Layer> layers;
   std::span<const Candidate> candidates;
+  std::span<const Candidate> defaults;
+  std::vector<std::string> clusters;        // by candidate
   std::span<const MemoryRequest> requests;  // what the user wrote
   const Selection& selection;
   int level = 0;
@@ -28,7 +31,7 @@ std::string user_config(const InsightSource& source);
 std::vector<bool> chosen_flags(const InsightSource& source);
 
 // How many were asked for; none: not switched on. A level asks for all.
-std::optional<int> requested_count(const InsightSource& source, std::string_view cluster, OptimizationType type);
+std::optional<int> requested_count(const InsightSource& source, std::string_view cluster, const Strategy& strategy);
 
 // The size at these dims; none: a dim has no value.
 std::optional<int64_t> value_at(const Dim& size, const DimValues& dims);

@@ -1,6 +1,7 @@
-#include "memory/insight.h"
+#include "report/insight.h"
 
-#include "memory/insight_source.h"
+#include "report/clusters.h"
+#include "report/insight_source.h"
 
 namespace lowtide {
 namespace {
@@ -11,6 +12,8 @@ InsightSource source_of(const MemoryOptimizer& optimizer, const Selection& selec
           context.stash.stashes(),
           context.layers.layers,
           optimizer.candidates(),
+          optimizer.defaults(),
+          clusters_of(context.graph, optimizer.candidates()),
           optimizer.options().requests,
           selection,
           optimizer.options().level};

@@ -7,15 +7,16 @@
 #include <sstream>
 
 #include "base/text.h"
-#include "memory/insight_source.h"
+#include "report/insight_source.h"
 
 namespace lowtide {
 namespace {
 
-using enum OptimizationType;
+// The codes of configurations.
+constexpr int kRecompute = 1, kRecomputeWithCompromise = 2, kCompress = 3;
 
 std::string golden(const std::string& name) {
-  std::ifstream in(concat("src/memory/golden/", name), std::ios::binary);
+  std::ifstream in(concat("src/report/golden/", name), std::ios::binary);
   EXPECT_TRUE(in.good()) << "run from the repository's root";
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
@@ -25,7 +26,7 @@ void expect_golden(const std::string& text, const std::string& name) {
   if (text == golden(name)) return;
   const std::string found = testing::TempDir() + name;
   std::ofstream(found, std::ios::binary) << text;
-  ADD_FAILURE() << "diff src/memory/golden/" << name << " " << found << "\n" << text;
+  ADD_FAILURE() << "diff src/report/golden/" << name << " " << found << "\n" << text;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -43,7 +44,7 @@ std::vector<std::string> words_of(const std::string& text) {
 // One way to save the stash of a node; the first of a node says what is stashed.
 struct Option {
   std::string_view cluster;
-  OptimizationType type = kRecompute;
+  int code = kRecompute;
   double saved = 1;
   bool chosen = false;
 };
@@ -68,7 +69,21 @@ class Scenario {
     for (const MemoryRequest& request : requests_) selection_.outcomes.push_back({request, 0, 0});
   }
 
-  InsightSource source() const { return {graph_, stashes_, layers_, candidates_, requests_, selection_, level}; }
+  InsightSource source() const {
+    return {graph_, stashes_, layers_, candidates_, defaults_, clusters_, requests_, selection_, level};
+  }
+  // A Swish with a stash of this shape that is made again without being asked for.
+  void add_default(std::string_view shape) {
+    const TensorType type{DType::kF32, {parse_dim(shape)}};
+    const NodeId node = graph_.add_node(Op::kSwish, {}, {type});
+    Candidate candidate;
+    candidate.strategy = &strategy::default_rematerialisation;
+    candidate.entry = node;
+    candidate.nodes = {node};
+    candidate.outputs = {{graph_.node(node).outputs[0], 0, numel(type.shape) * 4, 1}};
+    candidate.saving = candidate.outputs[0].bytes;
+    defaults_.push_back(std::move(candidate));
+  }
   Graph& graph() { return graph_; }
   std::vector<Candidate>& candidates() { return candidates_; }
   Selection& selection() { return selection_; }
@@ -90,15 +105,15 @@ class Scenario {
     stashes_.push_back({value, node, 0, reads, bytes});
     for (const Option& option : nodes.options) {
       Candidate candidate;
-      candidate.type = option.type;
-      candidate.cluster = option.cluster;
+      candidate.strategy = find_strategy(option.code);
+      clusters_.emplace_back(option.cluster);
       candidate.entry = node;
       candidate.outputs = {{value, 0, bytes, option.saved}};
       candidate.nodes = {node};
-      if (option.type == kRecomputeWithCompromise) {
+      if (option.code == kRecomputeWithCompromise) {
         candidate.kept = {graph_.add_input("kept", {DType::kF16, type.shape}, InputKind::kInput)};
         candidate.kept_bytes = numel(type.shape) * 2;
-      } else if (option.type == kCompress) {
+      } else if (option.code == kCompress) {
         candidate.kept_bytes = floordiv(bytes, 8);
       }
       candidate.saving = bytes - candidate.kept_bytes;
@@ -111,6 +126,8 @@ class Scenario {
   std::vector<Stash> stashes_;
   std::vector<Layer> layers_ = {{"model.h.0", {}}};
   std::vector<Candidate> candidates_;
+  std::vector<std::string> clusters_;
+  std::vector<Candidate> defaults_;
   std::vector<MemoryRequest> requests_;
   Selection selection_;
 };
@@ -205,6 +222,23 @@ TEST(OptimizerSummary, CountsEachShapeAndShowsCompression) {
   const Scenario scenario(found, "Less+:3:5,Add+:1:0");
   const std::string text = optimizer_summary(scenario.source());
   expect_golden(text, "optimizer_summary_compress.txt");
+}
+
+TEST(Summaries, ShowWhatIsInForceByDefault) {
+  Scenario scenario({{1, "b,s", kSingle, {{"Add+"}}}}, "");
+  const std::string insight = insight_summary(scenario.source(), {}), summary = optimizer_summary(scenario.source());
+  for (const char* shape : {"b", "b", "s"}) scenario.add_default(shape);
+  // Behind all else, and nothing else changes.
+  EXPECT_EQ(insight_summary(scenario.source(), {}),
+            insight +
+                "DefaultRematerialisation is in force for Swish+ (3); "
+                "LOWTIDE_DISABLE_PASSES=default_rematerialisation switches it off.\n");
+  EXPECT_EQ(optimizer_summary(scenario.source()),
+            summary +
+                "########DefaultRematerialisation########\n"
+                "Subgraph: Swish+\nOptimizationType: DefaultRematerialisation (by default)\nPatterns:\n"
+                "PatternShape:b x   Frequency:2\nPatternShape:s x   Frequency:1\n"
+                "--------------------------------\n=================================\n");
 }
 
 TEST(PlanRows, LookLikeOrtmodules) {

@@ -1,4 +1,4 @@
-#include "memory/json_text.h"
+#include "report/json_text.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "memory/string_list.h"
+#include "report/string_list.h"
 
 #include <cstdint>
 

@@ -1,12 +1,29 @@
-#include "memory/clusters.h"
+#include "report/clusters.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/text.h"
-#include "memory/recompute/recompute.h"
 
 namespace lowtide {
+
+std::string_view cluster_name(const Node& node) {
+  if (node.op == Op::kAten) return node.target;
+  if (node.op == Op::kGelu && node.attrs.s("approximate") == "tanh") return "FastGelu";
+  return name(node.op);
+}
+
+std::string cluster_of(const Graph& graph, const Candidate& candidate) {
+  if (candidate.nodes.empty()) return concat(name(graph.node(candidate.entry).op), "+");
+  return join(candidate.nodes, "",
+              [&](std::ostream& out, NodeId node) { out << cluster_name(graph.node(node)) << "+"; });
+}
+
+std::vector<std::string> clusters_of(const Graph& graph, std::span<const Candidate> candidates) {
+  std::vector<std::string> clusters;
+  for (const Candidate& candidate : candidates) clusters.push_back(cluster_of(graph, candidate));
+  return clusters;
+}
 
 std::vector<std::string> op_types(std::string_view cluster) {
   std::vector<std::string> types;

@@ -1,9 +1,9 @@
-#include "memory/insight_source.h"
+#include "report/insight_source.h"
 
 #include <algorithm>
 
 #include "base/text.h"
-#include "memory/clusters.h"
+#include "report/clusters.h"
 
 namespace lowtide {
 
@@ -18,10 +18,10 @@ std::vector<bool> chosen_flags(const InsightSource& source) {
   return flags;
 }
 
-std::optional<int> requested_count(const InsightSource& source, std::string_view cluster, OptimizationType type) {
+std::optional<int> requested_count(const InsightSource& source, std::string_view cluster, const Strategy& strategy) {
   const bool chosen = std::any_of(source.selection.chosen.begin(), source.selection.chosen.end(), [&](int32_t index) {
-    const Candidate& candidate = source.candidates[static_cast<size_t>(index)];
-    return candidate.cluster == cluster && candidate.type == type;
+    const size_t at = static_cast<size_t>(index);
+    return source.clusters[at] == cluster && source.candidates[at].strategy == &strategy;
   });
   if (source.level > 0) return chosen ? std::optional(-1) : std::nullopt;
   for (const bool exactly : {true, false}) {
@@ -30,7 +30,7 @@ std::optional<int> requested_count(const InsightSource& source, std::string_view
     for (const auto& [request, found, applied] : source.selection.outcomes) {
       const bool meant =
           request.cluster == cluster || (!exactly && canonical_cluster(request.cluster) == canonical_cluster(cluster));
-      if (meant && request.type == type && request.count != 0) return request.count;
+      if (meant && request.code == strategy.code && request.count != 0) return request.count;
     }
   }
   return std::nullopt;

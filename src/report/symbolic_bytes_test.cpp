@@ -1,4 +1,4 @@
-#include "memory/symbolic_bytes.h"
+#include "report/symbolic_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,38 +1,38 @@
-#include "memory/refusals.h"
+#include "report/refusals.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/text.h"
-#include "memory/clusters.h"
-#include "memory/recompute/recompute.h"
+#include "report/clusters.h"
 
 namespace lowtide {
 namespace {
 
 // The candidate of that cluster, by its exact name before others that mean the same work; nullptr: none.
-const Candidate* find(std::span<const Candidate> candidates, std::string_view cluster) {
+const Candidate* find(const Graph& graph, std::span<const Candidate> candidates, std::string_view cluster) {
   for (const Candidate& candidate : candidates)
-    if (candidate.cluster == cluster) return &candidate;
+    if (cluster_of(graph, candidate) == cluster) return &candidate;
   const std::string canonical = canonical_cluster(cluster);
   for (const Candidate& candidate : candidates)
-    if (!canonical.empty() && canonical_cluster(candidate.cluster) == canonical) return &candidate;
+    if (!canonical.empty() && canonical_cluster(cluster_of(graph, candidate)) == canonical) return &candidate;
   return nullptr;
 }
 
-bool is_rebuilt(const MemoryContext& context, std::string_view type) {
+bool is_rematerialised(const MemoryContext& context, std::string_view type) {
   const Graph& graph = context.graph;
   return std::any_of(graph.order().begin(), graph.order().end(), [&](NodeId id) {
     const Node& node = graph.node(id);
-    return !node.outputs.empty() && node.outputs[0] && context.stash.is_rebuilt(node.outputs[0]) &&
+    return !node.outputs.empty() && node.outputs[0] && context.stash.is_rematerialised(node.outputs[0]) &&
            cluster_name(node) == type;
   });
 }
 
-std::string why_other_type(const MemoryRequest& request, const Candidate& found) {
-  const auto code = [](OptimizationType type) { return concat(static_cast<int>(type), " (", name(type), ")"); };
-  const std::string here = found.cluster == request.cluster ? "it" : found.cluster;
-  return concat("no plan of type ", code(request.type), "; ", here, " can be had as type ", code(found.type));
+std::string why_other_type(const MemoryRequest& request, const Graph& graph, const Candidate& found) {
+  const auto code = [](const Strategy& strategy) { return concat(strategy.code, " (", strategy.name, ")"); };
+  const std::string cluster = cluster_of(graph, found), here = cluster == request.cluster ? "it" : cluster;
+  return concat("no plan of type ", code(*find_strategy(request.code)), "; ", here, " can be had as type ",
+                code(*found.strategy));
 }
 
 // A plan that a wider probe would find; empty: there is none.
@@ -40,8 +40,8 @@ std::string why_not_probed(const MemoryRequest& request, const MemoryContext& co
   MemoryContext wider = context;
   wider.probe_costly = true;
   wider.keep_layer_borders = false;
-  const std::vector<Candidate> candidates = Recompute().propose(wider);
-  const Candidate* found = find(candidates, request.cluster);
+  const std::vector<Candidate> candidates = propose_candidates(wider);
+  const Candidate* found = find(context.graph, candidates, request.cluster);
   if (found == nullptr) return "";
   std::vector<std::string> reasons;
   std::set<std::string> costly;
@@ -52,8 +52,9 @@ std::string why_not_probed(const MemoryRequest& request, const MemoryContext& co
   if (!context.probe_costly && !costly.empty())
     reasons.push_back(concat("the probe level 0 leaves out ", join(costly, ", ")));
   wider.keep_layer_borders = context.keep_layer_borders;
-  const std::vector<Candidate> inside = Recompute().propose(wider);
-  if (find(inside, request.cluster) == nullptr) reasons.push_back("its output is a layer's input (boundary 1)");
+  const std::vector<Candidate> inside = propose_candidates(wider);
+  if (find(context.graph, inside, request.cluster) == nullptr)
+    reasons.push_back("its output is a layer's input (boundary 1)");
   return join(reasons, "; ");
 }
 
@@ -86,16 +87,18 @@ std::string why_unknown(const MemoryRequest& request, const MemoryContext& conte
   const std::string begin = concat("ORTMODULE_MEMORY_OPT_CONFIG: ", to_string(request), ": ");
   const std::vector<std::string> types = op_types(request.cluster);
   const std::string only = types.size() == 1 ? types[0] : "";
-  if (is_rebuilt(context, only)) return concat(begin, "not stashed: ", only, " is made again in backward by default");
-  if (const Candidate* found = find(candidates, request.cluster)) return concat(begin, why_other_type(request, *found));
+  if (is_rematerialised(context, only))
+    return concat(begin, "not stashed: ", only, " is made again in backward by default");
+  if (const Candidate* found = find(context.graph, candidates, request.cluster))
+    return concat(begin, why_other_type(request, context.graph, *found));
   if (const std::string why = why_not_probed(request, context); !why.empty()) return concat(begin, why);
   if (const std::string why = why_not_given_up(context, candidates, only); !why.empty()) return concat(begin, why);
   if (const std::vector<std::string> inside = absorbed_by(context.graph, request.cluster); !inside.empty())
     return concat(begin, "not stashed: absorbed by ", join(inside, ", "));
   std::set<std::string> known;
   for (const Candidate& candidate : candidates)
-    if (candidate.type == request.type) known.insert(candidate.cluster);
-  if (known.empty()) return concat(begin, "this model has no plan of type ", static_cast<int>(request.type));
+    if (candidate.strategy->code == request.code) known.insert(cluster_of(context.graph, candidate));
+  if (known.empty()) return concat(begin, "this model has no plan of type ", request.code);
   return concat(begin, "no such subgraph in this model; the nearest are ",
                 join(nearest_clusters(request.cluster, {known.begin(), known.end()}, 3), ", "));
 }

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "memory/config.h"
 #include "memory/strategy.h"
+#include "report/config.h"
 
 namespace lowtide {
 
