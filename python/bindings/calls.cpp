@@ -29,7 +29,8 @@ CallHandler PythonCalls::handler() {
   // The session's steps and this object hold the handler together; pending states keep neither.
   auto self = shared_from_this();
   return {[self](const CallRequest& request, CallContext* context) { return self->forward(request, context); },
-          [self](const CallGradRequest& request) { return self->backward(request); }};
+          [self](const CallGradRequest& request) { return self->backward(request); },
+          nullptr};  // no call of Python's goes on beside steps
 }
 
 template <class Body>

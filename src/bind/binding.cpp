@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <tuple>
 
 #include "base/checked.h"
 #include "base/size_code.h"
+#include "bind/run_symbols.h"
+#include "kernels/cpu/softmax.h"
 #include "pack/pack.h"
 #include "pack/validator.h"
 
@@ -92,7 +95,48 @@ static void check_broadcast(const ProgramStep& step, const KernelCall& call) {
   }
 }
 
-static void bind_steps(const Program& program, Binding& binding) {
+KernelCall bound_call(const Binding& binding, const BoundStep& step) {
+  KernelCall call;
+  const std::span<const TensorRef> refs(binding.refs);
+  call.inputs = refs.subspan(static_cast<size_t>(step.first), static_cast<size_t>(step.inputs));
+  call.outputs = refs.subspan(static_cast<size_t>(step.first + step.inputs), static_cast<size_t>(step.outputs));
+  call.attrs = &step.attrs;
+  call.state = step.state;
+  return call;
+}
+
+// The kernel, and the device in the program's list whose memory it works in.
+static std::pair<const Kernel*, int32_t> find_kernel_on(const Program& program, std::span<const Device* const> devices,
+                                                        const std::string& name) {
+  if (const Kernel* kernel = find_kernel(name)) return {kernel, 0};
+  for (const Device* device : devices) {
+    const auto kernel = std::find_if(device->kernels.begin(), device->kernels.end(),
+                                     [&](const Kernel& each) { return each.name == name; });
+    if (kernel == device->kernels.end()) continue;
+    const auto at = std::find(program.devices.begin(), program.devices.end(), device->name);
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, at != program.devices.end(), name, " works on ", device->name,
+                  ", which the program does not name");
+    return {&*kernel, static_cast<int32_t>(at - program.devices.begin())};
+  }
+  LT_USER_FAIL(ErrorKind::kInvalidProgram, "this build has no kernel ", name);
+}
+
+// A kernel reaches its own device's memory; a device's Copy reaches the host's too.
+static void check_devices(const Program& program, const ProgramStep& step, const BoundStep& bound) {
+  auto check = [&](int32_t id) {
+    if (id < 0) return;
+    const ProgramBuffer& buffer =
+        program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(id)].buffer)];
+    LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                  buffer.device == bound.device || (buffer.device == 0 && bound.kernel->op == Op::kCopy), step.kernel,
+                  " of ", step.node, " works on ", program.devices[static_cast<size_t>(bound.device)], ", but ",
+                  buffer.name, " lies on ", program.devices[static_cast<size_t>(buffer.device)]);
+  };
+  for (int32_t id : step.inputs) check(id);
+  for (int32_t id : step.outputs) check(id);
+}
+
+static void bind_operands(const Program& program, Binding& binding) {
   binding.steps.resize(program.steps.size());
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];
@@ -103,12 +147,14 @@ static void bind_steps(const Program& program, Binding& binding) {
     auto add = [&](int32_t id) {
       if (id < 0) {
         binding.refs.emplace_back();
+        binding.ref_operands.push_back(-1);
         binding.ref_buffers.push_back(-1);
         binding.ref_offsets.push_back(0);
         return;
       }
       const ProgramOperand& operand = program.operands[static_cast<size_t>(id)];
       binding.refs.push_back(bind_operand(program, binding, id));
+      binding.ref_operands.push_back(id);
       binding.ref_buffers.push_back(operand.buffer);
       binding.ref_offsets.push_back(value_of(binding, operand.offset) * size_bytes(operand.dtype));
     };
@@ -119,6 +165,7 @@ static void bind_steps(const Program& program, Binding& binding) {
       const int64_t count = bound.attrs.i("num_grads");
       LT_USER_CHECK(ErrorKind::kInvalidProgram, count >= 0 && count <= bound.inputs, step.node, " takes ", count,
                     " gradients of ", bound.inputs, " operands");
+      bound.grads = static_cast<size_t>(count);
     }
   }
   for (int32_t id : program.gradients) {
@@ -136,25 +183,34 @@ static void bind_steps(const Program& program, Binding& binding) {
   };
   for (const ProgramRegion& region : program.regions)
     binding.relocations.emplace_back(binding, first_ref(region.first), first_ref(region.end));
-  // refs no longer grows: spans into it are safe.
+  binding.symbol_uses = find_uses(program, binding);
+}
+
+// Requires: refs no longer grows, spans into it are safe.
+static void bind_kernels(const Program& program, Binding& binding, std::span<const Device* const> devices) {
+  size_t prepared = 0;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kKernel) continue;
     BoundStep& bound = binding.steps[i];
-    bound.kernel = find_kernel(program.steps[i].kernel);
-    LT_USER_CHECK(ErrorKind::kInvalidProgram, bound.kernel != nullptr, "this build has no kernel ",
-                  program.steps[i].kernel);
-    KernelCall call;
-    call.inputs = std::span(binding.refs).subspan(static_cast<size_t>(bound.first), static_cast<size_t>(bound.inputs));
-    call.outputs = std::span(binding.refs)
-                       .subspan(static_cast<size_t>(bound.first + bound.inputs), static_cast<size_t>(bound.outputs));
-    call.attrs = &bound.attrs;
+    std::tie(bound.kernel, bound.device) = find_kernel_on(program, devices, program.steps[i].kernel);
+    check_devices(program, program.steps[i], bound);
+    const KernelCall call = bound_call(binding, bound);
     const Op op = bound.kernel->op;
     const bool broadcasts = info(op).category == OpCategory::kPointwise || has_trait(op, Trait::kBroadcasts);
     if (broadcasts && bound.outputs > 0) check_broadcast(program.steps[i], call);
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));
+    prepared += bound.kernel->prepare != nullptr;
   }
+  binding.states.resize(prepared);
+  for (BoundStep& bound : binding.steps) {
+    if (bound.kernel == nullptr || bound.kernel->prepare == nullptr) continue;
+    bound.state = binding.states[--prepared].bytes;
+    bound.kernel->prepare(bound_call(binding, bound), bound.state);
+  }
+  for (size_t i = 0; i < program.step_symbols.size(); ++i)
+    binding.steps[static_cast<size_t>(program.step_symbols[i].step)].symbol = static_cast<int32_t>(i);
 }
 
 Relocations::Relocations(const Binding& binding, size_t first_ref, size_t end_ref)
@@ -190,6 +246,11 @@ static TensorRef callers_tensor(const Program& program, const Binding& binding, 
 // Whatever a program says, a step must not leave its buffer: the check that stands between a damaged plan and memory.
 static void check_bounds(const Program& program, const Binding& binding) {
   std::vector<int64_t> ends(program.buffers.size(), 0);  // of the last operand in each
+  for (size_t i = 0; i < program.loops.size(); ++i)      // which is another in each block
+    for (int32_t ref : binding.symbol_uses[program.step_symbols.size() + i].refs) {
+      const size_t buffer = static_cast<size_t>(binding.ref_buffers[static_cast<size_t>(ref)]);
+      ends[buffer] = binding.buffer_bytes[buffer];
+    }
   for (size_t i = 0; i < program.operands.size(); ++i) {
     const ProgramOperand& operand = program.operands[i];
     const TensorRef ref = bind_operand(program, binding, static_cast<int32_t>(i));
@@ -226,48 +287,62 @@ static bool planned(const ProgramBuffer& buffer, bool with_gradients) {
   return buffer.kind == BufferKind::kArena || (with_gradients && buffer.kind == BufferKind::kGradient);
 }
 
-Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard) {
+// Room for canaries around each buffer of the host's.
+static int64_t front_bytes(bool guard, int32_t device) { return guard && device == 0 ? kCanaryBytes : 0; }
+
+Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard,
+                        int32_t device) {
   Problem problem;
-  const int64_t extra = guard ? 2 * kCanaryBytes : 0;
+  const int64_t extra = 2 * front_bytes(guard, device);
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const ProgramBuffer& buffer = program.buffers[i];
-    if (planned(buffer, with_gradients))
+    if (buffer.device == device && planned(buffer, with_gradients))
       problem.buffers.push_back({binding.buffer_bytes[i] + extra, buffer.first, buffer.last, 64});
   }
   for (size_t i = 0; i < binding.steps.size(); ++i)
-    if (binding.steps[i].scratch_bytes > 0) {
+    if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0) {
       const int32_t step = static_cast<int32_t>(i);
       problem.buffers.push_back({binding.steps[i].scratch_bytes + extra, step, step, 64});
     }
   return problem;
 }
 
-static Packing make_packing(const Program& program, Binding& binding, bool with_gradients, bool guard,
-                            std::span<const int32_t> order) {
-  const Problem problem = packing_problem(program, binding, with_gradients, guard);
+// Packs one device's arena.
+static void pack_arena(const Program& program, Binding& binding, bool with_gradients, bool guard, int32_t device,
+                       std::span<const int32_t> order, Packing& packing) {
+  const Problem problem = packing_problem(program, binding, with_gradients, guard, device);
   const bool known = order.size() == problem.buffers.size();
   Solution solution =
       pack(problem, known ? PackEffort::kFast : PackEffort::kThorough, known ? order : std::span<const int32_t>());
   if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
+  packing.arenas.push_back({solution.height, lower_bound(problem)});
+  const int64_t front = front_bytes(guard, device);
+  size_t next = 0;
+  for (size_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].device == device && planned(program.buffers[i], with_gradients))
+      packing.offsets[i] = solution.offsets[next++] + front;
+  for (size_t i = 0; i < binding.steps.size(); ++i)
+    if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0)
+      packing.scratch_offsets[i] = solution.offsets[next++] + front;
+  if (with_gradients && device == 0) binding.pack_order = std::move(solution.order);
+}
+
+// `order`: of the host's arena.
+static Packing make_packing(const Program& program, Binding& binding, bool with_gradients, bool guard,
+                            std::span<const int32_t> order) {
   Packing packing;
-  packing.arena_bytes = solution.height;
-  packing.lower_bound_bytes = lower_bound(problem);
   packing.offsets.assign(program.buffers.size(), -1);
   packing.gradient_offsets.assign(program.buffers.size(), -1);
   packing.scratch_offsets.assign(binding.steps.size(), -1);
-  const int64_t front = guard ? kCanaryBytes : 0;
-  size_t next = 0;
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    if (planned(program.buffers[i], with_gradients)) {
-      packing.offsets[i] = solution.offsets[next++] + front;
-    } else if (program.buffers[i].kind == BufferKind::kGradient) {
+  for (size_t device = 0; device < program.devices.size(); ++device)
+    pack_arena(program, binding, with_gradients, guard, static_cast<int32_t>(device),
+               device == 0 ? order : std::span<const int32_t>(), packing);
+  if (with_gradients) return packing;
+  for (size_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].kind == BufferKind::kGradient) {
       packing.gradient_offsets[i] = packing.gradient_block_bytes;
       packing.gradient_block_bytes += (binding.buffer_bytes[i] + 63) / 64 * 64;
     }
-  }
-  for (size_t i = 0; i < binding.steps.size(); ++i)
-    if (binding.steps[i].scratch_bytes > 0) packing.scratch_offsets[i] = solution.offsets[next++] + front;
-  if (with_gradients) binding.pack_order = std::move(solution.order);
   return packing;
 }
 
@@ -276,13 +351,32 @@ const Packing& separate_packing(const Program& program, Binding& binding, bool g
   return *binding.separate;
 }
 
+// Sizes that steps write are the most that they may be; a loop is in its first block.
+static void evaluate(const Program& program, Binding& binding) {
+  std::vector<int64_t>& symbols = binding.all_symbols;
+  symbols = binding.symbol_values;
+  symbols.resize(symbol_count(program), 0);
+  auto value = [&](ExpressionId id) { return run_size_code(program.expressions[static_cast<size_t>(id)], symbols); };
+  for (size_t i = 0; i < program.step_symbols.size(); ++i) {
+    binding.most.push_back(value(program.step_symbols[i].high));
+    symbols[program.symbols.size() + i] = binding.most.back();
+  }
+  for (size_t i = 0; i < program.loops.size(); ++i) {
+    const ProgramLoop& loop = program.loops[i];
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, loop.block_rows % cpu::kRowsPerBlock == 0, "loop ", i, " has blocks of ",
+                  loop.block_rows, " rows, expected a multiple of ", cpu::kRowsPerBlock);
+    symbols[loop_symbol(program, i) + 1] = std::min(loop.block_rows, value(loop.rows));
+  }
+  for (const std::vector<int64_t>& code : program.expressions) binding.values.push_back(run_size_code(code, symbols));
+}
+
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard, const StepCheck& check_steps) {
+                                      std::span<const int32_t> known_order, bool guard, const StepCheck& check_steps,
+                                      std::span<const Device* const> devices) {
   const auto start = std::chrono::steady_clock::now();
   auto binding = std::make_unique<Binding>();
   binding->symbol_values = std::move(symbol_values);
-  for (const std::vector<int64_t>& code : program.expressions)
-    binding->values.push_back(run_size_code(code, binding->symbol_values));
+  evaluate(program, *binding);
   int64_t all_bytes = 0;
   for (const ProgramBuffer& buffer : program.buffers) {
     const int64_t bytes = value_of(*binding, buffer.size_bytes);
@@ -295,13 +389,14 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
     if (buffer.kind == BufferKind::kOutput) binding->report.output_bytes += (bytes + 63) / 64 * 64;
   }
   binding->report.output_bytes += static_cast<int64_t>(count_records(program) * sizeof(Inspected));
+  bind_operands(program, *binding);
   check_bounds(program, *binding);
   if (check_steps) check_steps(program, *binding);
-  bind_steps(program, *binding);
+  bind_kernels(program, *binding, devices);
   binding->packing = make_packing(program, *binding, true, guard, known_order);
   MemoryReport& report = binding->report;
-  report.arena_bytes = binding->packing.arena_bytes;
-  report.lower_bound_bytes = binding->packing.lower_bound_bytes;
+  report.arena_bytes = binding->packing.arenas[0].size_bytes;
+  report.lower_bound_bytes = binding->packing.arenas[0].lower_bound_bytes;
   report.peak_bytes = report.arena_bytes + report.output_bytes + report.external_bytes;
   report.bind_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return binding;

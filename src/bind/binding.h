@@ -2,25 +2,30 @@
 // set of sizes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "bind/report.h"
-#include "kernels/kernel.h"
+#include "kernels/device.h"
 #include "pack/problem.h"
 #include "program/program.h"
 
 namespace lowtide {
 
-// Offsets of the planned buffers in one arena. Gradients lie in it too, or (where PyTorch still holds the last step's)
-// in a block of their own.
+struct Arena {
+  int64_t size_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // the largest sum of what lives at the same time
+};
+
+// Offsets of the planned buffers, each in its device's arena. Gradients lie in it too, or (where PyTorch still holds
+// the last step's) in a block of their own.
 struct Packing {
-  std::vector<int64_t> offsets;          // by buffer; -1: not in the arena
-  std::vector<int64_t> scratch_offsets;  // by step; -1: none
-  int64_t arena_bytes = 0;
-  int64_t lower_bound_bytes = 0;
+  std::vector<Arena> arenas;              // by device
+  std::vector<int64_t> offsets;           // by buffer; -1: in no arena
+  std::vector<int64_t> scratch_offsets;   // by step, in its device's arena; -1: none
   std::vector<int64_t> gradient_offsets;  // by buffer, in the gradient block; -1: not there
   int64_t gradient_block_bytes = 0;
 };
@@ -35,6 +40,23 @@ struct BoundStep {
   int32_t outputs = 0;
   BoundAttrs attrs;
   int64_t scratch_bytes = 0;
+  size_t grads = 0;       // of a call's backward: how many of its inputs are gradients
+  int32_t device = 0;     // whose memory the kernel works in
+  int32_t symbol = -1;    // of Program::step_symbols: the one that it writes
+  void* state = nullptr;  // what its kernel was prepared to
+};
+
+// What follows from a step symbol or from a loop's two symbols.
+struct SymbolUse {
+  std::vector<int32_t> expressions;
+  std::vector<int32_t> refs;                                                   // that move or change sizes
+  std::vector<std::pair<const BoundAttrs::Value*, BoundAttrs::Value*>> attrs;  // of the Program, and bound
+  std::vector<int32_t> steps;                                                  // to be prepared again
+};
+
+// Room for one kernel's state.
+struct alignas(64) StateBytes {
+  std::byte bytes[kMostStateBytes];
 };
 
 struct BoundGradient {
@@ -58,13 +80,18 @@ class Relocations {
 };
 
 struct Binding {
-  std::vector<int64_t> symbol_values;
-  std::vector<int64_t> values;        // of expressions
-  std::vector<int64_t> buffer_bytes;  // by buffer
-  std::vector<TensorRef> refs;        // operands of steps; data pointers are relocated before each region
-  std::vector<int32_t> ref_buffers;   // by ref; -1: absent
-  std::vector<int64_t> ref_offsets;   // bytes into the buffer
+  std::vector<int64_t> symbol_values;  // of Program::symbols
+  std::vector<int64_t> all_symbols;    // and of steps and loops: the most that they may be, then what they are
+  std::vector<int64_t> values;         // of expressions
+  std::vector<int64_t> buffer_bytes;   // by buffer
+  std::vector<TensorRef> refs;         // operands of steps; data pointers are relocated before each region
+  std::vector<int32_t> ref_operands;   // by ref; -1: absent
+  std::vector<int32_t> ref_buffers;    // by ref; -1: absent
+  std::vector<int64_t> ref_offsets;    // bytes into the buffer
   std::vector<BoundStep> steps;
+  std::vector<StateBytes> states;           // of prepared kernels
+  std::vector<int64_t> most;                // by step symbol: the highest value that is planned for
+  std::vector<SymbolUse> symbol_uses;       // by step symbol, then by loop
   std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be: dtypes, sizes, strides
   std::vector<BoundGradient> gradients;
   std::vector<Relocations> relocations;  // by region
@@ -84,18 +111,22 @@ TensorRef bind_operand(const Program& program, const Binding& binding, int32_t i
 // tensor.
 int64_t extent(const TensorRef& tensor);
 
+// The call of a kernel step, without scratch and random key.
+KernelCall bound_call(const Binding& binding, const BoundStep& step);
+
 // The ints of program attributes are expressions.
 BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs);
 
 // `known_order`: of an earlier binding; empty: search thoroughly. `guard`: room for canaries around each buffer.
-// `check_steps`: as ExecutorOptions has it.
+// `check_steps`, `devices`: as ExecutorOptions has them.
 std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
                                       std::span<const int32_t> known_order, bool guard,
-                                      const StepCheck& check_steps = {});
+                                      const StepCheck& check_steps = {}, std::span<const Device* const> devices = {});
 
-// The packing problem of a binding: planned buffers, then scratch of steps. Recorded plans in benchmarks/plans/ are
-// written from it.
-Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard);
+// The packing problem of one device's arena: planned buffers, then scratch of steps. Recorded plans in
+// benchmarks/plans/ are written from it.
+Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard,
+                        int32_t device = 0);
 const Packing& separate_packing(const Program& program, Binding& binding, bool guard);
 
 constexpr int64_t kCanaryBytes = 64;

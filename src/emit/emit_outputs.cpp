@@ -83,29 +83,9 @@ void Emitter::finish_outputs() {
 }
 
 void Emitter::finish_lifetimes() {
-  const int32_t end = static_cast<int32_t>(program_.steps.size());
-  for (ProgramBuffer& buffer : program_.buffers) {
-    buffer.first = end;
-    buffer.last = -1;
-  }
-  auto touch = [&](int32_t operand, int32_t step) {
-    if (operand < 0) return;
-    ProgramBuffer& buffer =
-        program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(operand)].buffer)];
-    buffer.first = std::min(buffer.first, step);
-    buffer.last = std::max(buffer.last, step);
-  };
-  for (int32_t i = 0; i < end; ++i) {
-    const ProgramStep& step = program_.steps[static_cast<size_t>(i)];
-    for (int32_t operand : step.inputs) touch(operand, i);
-    for (int32_t operand : step.outputs) touch(operand, i);
-  }
-  // Updates are written back when forward has succeeded.
-  for (const ProgramUpdate& update : program_.updates) touch(update.operand, std::max(0, forward_end(program_) - 1));
+  set_lifetimes(program_);
   const bool has_backward = graph_.yield().valid();
-  for (ProgramBuffer& buffer : program_.buffers) {
-    if (buffer.kind == BufferKind::kGradient) buffer.last = end - 1;
-    if (buffer.last < 0) buffer.first = buffer.last = 0;
+  for (const ProgramBuffer& buffer : program_.buffers) {
     const bool read_in_backward = has_backward && buffer.last >= forward_end(program_);
     if (buffer.kind == BufferKind::kCaller && buffer.source >= 0)
       program_.inputs[static_cast<size_t>(buffer.source)].saved = read_in_backward;

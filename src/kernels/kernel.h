@@ -52,13 +52,18 @@ struct KernelCall {
   const BoundAttrs* attrs = nullptr;
   void* scratch = nullptr;  // 64-byte aligned, `scratch_bytes` as the kernel's scratch function asked
   int64_t scratch_bytes = 0;
-  uint64_t random_key = 0;  // of this forward; a random op combines it with its `stream`
+  uint64_t random_key = 0;      // of this forward; a random op combines it with its `stream`
+  const void* state = nullptr;  // what the kernel's `prepare` made of these operands and attributes
 };
+
+// The most bytes that a kernel's state may have.
+constexpr size_t kMostStateBytes = 192;
 
 // nullptr: done. Else a message of static storage or of the thread: the user's data is wrong (an index out of range);
 // nothing of the caller's was written.
 using KernelStatus = const char*;
 using KernelFunction = KernelStatus (*)(const KernelCall&);
+using PrepareFunction = void (*)(const KernelCall&, void* state);
 
 // What the planner tells a kernel before choosing it. Sizes may be symbolic there, so only ranks, dtypes, attributes
 // and layout classes.
@@ -133,6 +138,10 @@ struct Kernel {
   // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
   // nullptr: none.
   int64_t (*library_bytes)(const KernelCall&) = nullptr;
+  // Resolves once what stays the same from run to run: attributes, layouts, blocking. Gets bound operands without data;
+  // writes plain bytes at `state`, which `run` then reads. nullptr: there is nothing to prepare. See
+  // kernels/prepared.h.
+  PrepareFunction prepare = nullptr;
 };
 
 // Best first, reference last. Every op but views, calls and control has at least a reference kernel.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/size_code.h"
-#include "program/program.h"
+#include "program/check_control.h"
 
 namespace lowtide {
 
@@ -57,6 +57,7 @@ class Checker {
     for (int32_t target : p_.gradient_targets) check_index(target, p_.inputs.size(), "gradient's input");
     check_handing_out();
     check_pack_order();
+    check_control(p_);
   }
 
  private:
@@ -119,11 +120,15 @@ class Checker {
                   p_.symbol_low.size(), " for ", p_.symbols.size(), " sizes");
     for (const SymbolSource& symbol : p_.symbols) {
       check_index(symbol.input, p_.inputs.size(), "size's input");
-      check_index(symbol.dim, p_.inputs[static_cast<size_t>(symbol.input)].sizes.size(), "size's dim");
+      const ProgramInput& input = p_.inputs[static_cast<size_t>(symbol.input)];
+      if (symbol.dim != SymbolSource::kNumber) check_index(symbol.dim, input.sizes.size(), "size's dim");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                    symbol.dim != SymbolSource::kNumber || (input.dtype == DType::kI64 && input.sizes.empty()), "size ",
+                    symbol.name, " is the number in ", input.name, ", which is no i64 of one element");
     }
     for (size_t i = 0; i < p_.expressions.size(); ++i) {
       LT_USER_CHECK(ErrorKind::kInvalidProgram, p_.expressions[i].size() < 10000, "size code ", i, " is too long");
-      check_size_code(p_.expressions[i], p_.symbols.size());
+      check_size_code(p_.expressions[i], symbol_count(p_));
     }
   }
 
@@ -223,6 +228,9 @@ class Checker {
       LT_USER_CHECK(ErrorKind::kInvalidProgram, !step.attrs.has("sources") || is_list(step.attrs.find("sources")),
                     "step ", index, " (", step.node, "): its sources are no list");
     }
+    if (step.kind == StepKind::kBegin)
+      LT_USER_CHECK(ErrorKind::kInvalidProgram, !step.target.empty() && step.index < 0, "step ", index, " (", step.node,
+                    ") begins a call of nothing, or one with a context");
     if (step.kind == StepKind::kHostCall) {
       if (step.index >= 0 || step.target.empty()) check_index(step.index, static_cast<size_t>(p_.contexts), "context");
       const AttrList<int64_t>::Value* count = step.attrs.find("num_grads");

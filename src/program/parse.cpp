@@ -177,6 +177,15 @@ class Reader {
     }
   }
 
+  int32_t read_dim() {
+    const std::string_view what = word();
+    if (what == "number") return SymbolSource::kNumber;
+    if (what != "dim") fail("dim or number", what);
+    const int32_t dim = small();
+    if (dim < 0) fail("a dim", "a negative number");
+    return dim;
+  }
+
   void read_region() {
     const int32_t at = static_cast<int32_t>(program_.steps.size());
     program_.regions.push_back({string(), at, at, smalls()});
@@ -185,7 +194,7 @@ class Reader {
   void read_step() {
     if (program_.regions.empty()) fail("a region before its steps", "step");
     ProgramStep step;
-    step.kind = kind<StepKind>(5);
+    step.kind = kind<StepKind>(8);
     step.kernel = string();
     step.inputs = smalls();
     step.outputs = smalls();
@@ -200,9 +209,15 @@ class Reader {
   // Braced initialisers evaluate in order, so the fields stand in the order of the text.
   void read_line(std::string_view what) {
     if (what == "symbol") {
-      program_.symbols.push_back({string(), small(), small()});
+      program_.symbols.push_back({string(), small(), read_dim()});
       program_.symbol_low.push_back(integer());
       program_.symbol_high.push_back(integer());
+    } else if (what == "step_symbol") {
+      program_.step_symbols.push_back({string(), small(), small(), integer(), small()});
+    } else if (what == "loop") {
+      program_.loops.push_back({small(), small(), small(), integer()});
+    } else if (what == "devices") {
+      program_.devices = list([&] { return string(); });
     } else if (what == "expression") {
       program_.expressions.push_back(list([&] { return integer(); }));
     } else if (what == "input") {
@@ -212,7 +227,7 @@ class Reader {
       expect_word("of");
       program_.gradient_outputs.push_back(small());
     } else if (what == "buffer") {
-      program_.buffers.push_back({string(), kind<BufferKind>(5), small(), small(), small(), integer()});
+      program_.buffers.push_back({string(), kind<BufferKind>(5), small(), small(), small(), integer(), small()});
     } else if (what == "operand") {
       program_.operands.push_back({small(), dtype(), small(), smalls(), smalls()});
     } else if (what == "region") {

@@ -12,7 +12,7 @@ std::string_view name(BufferKind kind) {
 }
 
 std::string_view name(StepKind kind) {
-  constexpr std::string_view kNames[] = {"kernel", "emit", "bind", "host_call", "inspect"};
+  constexpr std::string_view kNames[] = {"kernel", "emit", "bind", "host_call", "inspect", "loop", "begin", "wait"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -53,6 +53,10 @@ std::string list(const Items& items) {
   return concat("[", join(items, " "), "]");
 }
 
+std::string quoted_list(const std::vector<std::string>& items) {
+  return concat("[", join(items, " ", [](std::ostream& out, const std::string& x) { out << quoted(x); }), "]");
+}
+
 // Attributes carry a letter for their type: b bool, e expression, f float, s string, t dtype, es fs ss lists.
 std::string attr_text(const AttrValue<int64_t>& value) {
   struct Writer {
@@ -65,9 +69,7 @@ std::string attr_text(const AttrValue<int64_t>& value) {
     std::string operator()(const std::vector<double>& v) const {
       return concat("fs [", join(v, " ", [](std::ostream& out, double x) { out << number(x); }), "]");
     }
-    std::string operator()(const std::vector<std::string>& v) const {
-      return concat("ss [", join(v, " ", [](std::ostream& out, const std::string& x) { out << quoted(x); }), "]");
-    }
+    std::string operator()(const std::vector<std::string>& v) const { return concat("ss ", quoted_list(v)); }
   };
   return std::visit(Writer(), value);
 }
@@ -84,9 +86,20 @@ std::string print(const Program& program) {
   out << "lowtide program " << kProgramVersion << " " << quoted(program.name) << "\n";
   for (size_t i = 0; i < program.symbols.size(); ++i) {
     const SymbolSource& symbol = program.symbols[i];
-    out << "symbol " << quoted(symbol.name) << " " << symbol.input << " " << symbol.dim << " " << program.symbol_low[i]
-        << " " << program.symbol_high[i] << "\n";
+    out << "symbol " << quoted(symbol.name) << " " << symbol.input << " ";
+    if (symbol.dim == SymbolSource::kNumber) {
+      out << "number";
+    } else {
+      out << "dim " << symbol.dim;
+    }
+    out << " " << program.symbol_low[i] << " " << program.symbol_high[i] << "\n";
   }
+  for (const StepSymbol& symbol : program.step_symbols)
+    out << "step_symbol " << quoted(symbol.name) << " " << symbol.step << " " << symbol.operand << " " << symbol.low
+        << " " << symbol.high << "\n";
+  for (const ProgramLoop& loop : program.loops)
+    out << "loop " << loop.first << " " << loop.end << " " << loop.rows << " " << loop.block_rows << "\n";
+  out << "devices " << quoted_list(program.devices) << "\n";
   for (const auto& code : program.expressions) out << "expression " << list(code) << "\n";
   for (const ProgramInput& input : program.inputs) print_input(out, "input", input);
   for (size_t i = 0; i < program.gradient_inputs.size(); ++i) {
@@ -95,7 +108,7 @@ std::string print(const Program& program) {
   }
   for (const ProgramBuffer& buffer : program.buffers)
     out << "buffer " << quoted(buffer.name) << " " << name(buffer.kind) << " " << buffer.size_bytes << " "
-        << buffer.first << " " << buffer.last << " " << buffer.source << "\n";
+        << buffer.first << " " << buffer.last << " " << buffer.source << " " << buffer.device << "\n";
   for (const ProgramOperand& operand : program.operands)
     out << "operand " << operand.buffer << " " << name(operand.dtype) << " " << operand.offset << " "
         << list(operand.sizes) << " " << list(operand.strides) << "\n";

@@ -34,6 +34,7 @@ struct ProgramBuffer {
   // kCaller: index into `inputs` (>= 0), or -1 - index into `gradient_inputs`. kConstant: byte offset into `constants`.
   // kOutput and kGradient: none.
   int64_t source = 0;
+  int32_t device = 0;  // in `devices`; only an arena may be another's than the host's
 };
 
 // A view of a buffer: what a step reads or writes.
@@ -51,6 +52,9 @@ enum class StepKind : uint8_t {
   kBind,      // a base pointer changes (region `index`); reserved for offloading
   kHostCall,  // Aten, PythonOp or CallGrad through the call handler
   kInspect,   // statistics of the operand, for each of the `records`; `places` order those of all steps
+  kLoop,      // the steps of loop `index`, which follow, for each block of its rows
+  kBegin,     // a host call that goes on while the next steps run
+  kWait,      // until the call that step `index` began has ended; what that step touches lives until then
 };
 
 struct ProgramStep {
@@ -60,7 +64,7 @@ struct ProgramStep {
   std::vector<int32_t> outputs;  // operands, -1: nobody wants it
   AttrList<int64_t> attrs;       // every integer is an ExpressionId
   // kEmit: gradient; kHostCall: context slot (or -1); kKernel: the incoming gradient without which the step is left
-  // out, since it only adds it in place (or -1).
+  // out, since it only adds it in place (or -1). kLoop: in `loops`. kWait: the step that began.
   int32_t index = -1;
   std::string target;       // kHostCall: what is called; empty for the backward of a call
   uint32_t needs_grad = 0;  // kHostCall: bit i: input i needs a gradient
@@ -98,16 +102,41 @@ struct ProgramRegion {
   std::vector<int32_t> gradients;  // handed out at the end
 };
 
+// A size that is known when a step begins: of an input, or the number in an i64 input of one element.
 struct SymbolSource {
+  static constexpr int32_t kNumber = -1;
   std::string name;
   int32_t input = 0;
-  int32_t dim = 0;
+  int32_t dim = 0;  // or kNumber
+};
+
+// A size that a step writes as an i64: the count of valid labels. Buffers are planned for the most that it may be, the
+// steps after it run with what it is.
+struct StepSymbol {
+  std::string name;
+  int32_t step = 0;
+  int32_t operand = 0;  // of one element, one of the step's outputs
+  int64_t low = 0;
+  ExpressionId high = 0;  // of symbols before this one
+};
+
+// Steps that run once for each block of rows, 0 to `rows`; the last block may be shorter. Two symbols are theirs alone:
+// the first row of the block and its rows.
+struct ProgramLoop {
+  int32_t first = 0;  // steps [first, end), after the loop's own
+  int32_t end = 0;
+  ExpressionId rows = 0;
+  int64_t block_rows = 0;  // a multiple of the kernels' canonical block of rows, so that sums over rows stay the same
 };
 
 struct Program {
   std::string name;
   std::vector<SymbolSource> symbols;
   std::vector<int64_t> symbol_low, symbol_high;  // the range that the plan is valid for
+  std::vector<StepSymbol> step_symbols;
+  std::vector<ProgramLoop> loops;
+  std::vector<std::string> devices = {"host"};  // the first is the host's memory
+  // Over `symbols`, then `step_symbols`, then two for each of `loops`.
   std::vector<std::vector<int64_t>> expressions;
   std::vector<ProgramInput> inputs;
   std::vector<ProgramInput> gradient_inputs;  // incoming gradients, in YieldOp's order
@@ -126,8 +155,21 @@ struct Program {
   std::vector<int32_t> pack_order;  // the buffer order that packed best when planning (indices into planned buffers)
 };
 
+inline size_t symbol_count(const Program& program) {
+  return program.symbols.size() + program.step_symbols.size() + 2 * program.loops.size();
+}
+// The symbol of a loop's first row; that of the block's rows is the next.
+inline size_t loop_symbol(const Program& program, size_t loop) {
+  return program.symbols.size() + program.step_symbols.size() + 2 * loop;
+}
+
 // The step at which backward begins, or the number of steps.
 inline int32_t forward_end(const Program& program) { return program.regions.empty() ? 0 : program.regions[0].end; }
+
+// Sets the first and last step of every planned buffer from what the steps touch: a buffer that a loop touches and does
+// not itself make and use up in one block lives as long as the loop, what a begun call touches lives until its wait,
+// gradients live to the end of the region that hands them out.
+void set_lifetimes(Program& program);
 
 // Throws Error(kInvalidProgram) naming what is wrong: indices, lifetimes, size code, unknown kernel kinds. A loaded
 // Program passes before it runs.

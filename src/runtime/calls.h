@@ -27,10 +27,15 @@ struct CallGradRequest {
                                          // handler (zeros where PyTorch gives None)
 };
 
-// Both return nullptr or a message (static, or kept by the handler until its next call); they must not throw.
+// Waits until a begun call has ended; called once. As the functions below.
+using PendingCall = std::function<KernelStatus()>;
+
+// All return nullptr or a message (static, or kept by the handler until its next call); they must not throw.
 struct CallHandler {
   std::function<KernelStatus(const CallRequest&, CallContext* context)> forward;
   std::function<KernelStatus(const CallGradRequest&)> backward;
+  // Begins a call that goes on until `pending` has been waited for; the request's tensors stay valid until then.
+  std::function<KernelStatus(const CallRequest&, PendingCall* pending)> begin;
 };
 
 }  // namespace lowtide

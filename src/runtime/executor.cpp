@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "bind/binding.h"
+#include "bind/run_symbols.h"
 #include "runtime/block_pool.h"
 #include "runtime/guard.h"
 #include "runtime/largest_values.h"
@@ -15,7 +15,12 @@
 namespace lowtide {
 
 RunState::RunState() = default;
-RunState::~RunState() = default;
+RunState::~RunState() { wait_for_all(); }
+
+void RunState::wait_for_all() {
+  for (PendingCall& pending : pending_)
+    if (pending) std::exchange(pending, nullptr)();
+}
 
 std::atomic<bool>& stop_flag() {
   static std::atomic<bool> flag{false};
@@ -44,9 +49,9 @@ Executor::Executor(Program program, ExecutorOptions options)
   for (const ProgramBuffer& buffer : program_.buffers)
     if (buffer.kind == BufferKind::kGradient && buffer.last + 1 < static_cast<int32_t>(program_.steps.size()))
       gradients_stay_ = false;
-  gather_hooks();
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
-  for (const ProgramStep& step : program_.steps)
+  for (const ProgramStep& step : program_.steps) {
+    has_pending_calls_ = has_pending_calls_ || step.kind == StepKind::kBegin;
     for (int32_t id : step.inputs) {
       if (id < 0) continue;
       const ProgramBuffer& buffer =
@@ -56,8 +61,22 @@ Executor::Executor(Program program, ExecutorOptions options)
       if (step.kind == StepKind::kInspect) continue;  // looks at what is there
       if (step.kind != StepKind::kKernel || step.index != incoming) needs_zeros_[static_cast<size_t>(incoming)] = true;
     }
+  }
+  find_devices();
+  gather_hooks();
 }
 Executor::~Executor() = default;
+
+void Executor::find_devices() {
+  device_memory_.assign(1, nullptr);
+  for (size_t i = 1; i < program_.devices.size(); ++i) {
+    const auto at = std::find_if(options_.devices.begin(), options_.devices.end(),
+                                 [&](const Device* device) { return device->name == program_.devices[i]; });
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, at != options_.devices.end(), "the program's device ",
+                  program_.devices[i], " is not there");
+    device_memory_.push_back(*at);
+  }
+}
 
 void Executor::gather_hooks() {
   hooks_ = options_.hooks;
@@ -85,15 +104,24 @@ std::string Executor::stop_trace() {
   return json;
 }
 
+static std::string shape_text(const TensorRef& tensor) {
+  return concat(name(tensor.dtype), "[", join(std::span(tensor.sizes, static_cast<size_t>(tensor.rank)), ", "), "]");
+}
+
 std::vector<int64_t> Executor::read_symbols(std::span<const TensorRef> inputs) const {
   std::vector<int64_t> values;
   for (size_t i = 0; i < program_.symbols.size(); ++i) {
     const SymbolSource& source = program_.symbols[i];
     const TensorRef& tensor = inputs[static_cast<size_t>(source.input)];
+    if (source.dim == SymbolSource::kNumber)
+      LT_USER_CHECK(ErrorKind::kInvalidArgument,
+                    tensor.rank == 0 && tensor.dtype == DType::kI64 && tensor.data != nullptr, source.name,
+                    " is the number in ", program_.inputs[static_cast<size_t>(source.input)].name,
+                    ", expected an i64 of one element, found ", shape_text(tensor));
     LT_USER_CHECK(ErrorKind::kInvalidArgument, source.dim < tensor.rank,
                   program_.inputs[static_cast<size_t>(source.input)].name, " has rank ", tensor.rank,
                   ", expected more than ", source.dim);
-    const int64_t value = tensor.sizes[source.dim];
+    const int64_t value = source.dim == SymbolSource::kNumber ? *tensor.as<const int64_t>() : tensor.sizes[source.dim];
     LT_USER_CHECK(ErrorKind::kInvalidArgument, value >= program_.symbol_low[i] && value <= program_.symbol_high[i],
                   source.name, " is ", value, ", planned for ", program_.symbol_low[i], " to ",
                   program_.symbol_high[i]);
@@ -111,7 +139,8 @@ std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_valu
   }
   // The order that packed well at other sizes is a good order still; the long search happens once.
   const std::vector<int32_t> order = bindings_.empty() ? program_.pack_order : bindings_.front()->pack_order;
-  bindings_.push_front(bind_program(program_, std::move(symbol_values), order, options_.guard, options_.check_steps));
+  bindings_.push_front(
+      bind_program(program_, std::move(symbol_values), order, options_.guard, options_.check_steps, options_.devices));
   if (bindings_.size() > static_cast<size_t>(options_.cached_bindings)) bindings_.pop_back();
   return bindings_.front();
 }
@@ -123,10 +152,6 @@ const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
 }
 
 MemoryReport Executor::memory(std::span<const int64_t> symbol_values) { return binding(symbol_values).report; }
-
-static std::string shape_text(const TensorRef& tensor) {
-  return concat(name(tensor.dtype), "[", join(std::span(tensor.sizes, static_cast<size_t>(tensor.rank)), ", "), "]");
-}
 
 static void copy_tensor(const TensorRef& from, const TensorRef& to) {
   KernelCall call;
@@ -176,15 +201,20 @@ void Executor::allocate(RunState& state) {
   state.packing_ = separate_gradients_ ? &separate_packing(program_, binding, options_.guard) : &binding.packing;
   BlockPool& pool = process_pool();
   pool.tick();
-  state.arena_ = pool.acquire(state.packing_->arena_bytes);
+  state.arena_ = pool.acquire(state.packing_->arenas[0].size_bytes);
+  std::vector<char*> arenas = {state.arena_->data};
+  for (size_t d = 1; d < program_.devices.size(); ++d) {
+    state.device_arenas_.push_back(device_memory_[d]->allocate(state.packing_->arenas[d].size_bytes));
+    arenas.push_back(state.device_arenas_.back().get());
+  }
   if (state.packing_->gradient_block_bytes > 0) state.gradients_ = pool.acquire(state.packing_->gradient_block_bytes);
   const Packing& packing = *state.packing_;
-  const auto place = [&](const std::vector<int64_t>& offsets, char* base) {
-    for (size_t i = 0; i < offsets.size(); ++i)
-      if (offsets[i] >= 0) state.bases_[i] = base + offsets[i];
-  };
-  place(packing.offsets, state.arena_->data);
-  if (state.gradients_) place(packing.gradient_offsets, state.gradients_->data);
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    if (packing.offsets[i] >= 0)
+      state.bases_[i] = arenas[static_cast<size_t>(program_.buffers[i].device)] + packing.offsets[i];
+    if (state.gradients_ && packing.gradient_offsets[i] >= 0)
+      state.bases_[i] = state.gradients_->data + packing.gradient_offsets[i];
+  }
   for (size_t buffer : constant_buffers_)
     state.bases_[buffer] = program_.constants.data() + program_.buffers[buffer].source;
   for (size_t buffer : output_buffers_) {
@@ -194,40 +224,86 @@ void Executor::allocate(RunState& state) {
   pool.trim(8);
 }
 
-KernelStatus Executor::run_step(RunState& state, int32_t index) {
+KernelStatus Executor::run_step(RunState& state, const RunView& run, int32_t index) {
   Binding& binding = *state.binding_;
   const ProgramStep& step = program_.steps[static_cast<size_t>(index)];
   const BoundStep& bound = binding.steps[static_cast<size_t>(index)];
-  const std::span<const TensorRef> inputs(&binding.refs[static_cast<size_t>(bound.first)],
-                                          static_cast<size_t>(bound.inputs));
-  const std::span<const TensorRef> outputs(inputs.data() + inputs.size(), static_cast<size_t>(bound.outputs));
+  KernelCall call = bound_call(binding, bound);
   switch (step.kind) {
     case StepKind::kKernel: {
       if (step.index >= 0 && state.left_out_[static_cast<size_t>(step.index)]) return nullptr;
-      KernelCall call{inputs, outputs, &bound.attrs, nullptr, bound.scratch_bytes, state.random_key_};
+      call.random_key = state.random_key_;
+      call.scratch_bytes = bound.scratch_bytes;
       if (bound.scratch_bytes > 0)
-        call.scratch = state.arena_->data + state.packing_->scratch_offsets[static_cast<size_t>(index)];
+        call.scratch =
+            run.arenas[static_cast<size_t>(bound.device)] + state.packing_->scratch_offsets[static_cast<size_t>(index)];
       return bound.kernel->run(call);
     }
     case StepKind::kHostCall: {
       if (step.target.empty()) {
         if (!handler_.backward) return "no call handler is installed";
         CallContext context = std::move(state.contexts_[static_cast<size_t>(step.index)]);
-        const size_t grads = static_cast<size_t>(bound.attrs.i("num_grads"));
-        return handler_.backward({std::move(context), inputs.subspan(0, grads), outputs});
+        return handler_.backward({std::move(context), call.inputs.subspan(0, bound.grads), call.outputs});
       }
       if (!handler_.forward) return "no call handler is installed";
       CallContext context;
-      const CallRequest request{&step.target, &bound.attrs, inputs, outputs, step.index >= 0, step.needs_grad};
-      const KernelStatus status = handler_.forward(request, &context);
+      const KernelStatus status = handler_.forward(
+          {&step.target, &bound.attrs, call.inputs, call.outputs, step.index >= 0, step.needs_grad}, &context);
       if (step.index >= 0) state.contexts_[static_cast<size_t>(step.index)] = std::move(context);
       return status;
     }
-    case StepKind::kInspect: inspect(state, bound, inputs[0]); return nullptr;
+    case StepKind::kBegin:
+      if (!handler_.begin) return "no call handler is installed";
+      return handler_.begin({&step.target, &bound.attrs, call.inputs, call.outputs},
+                            &state.pending_[static_cast<size_t>(index)]);
+    case StepKind::kWait: return std::exchange(state.pending_[static_cast<size_t>(step.index)], nullptr)();
+    case StepKind::kLoop: return run_loop(state, run, static_cast<size_t>(step.index));
+    case StepKind::kInspect: inspect(state, bound, call.inputs[0]); return nullptr;
     case StepKind::kEmit:
     case StepKind::kBind: return nullptr;
   }
   return "a step of no known kind";
+}
+
+KernelStatus Executor::run_loop(RunState& state, const RunView& run, size_t number) {
+  const ProgramLoop& loop = program_.loops[number];
+  Binding& binding = *state.binding_;
+  const SymbolUse& use = binding.symbol_uses[program_.step_symbols.size() + number];
+  const int64_t rows = binding.values[static_cast<size_t>(loop.rows)];
+  for (int64_t first = 0; first < rows; first += loop.block_rows) {
+    const int64_t block[2] = {first, std::min(loop.block_rows, rows - first)};
+    if (const KernelStatus status =
+            set_symbols(program_, binding, use, loop_symbol(program_, number), block, state.bases_))
+      return status;
+    run_steps(state, run, loop.first, loop.end);
+  }
+  return nullptr;
+}
+
+KernelStatus Executor::read_size(RunState& state, size_t symbol) {
+  const StepSymbol& written = program_.step_symbols[symbol];
+  Binding& binding = *state.binding_;
+  const ProgramOperand& operand = program_.operands[static_cast<size_t>(written.operand)];
+  const char* at = state.bases_[static_cast<size_t>(operand.buffer)] +
+                   binding.values[static_cast<size_t>(operand.offset)] * size_bytes(operand.dtype);
+  int64_t value = 0;
+  std::memcpy(&value, at, sizeof value);
+  if (value < written.low || value > binding.most[symbol])
+    return "it found a size outside of the range that is planned";
+  state.step_sizes_[symbol] = value;
+  return set_symbols(program_, binding, binding.symbol_uses[symbol], program_.symbols.size() + symbol, {&value, 1},
+                     state.bases_);
+}
+
+void Executor::set_sizes(RunState& state, const ProgramRegion& region) {
+  Binding& binding = *state.binding_;
+  for (size_t i = 0; i < program_.step_symbols.size(); ++i) {
+    const size_t symbol = program_.symbols.size() + i;
+    if (program_.step_symbols[i].step >= region.first || binding.all_symbols[symbol] == state.step_sizes_[i]) continue;
+    const KernelStatus status =
+        set_symbols(program_, binding, binding.symbol_uses[i], symbol, {&state.step_sizes_[i], 1}, state.bases_);
+    LT_CHECK(status == nullptr, "a size that was right before: ", status);
+  }
 }
 
 void Executor::inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor) {
@@ -267,29 +343,39 @@ static void poll_stop(const ProgramStep& step, int32_t index) {
     LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", index, ", ", step.node);
 }
 
-void Executor::run_region(RunState& state) {
-  const size_t number = std::exchange(state.next_region_, program_.regions.size());  // one that fails is the last
-  const ProgramRegion& region = program_.regions[number];
-  const RunView run{program_,
-                    *state.binding_,
-                    *state.packing_,
-                    state.arena_->data,
-                    state.bases_,
-                    state.owners_,
-                    static_cast<int32_t>(number)};
-  for (const StepHooks& hooks : hooks_)
-    if (hooks.begin) hooks.begin(run);
-  state.binding_->relocations[number].apply(*state.binding_, state.bases_);
-  const auto loop_begin = std::chrono::steady_clock::now();
-  for (int32_t i = region.first; i < region.end; ++i) {
+void Executor::run_steps(RunState& state, const RunView& run, int32_t first, int32_t end) {
+  for (int32_t i = first; i < end; ++i) {
     const ProgramStep& step = program_.steps[static_cast<size_t>(i)];
     poll_stop(step, i);
     for (const StepHooks& hooks : hooks_)
       if (hooks.before) hooks.before(run, i);
-    const KernelStatus status = run_step(state, i);
+    KernelStatus status = run_step(state, run, i);
+    if (const int32_t symbol = run.binding.steps[static_cast<size_t>(i)].symbol; symbol >= 0 && status == nullptr)
+      status = read_size(state, static_cast<size_t>(symbol));
     LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
     for (size_t h = hooks_.size(); h-- > 0;)
       if (hooks_[h].after) hooks_[h].after(run, i);
+    if (step.kind == StepKind::kLoop) i = program_.loops[static_cast<size_t>(step.index)].end - 1;
+  }
+}
+
+void Executor::run_region(RunState& state) {
+  const size_t number = std::exchange(state.next_region_, program_.regions.size());  // one that fails is the last
+  const ProgramRegion& region = program_.regions[number];
+  std::vector<char*> arenas = {state.arena_->data};
+  for (const std::shared_ptr<char>& arena : state.device_arenas_) arenas.push_back(arena.get());
+  const RunView run{
+      program_, *state.binding_, *state.packing_, arenas, state.bases_, state.owners_, static_cast<int32_t>(number)};
+  for (const StepHooks& hooks : hooks_)
+    if (hooks.begin) hooks.begin(run);
+  set_sizes(state, region);
+  state.binding_->relocations[number].apply(*state.binding_, state.bases_);
+  const auto loop_begin = std::chrono::steady_clock::now();
+  try {
+    run_steps(state, run, region.first, region.end);
+  } catch (...) {
+    state.wait_for_all();  // the caller's tensors may go now
+    throw;
   }
   for (size_t h = hooks_.size(); h-- > 0;)
     if (hooks_[h].end) hooks_[h].end(run);
@@ -337,6 +423,8 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   state->binding_ = find_binding(read_symbols(inputs));
   state->random_key_ = random_key;
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
+  state->step_sizes_ = state->binding_->most;
+  if (has_pending_calls_) state->pending_.resize(program_.steps.size());
   state->bases_.assign(program_.buffers.size(), nullptr);
   const Binding& binding = *state->binding_;
   naming_the_largest(program_, binding, [&] {
@@ -436,6 +524,7 @@ Gradients Executor::hand_out(RunState& state, std::span<const int32_t> gradients
   state.outputs_.clear();
   state.copies_.clear();
   state.contexts_.clear();
+  state.device_arenas_.clear();
   last_done_ = true;
   return results;
 }

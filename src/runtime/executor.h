@@ -31,15 +31,20 @@ class RunState {
 
  private:
   friend class Executor;
+  // Whoever leaves waits for the calls that still work on the state's memory.
+  void wait_for_all();
   std::shared_ptr<Binding> binding_;
   const Packing* packing_ = nullptr;
-  std::shared_ptr<Block> arena_;
-  std::shared_ptr<Block> gradients_;             // where gradients do not lie in the arena
-  std::vector<std::shared_ptr<Block>> outputs_;  // one after another, of the buffers of that kind
-  std::vector<std::shared_ptr<Block>> copies_;   // of inputs with other strides than planned, and of absent gradients
+  std::shared_ptr<Block> arena_;                      // the host's
+  std::vector<std::shared_ptr<char>> device_arenas_;  // of the further devices
+  std::shared_ptr<Block> gradients_;                  // where gradients do not lie in the arena
+  std::vector<std::shared_ptr<Block>> outputs_;       // one after another, of the buffers of that kind
+  std::vector<std::shared_ptr<Block>> copies_;  // of inputs with other strides than planned, and of absent gradients
   std::vector<CallContext> contexts_;
-  std::vector<char*> bases_;     // by buffer
-  std::vector<int32_t> owners_;  // see RunView
+  std::vector<PendingCall> pending_;  // by step that begins one; empty where none is at work
+  std::vector<int64_t> step_sizes_;   // by step symbol
+  std::vector<char*> bases_;          // by buffer
+  std::vector<int32_t> owners_;       // see RunView
   uint64_t random_key_ = 0;
   std::vector<bool> absent_;    // by incoming gradient
   std::vector<bool> left_out_;  // by incoming gradient: absent, and so are the steps that only add it
@@ -49,8 +54,9 @@ class RunState {
 
 struct ExecutorOptions {
   bool guard = false;
-  StepCheck check_steps{};         // for a program that the planner did not make just now
-  std::vector<StepHooks> hooks{};  // further ones, around all others
+  StepCheck check_steps{};               // for a program that the planner did not make just now
+  std::vector<StepHooks> hooks{};        // further ones, around all others
+  std::vector<const Device*> devices{};  // that programs may name beside the host; they outlive the executor
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;
 };
@@ -103,7 +109,15 @@ class Executor {
   void begin_half();
   // The state's next one.
   void run_region(RunState& state);
-  KernelStatus run_step(RunState& state, int32_t index);
+  // Steps [first, end), with all hooks.
+  void run_steps(RunState& state, const RunView& run, int32_t first, int32_t end);
+  KernelStatus run_step(RunState& state, const RunView& run, int32_t index);
+  KernelStatus run_loop(RunState& state, const RunView& run, size_t number);
+  // What step `index` has written is a size from now on.
+  KernelStatus read_size(RunState& state, size_t symbol);
+  // Those that earlier regions wrote: other forwards may have set others since.
+  void set_sizes(RunState& state, const ProgramRegion& region);
+  void find_devices();
   // Puts together what is switched on.
   void gather_hooks();
   void inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor);
@@ -124,6 +138,8 @@ class Executor {
   std::vector<size_t> output_buffers_, constant_buffers_;
   std::vector<size_t> saved_inputs_;
   std::vector<int32_t> all_gradients_;
+  std::vector<const Device*> device_memory_;  // by device of the program; of the host: none
+  bool has_pending_calls_ = false;
   bool gradients_stay_ = true;          // each until the last region ends
   std::vector<int32_t> output_places_;  // by buffer: among output_buffers_, or -1
   // By incoming gradient: whether a step needs its zeros where the caller sends none.

@@ -38,11 +38,11 @@ class Guard {
  private:
   const ProgramBuffer& buffer(size_t b) const { return run_.program.buffers[b]; }
   const std::string& node(int32_t index) const { return run_.program.steps[static_cast<size_t>(index)].node; }
-  bool in_arena(size_t b) const { return run_.packing.offsets[b] >= 0; }
+  bool in_arena(size_t b) const { return run_.packing.offsets[b] >= 0 && buffer(b).device == 0; }
   int64_t bytes(size_t b) const { return run_.binding.buffer_bytes[b]; }
 
   Extent extent(size_t b) const {
-    const int64_t offset = run_.bases[b] - run_.arena;
+    const int64_t offset = run_.bases[b] - run_.arenas[0];
     return {(offset - kCanaryBytes) / 64, (offset + bytes(b) + kCanaryBytes + 63) / 64};
   }
 
@@ -87,7 +87,7 @@ class Guard {
 StepHooks guard_hooks() {
   StepHooks hooks;
   hooks.begin = [](const RunView& run) {
-    if (run.owners.empty()) run.owners.assign(static_cast<size_t>(run.packing.arena_bytes / 64 + 1), -1);
+    if (run.owners.empty()) run.owners.assign(static_cast<size_t>(run.packing.arenas[0].size_bytes / 64 + 1), -1);
   };
   hooks.before = [](const RunView& run, int32_t step) { Guard(run).before(step); };
   hooks.after = [](const RunView& run, int32_t step) { Guard(run).after(step); };

@@ -42,7 +42,8 @@ std::string largest_values(const Program& program, const Binding& binding) {
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const ProgramBuffer& buffer = program.buffers[i];
     const bool is_output = buffer.kind == BufferKind::kOutput;
-    if (!is_output && !(is_planned(buffer) && buffer.first <= step && step <= buffer.last)) continue;
+    if (!is_output && !(is_planned(buffer) && buffer.device == 0 && buffer.first <= step && step <= buffer.last))
+      continue;
     values.push_back({binding.buffer_bytes[i], concat("%", buffer.name, ": ", is_output ? "output " : "",
                                                       made_by(program, binding, static_cast<int32_t>(i)))});
   }

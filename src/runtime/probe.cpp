@@ -16,6 +16,11 @@ TensorRef locate(const RunView& run, int32_t operand) {
 
 namespace {
 
+bool is_hosts(const Program& program, int32_t operand) {
+  const int32_t buffer = program.operands[static_cast<size_t>(operand)].buffer;
+  return program.buffers[static_cast<size_t>(buffer)].device == 0;
+}
+
 struct Probes {
   std::vector<Probe> probes;
   Observer observer;
@@ -29,6 +34,7 @@ struct Probes {
     for (; next < probes.size(); ++next) {
       const Probe& probe = probes[next];
       if (probe.region != run.region || probe.step > step) return;
+      if (!is_hosts(run.program, probe.operand)) continue;
       if (const TensorRef tensor = locate(run, probe.operand); tensor.data != nullptr || tensor.numel() == 0)
         observer(probe.name, tensor);
     }

@@ -164,6 +164,9 @@ class StepChecker {
 }  // namespace
 
 void check_steps(const Program& program, const Binding& binding) {
+  // Steps are checked once, at the sizes that they have now.
+  LT_USER_CHECK(ErrorKind::kInvalidProgram, program.loops.empty() && program.step_symbols.empty(),
+                "a stored plan whose sizes change while it runs");
   StepChecker checker(program, binding);
   for (const ProgramStep& step : program.steps)
     if (step.kind == StepKind::kKernel) checker.run(step);

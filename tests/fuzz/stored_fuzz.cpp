@@ -88,14 +88,20 @@ Tensors inputs_of(const Graph& graph) {
   return found;
 }
 
-// A step, with whatever the session says that it wants.
-void run(Session& session, const Tensors& given) {
+// A step, with whatever the session says that it wants: the bytes of its outputs, then of its gradients.
+std::vector<std::string> run(Session& session, const Tensors& given) {
   std::shared_ptr<RunState> state;
   const std::vector<OwnedTensor> outputs = session.forward(given.refs, 11, &state);
   std::vector<TensorRef> saved, incoming;
   for (int input : session.saved_inputs()) saved.push_back(given.refs.at(static_cast<size_t>(input)));
   for (int output : session.grad_outputs()) incoming.push_back(outputs.at(static_cast<size_t>(output)).ref);
-  session.backward(*state, incoming, saved);
+  std::vector<std::string> bytes;
+  auto add = [&](const TensorRef& tensor) {
+    bytes.emplace_back(tensor.as<char>(), static_cast<size_t>(tensor.numel() * size_bytes(tensor.dtype)));
+  };
+  for (const OwnedTensor& output : outputs) add(output.ref);
+  for (const OwnedTensor& gradient : session.backward(*state, incoming, saved).tensors()) add(gradient.ref);
+  return bytes;
 }
 
 class StoredFuzz : public testing::Test {
@@ -206,6 +212,26 @@ TEST_F(StoredFuzz, ChangedGraphsTrainOrAreRefused) {
     EXPECT_GT(trained, runs / 50);
     EXPECT_LT(trained, runs);
   }
+}
+
+// Printed, parsed, bound and run: in guard mode too, and planned with and without recomputation.
+TEST(StoredPlans, ThatAreReadGiveTheSameBits) {
+  for (const char* model : kModels)
+    for (const int level : {0, 1, 2}) {
+      SessionOptions options;
+      options.memory_level = level;
+      const Tensors given = inputs_of(parse(model));
+      Session planned(parse(model), options);
+      const std::vector<std::string> expected = run(planned, given);
+      ASSERT_GT(expected.size(), 3u);
+      for (const bool guard : {false, true}) {
+        options.guard = guard;
+        Session writer(parse(model), options);
+        Session reader(parse(model), options, writer.stored_plan(std::vector<int64_t>{kRows}));
+        EXPECT_EQ(run(reader, given), expected) << model;
+        EXPECT_EQ(print(parse_program(print(reader.program()))), print(reader.program()));
+      }
+    }
 }
 
 TEST_F(StoredFuzz, ChangedPlansTrainOrAreRefused) {
