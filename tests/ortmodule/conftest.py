@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lowtide.ortmodule import stored_plans
+from lowtide.store import plans
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +34,12 @@ def exports(monkeypatch):
 @pytest.fixture
 def planned(monkeypatch):
     """How often a session was planned."""
-    done, original = [], stored_plans.Session
+    done, original = [], plans.Session
 
     def counted(*args, **kwargs):
         if not kwargs.get("stored_plan"):
             done.append(1)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(stored_plans, "Session", counted)
+    monkeypatch.setattr(plans, "Session", counted)
     return done

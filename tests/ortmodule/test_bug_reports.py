@@ -13,7 +13,7 @@ from modules import Of, x
 
 import lowtide.capture
 import lowtide.cli.reproduce
-import lowtide.ortmodule.stored_plans
+import lowtide.store.plans
 from lowtide._lowtide import Session
 from lowtide.cli import main
 from lowtide.errors import FallbackWarning, InternalError
@@ -47,7 +47,7 @@ BUGS = {"plan": Unplanned, "forward": FailingForward, "backward": FailingBackwar
 @pytest.fixture
 def inject(monkeypatch):
     def inject(session):
-        monkeypatch.setattr(lowtide.ortmodule.stored_plans, "Session", session)
+        monkeypatch.setattr(lowtide.store.plans, "Session", session)
         monkeypatch.setattr(lowtide.cli.reproduce, "Session", session)
 
     return inject

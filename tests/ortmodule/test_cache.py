@@ -10,8 +10,7 @@ import pytest
 import torch
 from cached import graphs, run
 
-from lowtide import capture
-from lowtide.ortmodule import stored_files
+from lowtide.store import captures, files
 
 MODEL = """
 from collections import namedtuple
@@ -60,12 +59,13 @@ sys.path.insert(0, sys.argv[1])
 exports, original = [], torch.export.export
 torch.export.export = lambda *args, **kwargs: exports.append(1) or original(*args, **kwargs)
 from their_model import Model, Parts, Result
-from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule, stored_plans
-planned, session = [], stored_plans.Session
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
+from lowtide.store import plans
+planned, session = [], plans.Session
 def counted(graph, **options):
     planned.extend([1] if not options.get("stored_plan") else [])
     return session(graph, **options)
-stored_plans.Session = counted
+plans.Session = counted
 
 torch.manual_seed(0)
 model = Model()
@@ -195,7 +195,7 @@ def test_a_bad_file_is_ignored_with_a_notice(folder, exports, caplog, content):
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        stored_files.write(path, "captured graph 1", b'{"functions": {}, "names": ["x"]}')
+        files.write(path, "captured graph 1", b'{"functions": {}, "names": ["x"]}')
     with caplog.at_level(logging.WARNING, logger="lowtide"):
         run(seeded(), x)
     assert f"{path} is ignored" in caplog.text and len(exports) == 2
@@ -241,7 +241,7 @@ def test_a_bad_plan_is_ignored_with_a_notice(folder, exports, planned, caplog, d
     (path,) = (path for path in plans(folder) if path != another)
     good = path.read_bytes()
     middle = len(good) // 2
-    body = stored_files.read(path, "plan 1")
+    body = files.read(path, "plan 1")
     path.write_bytes(
         {
             "empty": b"",
@@ -253,7 +253,7 @@ def test_a_bad_plan_is_ignored_with_a_notice(folder, exports, planned, caplog, d
         }[damage]
     )
     if damage == "unsigned":  # whole as a file, but not what the engine wrote
-        stored_files.write(path, "plan 1", body.replace(b"step kernel", b"step kernal", 1))
+        files.write(path, "plan 1", body.replace(b"step kernel", b"step kernal", 1))
     with caplog.at_level(logging.WARNING, logger="lowtide"):
         run(seeded(), x)
     assert f"{path} is ignored" in caplog.text and len(planned) == 3 and len(exports) == 2
@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, caplog):
 def test_without_the_variable_nothing_is_written(monkeypatch, exports):
     monkeypatch.delenv("ORTMODULE_CACHE_DIR", raising=False)
     written = []
-    monkeypatch.setattr(capture.stored, "to_text", lambda *arguments: written.append(1))
+    monkeypatch.setattr(captures, "to_text", lambda *arguments: written.append(1))
     run(seeded(), torch.randn(3, 4))
     run(seeded(), torch.randn(3, 4))
     assert len(exports) == 2 and not written

@@ -11,7 +11,8 @@ import pytest
 import torch
 from cached import graphs, run
 
-from lowtide.ortmodule import ORTModule, stored_files
+from lowtide.ortmodule import ORTModule
+from lowtide.store import files
 
 
 class Net(torch.nn.Module):
@@ -25,9 +26,9 @@ class Net(torch.nn.Module):
 
 def rewritten(path, change):
     """The file with other contents, signed again as only its owner should."""
-    told = json.loads(stored_files.read(path, "captured graph 1"))
+    told = json.loads(files.read(path, "captured graph 1"))
     change(told)
-    stored_files.write(path, "captured graph 1", json.dumps(told).encode())
+    files.write(path, "captured graph 1", json.dumps(told).encode())
 
 
 SHELL = (

@@ -10,7 +10,7 @@ import torch
 from modules import Of, x
 
 import lowtide.capture
-import lowtide.ortmodule.stored_plans
+import lowtide.store.plans
 from lowtide._lowtide import Session
 from lowtide.errors import (
     EngineError,
@@ -191,8 +191,8 @@ FAILURES = {
     "before the export": (torch.export, "export", _raise(RuntimeError("injected"))),
     "after the export": (torch.export, "export", _export_then_raise),
     "importing": (lowtide.capture, "import_program", _raise(InternalError("injected"))),
-    "planning": (lowtide.ortmodule.stored_plans, "Session", _raise(InternalError("injected"))),
-    "running": (lowtide.ortmodule.stored_plans, "Session", FailingForward),
+    "planning": (lowtide.store.plans, "Session", _raise(InternalError("injected"))),
+    "running": (lowtide.store.plans, "Session", FailingForward),
 }
 OURS = ("importing", "planning", "running")
 
@@ -254,7 +254,7 @@ def test_what_failed_in_a_step_is_not_tried_again(monkeypatch):
             raise InternalError("injected")
 
     monkeypatch.setenv("LOWTIDE_RAISE_BUGS", "0")
-    monkeypatch.setattr(lowtide.ortmodule.stored_plans, "Session", Failing)
+    monkeypatch.setattr(lowtide.store.plans, "Session", Failing)
     wrapped = ORTModule(Counting())
     with pytest.warns(FallbackWarning, match="injected"):
         for _ in range(3):

@@ -14,9 +14,9 @@ import torch
 from modules import Of, x
 
 from lowtide._lowtide import instruction_set
+from lowtide.environment import VARIABLES, notices
 from lowtide.errors import FallbackWarning, InvalidArgument
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
-from lowtide.ortmodule.environment import VARIABLES, notices
 
 ROOT = Path(__file__).resolve().parents[2]
 

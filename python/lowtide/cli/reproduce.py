@@ -5,10 +5,11 @@ from pathlib import Path
 
 import torch
 
+from lowtide import environment
 from lowtide._lowtide import Graph, Session, SizeFormula, install_torch
 from lowtide.convergence.captured_graph import TORCH_DTYPES
 from lowtide.errors import InternalError
-from lowtide.ortmodule import ORTModule, environment
+from lowtide.ortmodule import ORTModule
 from lowtide.ortmodule.bug_reports import FORMAT, Evidence, bugs_are_internal_errors, versions
 
 from .model import BadInput, load_call

@@ -1,6 +1,6 @@
 """ORTModule's switch of custom functions, under the name that programs import."""
 
-from . import environment
+from lowtide import environment
 
 
 def enable_custom_autograd_support(to_enable=True):

@@ -19,11 +19,10 @@ from pathlib import Path
 import torch
 
 import lowtide
+from lowtide import environment
 from lowtide.capture import user_line
 from lowtide.errors import Error, InternalError, InvalidArgument, UnsupportedError
 from lowtide.log import logger
-
-from . import environment
 
 FORMAT = 1
 _FOLDER = "lowtide-bug-"

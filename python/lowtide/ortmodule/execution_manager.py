@@ -3,11 +3,10 @@
 import time
 import warnings
 
-from lowtide import log
+from lowtide import environment, log
 from lowtide.capture import exclusive
 from lowtide.errors import Error, InternalError, UnsupportedError
 
-from . import environment
 from .announcement import announce, announce_session
 from .bug_reports import BugReports, bugs_are_internal_errors
 from .fallback import Failure, Fallback, reason_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lowtide import OLDEST_TORCH
+from lowtide import OLDEST_TORCH, environment
 from lowtide.errors import (
     BadInitialization,
     EngineError,
@@ -23,8 +23,6 @@ from lowtide.errors import (
     UnsupportedModel,
 )
 from lowtide.log import LogLevel, is_first_rank, logger
-
-from . import environment
 
 # The names that scripts of ORTModule's users know.
 ORTModuleFallbackException = UnsupportedError

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 
 import lowtide
+from lowtide.environment import custom_functions_run
 from lowtide.log import LogLevel
 
-from .environment import custom_functions_run
 from .fallback import FallbackPolicy, policy_in_force
 from .options import MEMORY_LEVELS, cast_propagation
 

@@ -6,9 +6,9 @@ import time
 from lowtide.capture import Call, capture, capture_with_numbers, import_again, recapture
 from lowtide.errors import InternalError, UnsupportedError
 from lowtide.guards import Change, Guards
+from lowtide.store import CaptureCache
 
 from .bug_reports import bugs_are_internal_errors
-from .cache import CaptureCache
 from .fallback import Failure
 from .post_export_processed_model_info import PostExportProcessedModelInfo
 from .specialization import Specialization, surroundings_now

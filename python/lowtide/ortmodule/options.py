@@ -5,10 +5,9 @@ import importlib.util
 import os
 from dataclasses import dataclass
 
+from lowtide import environment
 from lowtide.errors import InvalidArgument, UnsupportedError
 from lowtide.log import LogLevel, python_level
-
-from . import environment
 
 MEMORY_LEVELS = {
     "0": "USER_SPECIFIED",

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from lowtide import _lowtide, log
+from lowtide import _lowtide, environment, log
 from lowtide.capture import exclusive, exports_elsewhere, tensors_by_device, where_tensors_are
 from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedDevice, UnsupportedModel
 
-from . import environment, terminal_log
+from . import terminal_log
 from .fallback import check_initialization
 from .inference_manager import InferenceManager
 from .options import DebugOptions, skip_checks

@@ -7,12 +7,12 @@ import torch
 from torch.autograd.graph import increment_version
 
 from lowtide.errors import EngineError, Error, InternalError, UnsupportedError
+from lowtide.store import planned_session
 
 from .bug_reports import BugReports, Evidence
 from .custom_functions import CallHandler
 from .options import MemoryOptions, memory_options, session_options
 from .pure import pure_calls
-from .stored_plans import planned_session
 
 _MOST_PATTERNS = 64  # of gradients that are absent
 

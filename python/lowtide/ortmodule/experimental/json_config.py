@@ -11,10 +11,10 @@
 
 import json
 
+from lowtide import environment
 from lowtide.errors import InvalidArgument
 from lowtide.log import LogLevel, logger
 
-from .. import environment
 from .._custom_autograd_function import enable_custom_autograd_support
 from ..fallback import parse_policy
 from ..options import DebugOptions, cast_propagation, parse_skip_checks

@@ -3,12 +3,11 @@ tensors of the module and the call that are what the graph takes. Each check rai
 
 import torch
 
+from lowtide.capture import trees
+from lowtide.capture.functions import Given, _Tree
+from lowtide.capture.operators import overload_of
+from lowtide.capture.sizes import SizeText
 from lowtide.guards.values import dtype_name
-
-from . import trees
-from .functions import Given, _Tree
-from .operators import overload_of
-from .sizes import SizeText
 
 
 def check_captured(captured, module, call):

@@ -11,10 +11,9 @@ import types
 
 import torch.utils._pytree as pytree
 
+from lowtide.capture import trees
 from lowtide.guards.code import is_ours
 from lowtide.guards.values import DTYPES
-
-from . import trees
 
 DTYPE_OF = {name: dtype for dtype, name in DTYPES.items()}
 _FACTORIES = (bool, dict, float, int, list, set, str, tuple)  # of a defaultdict

@@ -2,7 +2,7 @@
 
 A file is found by a hash of the call and of the module's structure, and checked by one over its bytes; whether it is
 right its own guards tell, of what forward read and of sizes. What was planned for a graph lies in files of its own
-(stored_plans.py).
+(plans.py).
 """
 
 import json
@@ -10,14 +10,14 @@ import os
 
 import torch
 
-from lowtide.capture.stored import OtherCode, from_text, to_text
-from lowtide.capture.stored_trees import NotStorable, structure_to_json
 from lowtide.errors import InternalError
 from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest
 from lowtide.guards.values import PLAIN, array_key, is_array
 from lowtide.log import logger
 
-from . import stored_files
+from . import files
+from .text import OtherCode, from_text, to_text
+from .trees import NotStorable, structure_to_json
 
 _MAGIC = "captured graph 1"
 _MOST = 16  # graphs of one key: for other sizes that the model's code asked about
@@ -32,7 +32,7 @@ class CaptureCache:
 
     def entry(self, call, surroundings):
         """Where graphs for such calls lie; None without a folder for them, or with the reason logged."""
-        folder = stored_files.folder()
+        folder = files.folder()
         if not folder:
             return None
         try:
@@ -82,26 +82,26 @@ class _Entry:
         """Adds a graph; a failure is logged, and costs the next start an export."""
         try:
             body = to_text(captured, self._module, code_digest).encode()
-            stored_files.write(self._free_path(), _MAGIC, body)
+            files.write(self._free_path(), _MAGIC, body)
         except (NotCacheable, NotStorable) as reason:
             self._cache.say("%s is not cached: %s", type(self._module).__name__, reason)
         except OSError as error:
             self._cache.say("a captured graph cannot be cached: %s", error, warn=True)
 
     def _paths(self):
-        return [path for number in range(_MOST) if stored_files.is_usable(path := f"{self._stem}-{number}.graph")]
+        return [path for number in range(_MOST) if files.is_usable(path := f"{self._stem}-{number}.graph")]
 
     def _free_path(self):
         """Of a file that is not there or not whole; else that of the oldest."""
         known = self._paths()
         for number in range(_MOST):
             path = f"{self._stem}-{number}.graph"
-            if path not in known or path in self._ignored or stored_files.read(path, _MAGIC) is None:
+            if path not in known or path in self._ignored or files.read(path, _MAGIC) is None:
                 return path
         return min(known, key=os.path.getmtime)
 
     def _load(self, path):
-        body, reason = stored_files.read(path, _MAGIC), "it is damaged or no captured graph"
+        body, reason = files.read(path, _MAGIC), "it is damaged or no captured graph"
         if body is not None:
             try:
                 return from_text(body.decode(), self._module, self._call, code_digest)

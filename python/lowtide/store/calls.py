@@ -2,10 +2,10 @@
 
 import torch
 
+from lowtide.capture.functions import FunctionCall, FunctionTable, Given, _Tree
 from lowtide.guards.values import DTYPES
 
-from .functions import FunctionCall, FunctionTable, Given, _Tree
-from .stored_trees import DTYPE_OF, NotStorable, plain_from_json, spec_from_json, spec_to_json
+from .trees import DTYPE_OF, NotStorable, plain_from_json, spec_from_json, spec_to_json
 
 
 def calls_to_json(functions, classes):

@@ -11,17 +11,17 @@ import math
 import torch
 
 from lowtide._lowtide import Graph
+from lowtide.capture.export import Exported, Facts
+from lowtide.capture.importer import ImportedGraph, Source
+from lowtide.capture.inspections import Inspections
+from lowtide.capture.operators import overload_of
+from lowtide.capture.sizes import Guard, KnownSizes, SizeText
 from lowtide.guards import Guards
 from lowtide.guards.values import DTYPES
 
-from .export import Exported, Facts
-from .importer import ImportedGraph, Source
-from .inspections import Inspections
-from .operators import overload_of
-from .sizes import Guard, KnownSizes, SizeText
-from .stored_calls import calls_from_json, calls_to_json
-from .stored_checks import check_captured
-from .stored_trees import DTYPE_OF, Classes, NotStorable, plain_from_json, structure_from_json, structure_to_json
+from .calls import calls_from_json, calls_to_json
+from .checks import check_captured
+from .trees import DTYPE_OF, Classes, NotStorable, plain_from_json, structure_from_json, structure_to_json
 
 _LARGEST = 64 << 20  # bytes of constants
 

@@ -7,9 +7,8 @@ import hashlib
 import os
 import tempfile
 
+from lowtide import environment
 from lowtide.log import logger
-
-from . import environment
 
 _OTHERS_WRITE = 0o022
 _told = set()  # folders whose notice was given

@@ -14,14 +14,14 @@ from lowtide.errors import Error, InternalError
 from lowtide.guards import build
 from lowtide.log import logger
 
-from . import stored_files
+from . import files
 
 _MAGIC = "plan 1"
 
 
 def planned_session(module, captured, **options):
     """A Session of the captured graph: from a stored plan where there is one, else planned, and stored."""
-    folder = stored_files.folder()
+    folder = files.folder()
     if not folder:
         return Session(captured.graph, **options)
     name = type(module).__name__.lower()
@@ -45,9 +45,9 @@ def _key(graph_text, options):
 
 
 def _stored_session(path, captured, options):
-    if not stored_files.is_usable(path):
+    if not files.is_usable(path):
         return None
-    body = stored_files.read(path, _MAGIC)
+    body = files.read(path, _MAGIC)
     if body is None:
         logger.warning("%s is ignored: it is damaged or no plan", path)
         return None
@@ -56,7 +56,7 @@ def _stored_session(path, captured, options):
         session.memory(_sizes_of(session, captured))  # at sizes that it was made for, its steps fit together
         return session
     except (Error, ValueError, KeyError) as error:
-        logger.warning("%s is ignored: %s", path, error)
+        logger.log(_level_of(error), "%s is ignored: %s", path, error)
         return None
 
 
@@ -69,7 +69,10 @@ def _sizes_of(session, captured):
 def _store(path, session, captured):
     """A failure is logged, and costs the next start some planning."""
     try:
-        stored_files.write(path, _MAGIC, session.stored_plan(_sizes_of(session, captured)).encode())
+        files.write(path, _MAGIC, session.stored_plan(_sizes_of(session, captured)).encode())
     except (Error, OSError) as error:
-        level = logging.ERROR if isinstance(error, InternalError) else logging.WARNING
-        logger.log(level, "a plan cannot be cached: %s", error)
+        logger.log(_level_of(error), "a plan cannot be cached: %s", error)
+
+
+def _level_of(error):
+    return logging.ERROR if isinstance(error, InternalError) else logging.WARNING
