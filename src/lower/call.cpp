@@ -31,8 +31,23 @@ DType dtype_of(const Number& number) {
 
 double to_double(const Number& number) {
   if (const bool* flag = std::get_if<bool>(&number)) return *flag ? 1 : 0;
-  if (const Dim* dim = std::get_if<Dim>(&number)) return static_cast<double>(dim->constant());
-  return std::get<double>(number);
+  const Dim* dim = std::get_if<Dim>(&number);
+  if (dim == nullptr) return std::get<double>(number);
+  LT_USER_CHECK(ErrorKind::kUnsupported, dim->is_constant(), "the size ", to_string(*dim),
+                " depends on the inputs where the graph needs a number");
+  return static_cast<double>(dim->constant());
+}
+
+int64_t Call::known(std::string_view name, const Dim& dim) const {
+  LT_USER_CHECK(ErrorKind::kUnsupported, dim.is_constant(), describe_call(node()), ": `", name, "` is the size ",
+                to_string(dim), ", which depends on the inputs; the graph needs a number");
+  return dim.constant();
+}
+
+double Call::real(std::string_view name) const {
+  const Number found = number(name);
+  const Dim* dim = std::get_if<Dim>(&found);
+  return dim != nullptr ? static_cast<double>(known(name, *dim)) : to_double(found);
 }
 
 ValueId Call::optional(std::string_view name) const {
@@ -70,8 +85,7 @@ Number Call::number(std::string_view name) const {
 
 bool Call::flag(std::string_view name, bool fallback) const {
   if (!node().attrs.has(name)) return fallback;
-  const Number found = number(name);
-  return to_double(found) != 0;
+  return real(name) != 0;
 }
 
 std::string Call::text_or_empty(std::string_view name) const {
@@ -104,7 +118,7 @@ std::vector<double> Call::reals(std::string_view name) const {
   if (value == nullptr) return {};
   if (const auto* list = std::get_if<std::vector<double>>(value)) return *list;
   std::vector<double> result;
-  for (const Dim& dim : dims(name)) result.push_back(static_cast<double>(dim.constant()));
+  for (const Dim& dim : dims(name)) result.push_back(static_cast<double>(known(name, dim)));
   return result;
 }
 
@@ -128,7 +142,7 @@ int64_t Call::axis(std::string_view name, int64_t rank, int64_t fallback) const 
 std::vector<int64_t> Call::axes(std::string_view name, int64_t rank) const {
   std::vector<int64_t> result;
   for (const Dim& dim : dims(name)) {
-    int64_t axis = dim.constant();
+    int64_t axis = known(name, dim);
     if (axis < 0) axis += rank;
     LT_USER_CHECK(ErrorKind::kInvalidGraph, (axis >= 0 && axis < rank) || rank == 0, describe_call(node()), ": axis ",
                   dim.constant(), " of ", rank, " dims");

@@ -19,7 +19,7 @@ namespace lowtide {
 // A Python number among the arguments; sizes may be symbolic.
 using Number = std::variant<bool, Dim, double>;
 DType dtype_of(const Number& number);    // as PyTorch wraps it: bool, i64, f32
-double to_double(const Number& number);  // a symbolic size is an internal error
+double to_double(const Number& number);  // Error(kUnsupported) for a size that depends on the inputs
 
 class Call {
  public:
@@ -48,14 +48,14 @@ class Call {
   // A list of tensors; absent elements are invalid.
   std::vector<ValueId> tensors(std::string_view name) const;
   Number number(std::string_view name) const;
-  double real(std::string_view name) const { return to_double(number(name)); }
+  double real(std::string_view name) const;
   double real(std::string_view name, double fallback) const { return has(name) ? real(name) : fallback; }
   bool flag(std::string_view name, bool fallback = false) const;
   std::string text(std::string_view name, std::string fallback = "") const { return node().attrs.s(name, fallback); }
   // A string argument, or empty if the argument is of another type ("same" among paddings).
   std::string text_or_empty(std::string_view name) const;
   Dim dim(std::string_view name) const;
-  int64_t integer(std::string_view name) const { return dim(name).constant(); }
+  int64_t integer(std::string_view name) const { return known(name, dim(name)); }
   int64_t integer(std::string_view name, int64_t fallback) const { return has(name) ? integer(name) : fallback; }
   std::vector<Dim> dims(std::string_view name) const;  // a single integer is a list of one; empty if absent
   std::vector<double> reals(std::string_view name) const;
@@ -89,6 +89,9 @@ class Call {
   [[noreturn]] void unsupported(std::string_view reason) const;
 
  private:
+  // Of a size among the arguments that has to be a number; Error(kUnsupported) where it depends on the inputs.
+  int64_t known(std::string_view name, const Dim& dim) const;
+
   const Graph& captured_;
   NodeId id_;
   std::vector<ValueId> operands_;
