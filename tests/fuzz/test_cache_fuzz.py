@@ -119,7 +119,7 @@ def test_changed_and_signed_files_are_used_or_ignored(cached, caplog, suffix):
     x, right, files = cached
     chance = random.Random(SEED)
     (path,) = (path for path in files if path.suffix == suffix)
-    body = files.read(path, MAGIC[suffix]).decode()
+    body = stored_files.read(path, MAGIC[suffix]).decode()
     ignored = used = 0
     for number in range(RUNS):
         for each, content in files.items():
@@ -128,7 +128,7 @@ def test_changed_and_signed_files_are_used_or_ignored(cached, caplog, suffix):
             changed = json.dumps(changed_json(json.loads(body), chance))
         else:
             changed = changed_text(body, chance)
-        files.write(path, MAGIC[suffix], changed.encode())
+        stored_files.write(path, MAGIC[suffix], changed.encode())
         caplog.clear()
         begin = time.monotonic()
         try:

@@ -94,7 +94,7 @@ def test_the_environment_is_read_in_one_place():
     readers = [
         path.relative_to(package).as_posix() for path in package.rglob("*.py") if "os.environ" in path.read_text()
     ]
-    assert set(readers) <= {"ortmodule/environment.py", "log.py"}  # log.py: RANK and WORLD_SIZE of torchrun
+    assert set(readers) <= {"environment.py", "log.py"}  # log.py: RANK and WORLD_SIZE of torchrun
     native = [path.name for path in (ROOT / "src").rglob("*.cpp") if "getenv(" in path.read_text()]
     assert native == ["isa.cpp"]  # for C++ programs too
 
