@@ -15,6 +15,7 @@ import torch
 
 from lowtide.errors import Error, InternalError
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
+from lowtide.store import files as stored_files
 
 SEED = int(os.environ.get("LOWTIDE_FUZZ_SEED", "1"))
 RUNS = int(os.environ.get("LOWTIDE_FUZZ_RUNS", "40"))
