@@ -31,8 +31,8 @@ ARROWS = {
     "runtime": ("bind",),
     "session": ("lower", "grad", "report", "runtime"),
 }
-# The planner reads which kernels there are (kernel.h declares the lists), never calls one.
-KERNEL_LISTS = re.compile(r"kernels/(kernel\.h|(\w+/)?(\w+_)?list\.(h|inc))$")
+# The planner reads which kernels there are (kernel.h declares them), never calls one.
+KERNEL_LISTS = re.compile(r"kernels/kernel\.h$")
 LIST_READERS = ("emit",)
 
 # module or subpackage of python/lowtide -> the others it may import

@@ -64,6 +64,7 @@ constexpr size_t kMostStateBytes = 192;
 using KernelStatus = const char*;
 using KernelFunction = KernelStatus (*)(const KernelCall&);
 using PrepareFunction = void (*)(const KernelCall&, void* state);
+using ScratchFunction = int64_t (*)(const KernelCall&);
 
 // What the planner tells a kernel before choosing it. Sizes may be symbolic there, so only ranks, dtypes, attributes
 // and layout classes.
@@ -86,6 +87,7 @@ struct KernelQuery {
   // Attribute lookup without Dims: names that are symbolic in the graph are missing here.
   const BoundAttrs* attrs;
 };
+using SupportsFunction = const char* (*)(const KernelQuery&);
 
 // What a kernel accepts of an input's layout; the plan inserts a Copy step where an operand does not comply.
 enum class Accept : uint8_t {
@@ -131,13 +133,13 @@ struct Kernel {
   const char* provider;  // cpu, blas, aten, reference
   KernelFunction run;
   // nullptr: takes it; else the reason for refusing. Called at planning.
-  const char* (*supports)(const KernelQuery&);
-  // Bytes of scratch for one call with these (bound) operands; nullptr: none.
-  int64_t (*scratch_bytes)(const KernelCall&) = nullptr;
+  SupportsFunction supports = nullptr;
   OperandRules rules = {};
+  // Bytes of scratch for one call with these (bound) operands; nullptr: none.
+  ScratchFunction scratch_bytes = nullptr;
   // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
   // nullptr: none.
-  int64_t (*library_bytes)(const KernelCall&) = nullptr;
+  ScratchFunction library_bytes = nullptr;
   // Resolves once what stays the same from run to run: attributes, layouts, blocking. Gets bound operands without data;
   // writes plain bytes at `state`, which `run` then reads. nullptr: there is nothing to prepare. See
   // kernels/prepared.h.

@@ -22,7 +22,6 @@ constexpr OperandRules kRowsInPlace = every_input(Accept::kRowMajor, {.takes = 0
 constexpr OperandRules kRowsOntoSecond = every_input(Accept::kRowMajor, {.takes = 1});
 
 constexpr OperandRules kDense = every_input(Accept::kDense);
-constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannelsLast), OutputLayout::kChannelsLast);
 
 constexpr OperandRules kAnyStrides = every_input(Accept::kAny);
 constexpr OperandRules kAnyStridesInPlace = every_input(Accept::kAny, {.takes = 0});

@@ -15,7 +15,7 @@ static Shape channels_of(const InferArgs& args, size_t input) {
   return {args.in(input).shape[1]};
 }
 
-// y = (x - mean)*inv_std_dev*weight + bias over dims [axis, rank)
+// y = (x - mean)*inv_std*weight + bias over dims [axis, rank)
 std::vector<TensorType> infer_layer_norm(const InferArgs& args) {
   const TensorType& x = args.in(0);
   check_float(args, 0);
@@ -30,13 +30,13 @@ std::vector<TensorType> infer_layer_norm_grad(const InferArgs& args) {
   const int64_t axis = axis_attr(args, "axis", rank(x));
   check_like_first(args, 1, "x", args.in(0).shape);
   check_shape(args, 2, "mean", rows_of(x, axis));
-  check_shape(args, 3, "inv_std_dev", rows_of(x, axis));
+  check_shape(args, 3, "inv_std", rows_of(x, axis));
   check_like_first(args, 4, "weight", columns_of(x, axis));
   const TensorType parameter{x.dtype, columns_of(x, axis)};
   return {x, parameter, parameter};
 }
 
-// y = x*inv_rms*weight over dims [axis, rank)
+// y = x*inv_std*weight, inv_std = 1/rms(x), over dims [axis, rank)
 std::vector<TensorType> infer_rms_norm(const InferArgs& args) {
   const TensorType& x = args.in(0);
   check_float(args, 0);
@@ -49,7 +49,7 @@ std::vector<TensorType> infer_rms_norm_grad(const InferArgs& args) {
   const TensorType& x = args.in(1);
   const int64_t axis = axis_attr(args, "axis", rank(x));
   check_like_first(args, 1, "x", args.in(0).shape);
-  check_shape(args, 2, "inv_rms", rows_of(x, axis));
+  check_shape(args, 2, "inv_std", rows_of(x, axis));
   check_like_first(args, 3, "weight", columns_of(x, axis));
   return {x, {x.dtype, columns_of(x, axis)}};
 }
@@ -77,7 +77,7 @@ std::vector<TensorType> infer_group_norm_grad(const InferArgs& args) {
   const Shape channels = channels_of(args, 1);
   check_like_first(args, 1, "x", args.in(0).shape);
   check_shape(args, 2, "mean", groups_of(args, x));
-  check_shape(args, 3, "inv_std_dev", groups_of(args, x));
+  check_shape(args, 3, "inv_std", groups_of(args, x));
   check_like_first(args, 4, "weight", channels);
   return {x, {x.dtype, channels}, {x.dtype, channels}};
 }
@@ -98,8 +98,8 @@ std::vector<TensorType> infer_batch_norm_grad(const InferArgs& args) {
   const TensorType& x = args.in(1);
   const Shape channels = channels_of(args, 1);
   check_like_first(args, 1, "x", args.in(0).shape);
-  check_shape(args, 2, "saved_mean", channels);
-  check_shape(args, 3, "saved_inv_std", channels);
+  check_shape(args, 2, "mean", channels);
+  check_shape(args, 3, "inv_std", channels);
   if (args.has(4)) check_shape(args, 4, "weight", channels);
   const TensorType parameter{args.has(4) ? args.in(4).dtype : x.dtype, channels};
   return {x, parameter, parameter};

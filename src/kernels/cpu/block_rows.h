@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/parallel.h"
-#include "kernels/cpu/softmax_table.h"
+#include "kernels/cpu/reductions/reductions_table.h"
 
 namespace lowtide::cpu {
 
@@ -16,6 +16,8 @@ void for_row_chunks(int64_t rows, int64_t cols, double cost, Body body) {
   parallel_for(rows, grain, [&](int64_t begin, int64_t end) { body(begin, end - begin); });
 }
 
+// Sums over rows go by blocks of this many rows, each summed in order, then the blocks in order.
+constexpr int64_t kRowsPerBlock = 32;
 constexpr int64_t row_blocks(int64_t rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
 
 // For sums over rows: block_body(first_row, rows, partial) leaves the sums of one block of rows in partial[0, width).
@@ -37,7 +39,7 @@ inline void add_row_blocks(const float* partials, int64_t rows, int64_t width, f
   const int64_t blocks = row_blocks(rows);
   const int64_t grain = std::max<int64_t>(64, (int64_t{1} << 17) / std::max<int64_t>(blocks, 1));
   parallel_for(cols, grain, [&](int64_t begin, int64_t end) {
-    softmax_table().sum_rows(partials + begin, width, out + begin, blocks, end - begin, false);
+    reductions_table().sum_rows(partials + begin, width, out + begin, blocks, end - begin, false);
   });
 }
 

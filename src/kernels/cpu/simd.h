@@ -155,4 +155,20 @@ LT_INLINE float row_sum(int64_t n, Term term) {
   return lane_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+// The largest of sign * x, x a row of n; NaN is passed over.
+LT_INLINE float row_max(const float* x, int64_t n, float sign) {
+  const vf s = splat(sign);
+  vf m[4] = {splat(-__builtin_inff()), splat(-__builtin_inff()), splat(-__builtin_inff()), splat(-__builtin_inff())};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    for (int k = 0; k < 4; ++k) m[k] = vmax(load(x + i + k * kLanes) * s, m[k]);
+  }
+  for (; i + kLanes <= n; i += kLanes) m[0] = vmax(load(x + i) * s, m[0]);
+  if (i < n) {
+    const int count = static_cast<int>(n - i);
+    m[0] = vmax(keep_lanes(load(x + i, count) * s, count, -__builtin_inff()), m[0]);
+  }
+  return lane_max(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
+}
+
 }  // namespace lowtide::cpu::LT_ISA

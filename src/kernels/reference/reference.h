@@ -11,4 +11,6 @@ namespace lowtide::reference {
 
 int64_t sort_scratch(const KernelCall& call);
 
+std::span<const Kernel> kernels();
+
 }  // namespace lowtide::reference

@@ -18,6 +18,14 @@ static double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 static double log1p_exp(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 static double relu6(double x) { return x < 0 ? 0.0 : x > 6 ? 6.0 : x; }
 
+// The functions of one number that list.inc writes out.
+#define LT_REFERENCE_RULES(...)
+#define LT_REFERENCE_FORMULA(op, function, y)            \
+  KernelStatus function(const KernelCall& call) {        \
+    return map_floats(call, [](double x) { return y; }); \
+  }
+#include "kernels/reference/list.inc"
+
 KernelStatus copy(const KernelCall& call) {
   return map_numbers(call, [](auto x) { return x; });
 }
@@ -36,46 +44,6 @@ KernelStatus abs(const KernelCall& call) {
 KernelStatus neg(const KernelCall& call) {
   if (!is_float(call.inputs[0].dtype)) return map_ints(call, [](int64_t x) { return -static_cast<uint64_t>(x); });
   return map_floats(call, [](double x) { return -x; });
-}
-KernelStatus exp(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::exp(x); });
-}
-KernelStatus log(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::log(x); });
-}
-KernelStatus log1p(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::log1p(x); });
-}
-KernelStatus expm1(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::expm1(x); });
-}
-KernelStatus sqrt(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::sqrt(x); });
-}
-KernelStatus rsqrt(const KernelCall& call) {
-  return map_floats(call, [](double x) { return 1 / std::sqrt(x); });
-}
-KernelStatus reciprocal(const KernelCall& call) {
-  return map_floats(call, [](double x) { return 1 / x; });
-}
-KernelStatus sin(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::sin(x); });
-}
-KernelStatus cos(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::cos(x); });
-}
-KernelStatus tan(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::tan(x); });
-}
-KernelStatus atan(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::atan(x); });
-}
-KernelStatus tanh(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::tanh(x); });
-}
-KernelStatus sigmoid(const KernelCall& call) { return map_floats(call, sigmoid_of); }
-KernelStatus erf(const KernelCall& call) {
-  return map_floats(call, [](double x) { return std::erf(x); });
 }
 
 // NaN stays NaN.
@@ -101,21 +69,9 @@ KernelStatus gelu(const KernelCall& call) {
   }
   return map_floats(call, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); });
 }
-KernelStatus swish(const KernelCall& call) {
-  return map_floats(call, [](double x) { return x * sigmoid_of(x); });
-}
 KernelStatus quick_gelu(const KernelCall& call) {
   const double alpha = call.attrs->f("alpha");
   return map_floats(call, [=](double x) { return x * sigmoid_of(alpha * x); });
-}
-KernelStatus hard_sigmoid(const KernelCall& call) {
-  return map_floats(call, [](double x) { return relu6(x + 3) / 6; });
-}
-KernelStatus hard_swish(const KernelCall& call) {
-  return map_floats(call, [](double x) { return x * relu6(x + 3) / 6; });
-}
-KernelStatus mish(const KernelCall& call) {
-  return map_floats(call, [](double x) { return x * std::tanh(log1p_exp(x)); });
 }
 KernelStatus clip(const KernelCall& call) {
   const double low = call.attrs->f("min", -kInfinity), high = call.attrs->f("max", kInfinity);

@@ -1,0 +1,95 @@
+// Convolutions of the library that the process has loaded (base/libraries.h: PyTorch's oneDNN).
+#include "base/libraries.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/rooms.h"
+#include "kernels/strided.h"
+
+namespace lowtide::cpu {
+
+namespace {
+
+constexpr OperandRules kConvolution =
+    with_output_layout({.inputs = {Accept::kChannelsLast, Accept::kAny, Accept::kAny}}, OutputLayout::kChannelsLast);
+constexpr OperandRules kConvolutionGrad = with_output_layout(
+    {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kAny}}, OutputLayout::kFollowsInput);
+
+LibraryTensor library_tensor(const TensorRef& tensor) {
+  return {tensor.data, tensor.rank, tensor.sizes, tensor.strides};
+}
+
+ConvolutionWindow window_of(const KernelCall& call, int rank) {
+  const BoundAttrs& attrs = *call.attrs;
+  return {rank - 2, attrs.ints("strides").data(), attrs.ints("pads").data(), attrs.ints("dilations").data(),
+          attrs.i("group")};
+}
+
+const char* refuses(const KernelQuery& query) {
+  for (const OperandInfo& operand : query.inputs) {
+    if (operand.present && operand.dtype != DType::kF32) return "takes one dtype only";
+  }
+  const int rank = query.inputs[0].rank;
+  if (rank < 3 || rank > 5) return "not 1 to 3 spatial dims";
+  if (!query.attrs->has("pads")) return "symbolic pads";
+  const auto& pads = query.attrs->ints("pads");
+  for (int i = 0; i < rank - 2; ++i) {
+    if (pads[i] != pads[i + rank - 2]) return "pads differ at the two ends";
+    if (pads[i] < 0) return "negative pads";
+  }
+  return nullptr;
+}
+
+int64_t bytes_of(const TensorRef* tensor) { return tensor ? tensor->numel() * size_bytes(tensor->dtype) : 0; }
+
+KernelStatus library_conv(const KernelCall& call) {
+  const TensorRef* bias = input(call, 2);
+  if (call.outputs[0].numel() == 0) return nullptr;
+  LibraryTensor library_bias;
+  if (bias) library_bias = library_tensor(*bias);
+  return libraries().convolution(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
+                                 bias ? &library_bias : nullptr, window_of(call, call.inputs[0].rank),
+                                 library_tensor(call.outputs[0]));
+}
+
+const char* supports_library_conv(const KernelQuery& query) {
+  if (libraries().convolution == nullptr) return "no convolution library is loaded";
+  return refuses(query);
+}
+
+// In two dims the result is computed in place; else the library's own is copied.
+int64_t library_conv_bytes(const KernelCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
+
+KernelStatus library_conv_grad(const KernelCall& call) {
+  LibraryTensor tensors[3];
+  const LibraryTensor* wanted[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    const TensorRef* tensor = output(call, i);
+    if (tensor == nullptr) continue;
+    tensors[i] = library_tensor(*tensor);
+    wanted[i] = &tensors[i];
+  }
+  return libraries().convolution_backward(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
+                                          library_tensor(call.inputs[2]), window_of(call, call.inputs[1].rank),
+                                          wanted[0], wanted[1], wanted[2]);
+}
+
+const char* supports_library_conv_grad(const KernelQuery& query) {
+  if (libraries().convolution_backward == nullptr) return "no convolution library is loaded";
+  return refuses(query);
+}
+
+int64_t library_conv_grad_bytes(const KernelCall& call) {
+  // Its results, and what oneDNN reorders into its own layout before it starts: dy, x and w at most.
+  return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2)) + bytes_of(input(call, 0)) +
+         bytes_of(input(call, 1)) + bytes_of(input(call, 2));
+}
+
+}  // namespace
+
+std::span<const Kernel> aten_kernels() {
+  static constexpr Kernel kernels[] = {
+#include "kernels/aten/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

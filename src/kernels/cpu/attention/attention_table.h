@@ -1,0 +1,71 @@
+// What attention_isa.cpp hands to attention.cpp: serial tasks that share nothing.
+#pragma once
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/random/random_table.h"
+
+namespace lowtide::cpu {
+
+// [batch, heads, rows, dim] with any strides but the last, which is 1: [B, S, H, D] needs no copy.
+template <class T>
+struct HeadsView {
+  T* data = nullptr;
+  int64_t batch_stride = 0;
+  int64_t head_stride = 0;
+  int64_t row_stride = 0;
+  T* at(int64_t batch, int64_t head) const { return data + batch * batch_stride + head * head_stride; }
+};
+using Heads = HeadsView<const float>;
+using MutableHeads = HeadsView<float>;
+
+// Added to the scores (f32), or where it is false the key is hidden (bool, one byte). Stride 0 repeats. Null: no mask.
+struct AttentionMask {
+  const float* added = nullptr;
+  const uint8_t* visible = nullptr;
+  int64_t batch_stride = 0;
+  int64_t head_stride = 0;
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+};
+
+struct AttentionOptions {
+  int64_t batch = 0;
+  int64_t query_heads = 0;
+  int64_t key_heads = 0;  // divides query_heads; query head h reads key head h / (query_heads / key_heads)
+  int64_t queries = 0;
+  int64_t keys = 0;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  float scale = 1;
+  bool causal = false;  // query i sees keys j <= i, also where lengths differ
+  AttentionMask mask;
+  // Dropout of the normalised probabilities by kernels/philox.h, element ((b * query_heads + h) * queries + i) * keys +
+  // j.
+  double dropout = 0;
+};
+
+constexpr int64_t kAttentionKeys = 256;
+
+struct AttentionCall {
+  AttentionOptions options;
+  DropoutRule dropout;
+  Heads q, k, v;
+  MutableHeads out;  // forward
+  float* lse_out = nullptr;
+  Heads o, grad_o;  // backward
+  const float* lse = nullptr;
+  MutableHeads dq, dk, dv;
+};
+
+struct AttentionTable {
+  // Queries [first, last) of one batch entry and query head.
+  void (*forward)(const AttentionCall& call, int64_t batch, int64_t head, int64_t first, int64_t last, float* scratch);
+  // One batch entry and key head, with all query heads that read it.
+  void (*backward)(const AttentionCall& call, int64_t batch, int64_t key_head, float* scratch);
+  int64_t (*forward_scratch)(const AttentionOptions& options, int64_t queries);  // floats of one task
+  int64_t (*backward_scratch)(const AttentionOptions& options);
+};
+
+LT_ISA_TABLES(AttentionTable, attention_table)
+
+}  // namespace lowtide::cpu

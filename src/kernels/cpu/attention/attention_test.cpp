@@ -1,0 +1,203 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+#include "kernels/philox.h"
+
+namespace lowtide::cpu {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+enum class MaskKind { kNone, kAdded, kAddedPerHead, kVisible, kVisibleKeys };
+
+struct Case {
+  int64_t batch, query_heads, key_heads, queries, keys, head_dim, value_dim;
+  bool causal = false;
+  MaskKind mask = MaskKind::kNone;
+  double dropout = 0;
+};
+
+// Operands as [B, S, H, D] with a gap after each row.
+struct Operand {
+  int64_t batch, heads, rows, dim;
+  std::vector<float> data;
+  Operand(int64_t b, int64_t h, int64_t r, int64_t d, uint32_t seed)
+      : batch(b), heads(h), rows(r), dim(d), data(random_floats(b * r * (h * d + 5), seed)) {}
+  int64_t row_stride() const { return heads * dim + 5; }
+  TensorRef view(const float* p) const {
+    return floats(p, {batch, heads, rows, dim}, {rows * row_stride(), dim, row_stride(), 1});
+  }
+  double at(int64_t b, int64_t h, int64_t r, int64_t d) const { return data[at_index(b, h, r, d)]; }
+  int64_t at_index(int64_t b, int64_t h, int64_t r, int64_t d) const {
+    return (b * rows + r) * row_stride() + h * dim + d;
+  }
+};
+
+// How a mask is walked: strides of batch, head, query and key.
+struct Mask {
+  const float* added = nullptr;
+  const uint8_t* visible = nullptr;
+  int64_t batch_stride = 0, head_stride = 0, query_stride = 0, key_stride = 0;
+};
+
+constexpr uint64_t kKey = 99, kStream = 7;
+
+struct Problem {
+  Case c;
+  Mask mask;
+  float scale;
+  Operand q, k, v, grad;
+  std::vector<float> added;
+  std::vector<uint8_t> visible;
+
+  explicit Problem(const Case& each)
+      : c(each),
+        q(c.batch, c.query_heads, c.queries, c.head_dim, 1),
+        k(c.batch, c.key_heads, c.keys, c.head_dim, 2),
+        v(c.batch, c.key_heads, c.keys, c.value_dim, 3),
+        grad(c.batch, c.query_heads, c.queries, c.value_dim, 4) {
+    scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+    if (c.mask == MaskKind::kAdded || c.mask == MaskKind::kAddedPerHead) {
+      added = random_floats(c.query_heads * c.queries * c.keys, 5);
+      for (size_t i = 0; i < added.size(); i += 3) added[i] = -INFINITY;
+      mask.added = added.data();
+      mask.head_stride = c.mask == MaskKind::kAddedPerHead ? c.queries * c.keys : 0;
+      mask.query_stride = c.keys;
+      mask.key_stride = 1;
+    }
+    if (c.mask == MaskKind::kVisible || c.mask == MaskKind::kVisibleKeys) {
+      visible.resize(c.batch * c.queries * c.keys);
+      for (size_t i = 0; i < visible.size(); ++i) visible[i] = (i * 7919 >> 3) % 3 != 0;
+      // Query 0 sees nothing in the full mask, batch entry 0 nothing but its first two keys in the key mask.
+      if (c.mask == MaskKind::kVisible) {
+        std::fill_n(visible.begin(), c.keys, 0);
+        mask.batch_stride = c.queries * c.keys;
+        mask.query_stride = c.keys;
+        mask.key_stride = 1;
+      } else {
+        for (int64_t j = 0; j < c.keys; ++j) visible[j * 2] = j < 2;
+        mask.batch_stride = 2 * c.keys * (c.batch > 1 && c.queries > 2);
+        mask.key_stride = 2;
+      }
+      mask.visible = visible.data();
+    }
+  }
+
+  TensorRef mask_operand() const {
+    const std::vector<int64_t> sizes = {c.batch, c.query_heads, c.queries, c.keys};
+    const std::vector<int64_t> strides = {mask.batch_stride, mask.head_stride, mask.query_stride, mask.key_stride};
+    return mask.added != nullptr ? floats(mask.added, sizes, strides)
+                                 : tensor(mask.visible, DType::kBool, sizes, strides);
+  }
+
+  double score(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (c.causal && j > i) return -kInf;
+    double s = 0;
+    for (int64_t d = 0; d < c.head_dim; ++d) {
+      s += q.at(b, h, i, d) * k.at(b, h / (c.query_heads / c.key_heads), j, d);
+    }
+    s *= scale;
+    const int64_t at = b * mask.batch_stride + h * mask.head_stride + i * mask.query_stride + j * mask.key_stride;
+    if (mask.added != nullptr) s += mask.added[at];
+    if (mask.visible != nullptr && !mask.visible[at]) s = -kInf;
+    return s;
+  }
+  double factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (c.dropout == 0) return 1;
+    const uint64_t element = ((b * c.query_heads + h) * c.queries + i) * c.keys + j;
+    return dropout_keep(kKey, kStream, element, dropout_threshold(c.dropout)) ? 1 / (1 - c.dropout) : 0;
+  }
+};
+
+// The outputs in doubles, laid out as the operands.
+struct Oracle {
+  std::vector<double> o, lse, dq, dk, dv;
+  explicit Oracle(const Problem& p)
+      : o(p.grad.data.size()),
+        lse(p.c.batch * p.c.query_heads * p.c.queries),
+        dq(p.q.data.size()),
+        dk(p.k.data.size()),
+        dv(p.v.data.size()) {
+    const Case& c = p.c;
+    std::vector<double> s(c.keys), g(c.keys);
+    for (int64_t b = 0; b < c.batch; ++b) {
+      for (int64_t h = 0; h < c.query_heads; ++h) {
+        const int64_t kh = h / (c.query_heads / c.key_heads);
+        for (int64_t i = 0; i < c.queries; ++i) {
+          double top = -kInf, total = 0, delta = 0;
+          for (int64_t j = 0; j < c.keys; ++j) top = std::max(top, s[j] = p.score(b, h, i, j));
+          for (int64_t j = 0; j < c.keys; ++j) total += s[j] == -kInf ? 0 : std::exp(s[j] - top);
+          lse[(b * c.query_heads + h) * c.queries + i] = total == 0 ? -kInf : top + std::log(total);
+          for (int64_t j = 0; j < c.keys; ++j) {
+            s[j] = s[j] == -kInf ? 0 : std::exp(s[j] - top) / total;
+            const double factor = p.factor(b, h, i, j);
+            g[j] = 0;
+            for (int64_t d = 0; d < c.value_dim; ++d) {
+              o[p.grad.at_index(b, h, i, d)] += s[j] * factor * p.v.at(b, kh, j, d);
+              g[j] += factor * p.grad.at(b, h, i, d) * p.v.at(b, kh, j, d);
+              dv[p.v.at_index(b, kh, j, d)] += s[j] * factor * p.grad.at(b, h, i, d);
+            }
+            delta += s[j] * g[j];
+          }
+          for (int64_t j = 0; j < c.keys; ++j) {
+            const double ds = s[j] * (g[j] - delta) * p.scale;
+            for (int64_t d = 0; d < c.head_dim; ++d) {
+              dq[p.q.at_index(b, h, i, d)] += ds * p.k.at(b, kh, j, d);
+              dk[p.k.at_index(b, kh, j, d)] += ds * p.q.at(b, h, i, d);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+class Attention : public testing::TestWithParam<Case> {};
+
+TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
+  const Problem p(GetParam());
+  const Oracle oracle(p);
+  const auto sized = [](const auto& like) { return std::vector<float>(like.size()); };
+  for_every_run(
+      [&] {
+        auto o = sized(oracle.o), lse = sized(oracle.lse), dq = sized(oracle.dq), dk = sized(oracle.dk),
+             dv = sized(oracle.dv);
+        const BoundAttrs attrs{{"scale", double{p.scale}},
+                               {"is_causal", p.c.causal},
+                               {"dropout", p.c.dropout},
+                               {"stream", static_cast<int64_t>(kStream)}};
+        const TensorRef q = p.q.view(p.q.data.data()), k = p.k.view(p.k.data.data()), v = p.v.view(p.v.data.data());
+        const TensorRef y = p.grad.view(o.data()), sums = floats(lse.data(), {p.c.batch, p.c.query_heads, p.c.queries});
+        run_kernel("cpu.Attention", {q, k, v, p.mask_operand()}, {y, sums}, attrs, kKey);
+        run_kernel("cpu.AttentionGrad", {p.grad.view(p.grad.data.data()), q, k, v, y, sums, p.mask_operand()},
+                   {p.q.view(dq.data()), p.k.view(dk.data()), p.v.view(dv.data())}, attrs, kKey);
+        for (const auto* each : {&lse, &dq, &dk, &dv}) o.insert(o.end(), each->begin(), each->end());
+        return o;
+      },
+      [&](const std::vector<float>& out) {
+        const float* at = out.data();
+        for (const auto* each : {&oracle.o, &oracle.lse, &oracle.dq, &oracle.dk, &oracle.dv}) {
+          expect_close(at, each->size(), [&](int64_t i) { return (*each)[i]; }, 1e-5, 2e-5);
+          at += each->size();
+        }
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 17, 17, 16, 16},
+                                         Case{1, 2, 2, 65, 65, 64, 64, true}, Case{1, 4, 2, 50, 33, 20, 12},
+                                         Case{1, 4, 1, 57, 300, 7, 33, true}, Case{1, 2, 1, 300, 57, 40, 40, true},
+                                         Case{1, 1, 1, 513, 513, 32, 32, true},
+                                         Case{1, 2, 2, 20, 600, 16, 16, false, MaskKind::kAdded},
+                                         Case{2, 2, 1, 49, 270, 24, 24, false, MaskKind::kAddedPerHead},
+                                         Case{2, 2, 2, 30, 280, 16, 16, false, MaskKind::kVisible},
+                                         Case{2, 2, 2, 30, 40, 16, 16, true, MaskKind::kVisible, 0.25},
+                                         Case{2, 1, 1, 30, 70, 16, 16, false, MaskKind::kVisibleKeys},
+                                         Case{2, 4, 2, 61, 61, 16, 16, true, MaskKind::kNone, 0.1},
+                                         Case{1, 2, 2, 70, 601, 16, 16, false, MaskKind::kAdded, 0.5},
+                                         Case{1, 1, 1, 1025, 3, 8, 8}, Case{1, 1, 1, 5, 7, 256, 256}));
+
+}  // namespace
+}  // namespace lowtide::cpu

@@ -1,0 +1,206 @@
+// Batch normalisation of f32 images, [N, C, inner] (NCHW: inner = H W) or dense channels-last [N inner, C], with the
+// statistics of the batch:
+//   xhat = (x - mean) inv_std;  y = xhat weight + bias;  new = (1 - momentum) old + momentum now (unbiased variance)
+//   dweight = sum(dy xhat);  dbias = sum(dy);  dx = weight inv_std (dy - dbias / M - xhat dweight / M), M = N inner
+// Statistics are combined from blocks in a fixed order: mean and squared deviations of each plane (NCHW) or of each
+// kRowsPerBlock rows (channels-last), by Chan's formula in doubles.
+#include <cmath>
+
+#include "kernels/cpu/batch_norm/batch_norm_table.h"
+#include "kernels/cpu/block_rows.h"
+#include "kernels/cpu/dense.h"
+#include "kernels/cpu/supports.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/rooms.h"
+
+namespace lowtide::cpu {
+namespace {
+
+constexpr OperandRules kDenseInPlace = every_input(Accept::kDense, {.layout = OutputLayout::kFollowsInput, .takes = 0});
+
+struct Shape {
+  int64_t batch, channels, inner;
+  bool channels_last;
+
+  explicit Shape(const TensorRef& x)
+      : batch(x.sizes[0]),
+        channels(x.sizes[1]),
+        inner(product_of_sizes(x, 2, x.rank)),
+        channels_last(!x.is_row_major()) {}
+  int64_t per_channel() const { return batch * inner; }
+};
+
+// Runs of one channel: planes in NCHW, blocks of rows in channels-last. Their statistics lie at [run * channels + c].
+struct Runs {
+  const Shape& shape;
+  int64_t count() const { return shape.channels_last ? row_blocks(shape.per_channel()) : shape.batch; }
+  int64_t length(int64_t run) const {
+    return shape.channels_last ? std::min(kRowsPerBlock, shape.per_channel() - run * kRowsPerBlock) : shape.inner;
+  }
+
+  // plane(channel, run, offset) for NCHW, rows(run, offset, n) for channels-last.
+  template <class Plane, class Rows>
+  void for_each(double cost, Plane plane, Rows rows) const {
+    const int64_t channels = shape.channels;
+    if (shape.channels_last) {
+      for_row_chunks(count(), kRowsPerBlock * channels, cost, [&](int64_t first, int64_t n) {
+        for (int64_t run = first; run < first + n; ++run) rows(run, run * kRowsPerBlock * channels, length(run));
+      });
+    } else {
+      for_row_chunks(shape.batch * channels, shape.inner, cost, [&](int64_t first, int64_t n) {
+        for (int64_t at = first; at < first + n; ++at) plane(at % channels, at / channels, at * shape.inner);
+      });
+    }
+  }
+};
+
+struct Scratch {
+  float *first, *second;  // per run and channel
+  float *a, *b, *c;       // per channel
+  float *mean, *inv_std;  // per channel, where nobody wants them
+  explicit Scratch(const Shape& shape, void* scratch) {
+    const int64_t each = Runs{shape}.count() * shape.channels;
+    first = static_cast<float*>(scratch);
+    second = first + each;
+    a = second + each;
+    b = a + shape.channels;
+    c = b + shape.channels;
+    mean = c + shape.channels;
+    inv_std = mean + shape.channels;
+  }
+};
+
+int64_t batch_norm_scratch(const KernelCall& call) {
+  const Shape shape(call.inputs[call.outputs.size() == 5 ? 0 : 1]);
+  return (2 * Runs{shape}.count() + 5) * shape.channels * kFloatBytes;
+}
+
+// Each channel's statistics from those of its runs.
+void moments(const Shape& shape, const float* x, const Scratch& parts) {
+  const BatchNormTable& table = batch_norm_table();
+  const int64_t channels = shape.channels;
+  Runs{shape}.for_each(
+      0.3,
+      [&](int64_t c, int64_t run, int64_t at) {
+        const int64_t to = run * channels + c;
+        table.plane_moments(x + at, shape.inner, parts.first + to, parts.second + to);
+      },
+      [&](int64_t run, int64_t at, int64_t n) {
+        table.row_moments(x + at, n, channels, parts.first + run * channels, parts.second + run * channels);
+      });
+}
+
+KernelStatus batch_norm(const KernelCall& call) {
+  const BatchNormTable& table = batch_norm_table();
+  const Shape shape(call.inputs[0]);
+  const Runs runs{shape};
+  const Scratch parts(shape, call.scratch);
+  const int64_t channels = shape.channels;
+  const float *x = input_floats(call, 0), *weight = input_floats(call, 1), *bias = input_floats(call, 2);
+  const float *old_mean = input_floats(call, 3), *old_variance = input_floats(call, 4);
+  float* y = output_floats(call, 0);
+  float* mean = output(call, 1) ? output_floats(call, 1) : parts.mean;
+  float* inv_std = output(call, 2) ? output_floats(call, 2) : parts.inv_std;
+  float* new_mean = old_mean == nullptr ? nullptr : output_floats(call, 3);
+  float* new_variance = old_variance == nullptr ? nullptr : output_floats(call, 4);
+  const float epsilon = static_cast<float>(call.attrs->f("epsilon"));
+  const float momentum = static_cast<float>(call.attrs->f("momentum"));
+  moments(shape, x, parts);
+  for_row_chunks(channels, runs.count(), 2, [&](int64_t first, int64_t n) {
+    for (int64_t c = first; c < first + n; ++c) {
+      double m = 0, squares = 0;
+      int64_t seen = 0;
+      for (int64_t run = 0; run < runs.count(); ++run) {
+        const int64_t length = runs.length(run);
+        const double delta = parts.first[run * channels + c] - m;
+        const double share = static_cast<double>(length) / static_cast<double>(seen + length);
+        m += delta * share;
+        squares += parts.second[run * channels + c] + delta * delta * static_cast<double>(seen) * share;
+        seen += length;
+      }
+      const double count = static_cast<double>(seen);
+      mean[c] = static_cast<float>(m);
+      inv_std[c] = static_cast<float>(1 / std::sqrt(squares / count + epsilon));
+      const double keep = 1 - static_cast<double>(momentum);
+      if (new_mean != nullptr) new_mean[c] = static_cast<float>(keep * old_mean[c] + momentum * m);
+      if (new_variance != nullptr)
+        new_variance[c] = static_cast<float>(keep * old_variance[c] + momentum * (squares / (count - 1)));
+    }
+  });
+  if (y == nullptr) return nullptr;
+  // y = weight inv_std x + (bias - mean weight inv_std)
+  for (int64_t c = 0; c < channels; ++c) {
+    parts.a[c] = (weight == nullptr ? 1.0f : weight[c]) * inv_std[c];
+    parts.b[c] = (bias == nullptr ? 0.0f : bias[c]) - mean[c] * parts.a[c];
+  }
+  runs.for_each(
+      0.2,
+      [&](int64_t c, int64_t, int64_t at) { table.plane_affine(x + at, y + at, shape.inner, parts.a[c], parts.b[c]); },
+      [&](int64_t, int64_t at, int64_t n) { table.row_affine(x + at, y + at, n, channels, parts.a, parts.b); });
+  return nullptr;
+}
+
+KernelStatus batch_norm_grad(const KernelCall& call) {
+  const BatchNormTable& table = batch_norm_table();
+  const Shape shape(call.inputs[1]);
+  const Runs runs{shape};
+  const Scratch parts(shape, call.scratch);
+  const int64_t channels = shape.channels;
+  const float *dy = input_floats(call, 0), *x = input_floats(call, 1), *mean = input_floats(call, 2);
+  const float *inv_std = input_floats(call, 3), *weight = input_floats(call, 4);
+  float *dx = output_floats(call, 0), *dweight = output_floats(call, 1), *dbias = output_floats(call, 2);
+  runs.for_each(
+      0.3,
+      [&](int64_t c, int64_t run, int64_t at) {
+        const int64_t to = run * channels + c;
+        table.plane_sums(dy + at, x + at, shape.inner, mean[c], parts.first + to, parts.second + to);
+      },
+      [&](int64_t run, int64_t at, int64_t n) {
+        table.row_sums(dy + at, x + at, n, channels, mean, parts.first + run * channels, parts.second + run * channels);
+      });
+  const double count = static_cast<double>(shape.per_channel());
+  for_row_chunks(channels, runs.count(), 1, [&](int64_t first, int64_t n) {
+    for (int64_t c = first; c < first + n; ++c) {
+      double sum = 0, dot = 0;
+      for (int64_t run = 0; run < runs.count(); ++run) {
+        sum += parts.first[run * channels + c];
+        dot += parts.second[run * channels + c];
+      }
+      const double r = inv_std[c], a = (weight == nullptr ? 1 : weight[c]) * r;
+      if (dweight != nullptr) dweight[c] = static_cast<float>(dot * r);
+      if (dbias != nullptr) dbias[c] = static_cast<float>(sum);
+      parts.a[c] = static_cast<float>(a);
+      parts.b[c] = static_cast<float>(-a * r * r * dot / count);
+      parts.c[c] = static_cast<float>(-a * sum / count);
+    }
+  });
+  if (dx == nullptr) return nullptr;
+  runs.for_each(
+      0.3,
+      [&](int64_t c, int64_t, int64_t at) {
+        table.plane_grad(dy + at, x + at, dx + at, shape.inner, mean[c], parts.a[c], parts.b[c], parts.c[c]);
+      },
+      [&](int64_t, int64_t at, int64_t n) {
+        table.row_grad(dy + at, x + at, dx + at, n, channels, mean, parts.a, parts.b, parts.c);
+      });
+  return nullptr;
+}
+
+const char* supports_batch_norm(const KernelQuery& query) {
+  if (query.inputs.size() > 4 && query.op == Op::kBatchNormalization) {
+    const bool both = query.inputs[3].present == query.inputs[4].present;
+    if (!both || query.outputs[3].present != query.outputs[4].present) return "one running statistic without the other";
+  }
+  return supports_f32(query);
+}
+
+}  // namespace
+
+std::span<const Kernel> batch_norm_kernels() {
+  static constexpr Kernel kernels[] = {
+#include "kernels/cpu/batch_norm/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

@@ -1,0 +1,171 @@
+// Functions of x + bias: the sum lives in a buffer of one run, in the cache, rounded to the dtype of x. The loops are
+// those of the rooms of the functions.
+#include <algorithm>
+
+#include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/pointwise/pointwise_table.h"
+#include "kernels/cpu/random/random_table.h"
+#include "kernels/cpu/softmax/softmax_table.h"
+#include "kernels/cpu/supports.h"
+#include "kernels/cpu/task_slots.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/rooms.h"
+
+namespace lowtide::cpu {
+
+namespace {
+
+constexpr OperandRules kActivation = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0});
+constexpr OperandRules kActivationGrad =
+    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1});
+constexpr OperandRules kDropout = every_input(Accept::kRowMajor, {.takes = 0, .else_takes = 2});
+constexpr OperandRules kSoftmax = {.inputs = {Accept::kRowMajor, Accept::kAny}, .outputs = {{{.takes = 0}}}};
+
+// A place in a tensor and how it goes on.
+struct Run {
+  const TensorRef& tensor;
+  int64_t offset, step;
+};
+
+// to = a + b, n <= kRun elements
+void add_run(const Run& a, const Run& b, int64_t n, float* to) {
+  const int64_t at[2] = {a.offset, b.offset}, steps[2] = {a.step, b.step};
+  run_pair(pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)], a.tensor, b.tensor, at, steps, n, to);
+}
+
+// x + bias in `sum`, or where x lies if there is no bias.
+const float* read_sum(const Run& x, const TensorRef* bias, int64_t bias_offset, int64_t bias_step, int64_t n,
+                      float* sum) {
+  if (bias == nullptr) return read(x.tensor, x.offset, x.step, n, sum);
+  add_run(x, {*bias, bias_offset, bias_step}, n, sum);
+  round_run(x.tensor.dtype, sum, n);
+  return sum;
+}
+
+KernelStatus run_sum(const KernelCall& call, UnaryOp op) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  const TensorRef* bias = input(call, 1);
+  const auto loop = pointwise_table().unary[static_cast<int>(op)];
+  const auto grid = memory_order<2>(y, {&x, bias ? bias : &x});
+  for_each_run(grid, kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float sum[kRun], out[kRun];
+    float* to = target(y, at[2], steps[2], n, out);
+    loop(read_sum({x, at[0], steps[0]}, bias, at[1], steps[1], n, sum), to, n, 0, 0);
+    write(y, at[2], steps[2], n, to);
+  });
+  return nullptr;
+}
+
+// Inputs: dy, x, bias?
+KernelStatus run_sum_grad(const KernelCall& call, UnaryGradOp op) {
+  const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &dx = call.outputs[0];
+  const TensorRef* bias = input(call, 2);
+  const auto loop = pointwise_table().unary_grad[static_cast<int>(op)];
+  const auto grid = memory_order<3>(dx, {&dy, &x, bias ? bias : &x});
+  for_each_run(grid, kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float sum[kRun], in[kRun], out[kRun];
+    float* to = target(dx, at[3], steps[3], n, out);
+    const float* saved = read_sum({x, at[1], steps[1]}, bias, at[2], steps[2], n, sum);
+    loop(saved, read(dy, at[0], steps[0], n, in), to, n, 0);
+    write(dx, at[3], steps[3], n, to);
+  });
+  return nullptr;
+}
+
+KernelStatus bias_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kGelu); }
+KernelStatus fast_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kGeluTanh); }
+KernelStatus bias_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGelu); }
+KernelStatus fast_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGeluTanh); }
+
+// Row-major: element i of the mask is element i of memory. Chunks begin at multiples of 64, as the mask's words do.
+KernelStatus bias_dropout(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
+  const TensorRef* residual = input(call, 2);
+  const DropoutRule rule =
+      dropout_rule(call.attrs->f("ratio"), call.random_key, static_cast<uint64_t>(call.attrs->i("stream")));
+  const int64_t numel = y.numel(), cols = bias.numel();
+  constexpr int64_t kChunk = 1024;
+  static_assert(kChunk % 64 == 0 && kChunk <= kRun);
+  parallel_for((numel + kChunk - 1) / kChunk, 16, [&](int64_t begin, int64_t end) {
+    float values[kChunk], out[kChunk];
+    for (int64_t first = begin * kChunk; first < std::min(numel, end * kChunk); first += kChunk) {
+      const int64_t n = std::min(kChunk, numel - first);
+      for (int64_t i = 0, length; i < n; i += length) {
+        const int64_t col = (first + i) % cols;
+        length = std::min(n - i, cols - col);
+        add_run({x, first + i, 1}, {bias, col, 1}, length, values + i);
+      }
+      round_run(x.dtype, values, n);
+      float* to = target(y, first, 1, n, out);
+      if (residual == nullptr) {
+        random_table().dropout(rule, static_cast<uint64_t>(first), values, to, n);
+      } else {
+        random_table().dropout(rule, static_cast<uint64_t>(first), values, values, n);
+        round_run(y.dtype, values, n);
+        float in[kRun];
+        const float* added = read(*residual, first, 1, n, in);
+        pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)][0](values, added, to, n);
+      }
+      write(y, first, 1, n, to);
+    }
+  });
+  return nullptr;
+}
+
+const char* supports_bias_softmax(const KernelQuery& query) {
+  if (query.attrs->i("axis") != query.inputs[0].rank - 1) return "not over the last axis";
+  return supports_float(query);
+}
+
+// Rows of bf16 and f16 are computed in scratch of the thread.
+bool needs_scratch(const TensorRef& x) { return x.dtype != DType::kF32; }
+int64_t rows_per_task(const TensorRef& x) { return std::max<int64_t>(1, 32768 / (x.sizes[x.rank - 1] + 1)); }
+
+int64_t bias_softmax_scratch(const KernelCall& call) {
+  const TensorRef& x = call.inputs[0];
+  if (!needs_scratch(x)) return 0;
+  return x.sizes[x.rank - 1] * static_cast<int64_t>(sizeof(float)) * parallel_threads();
+}
+
+KernelStatus bias_softmax(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
+  if (y.numel() == 0) return nullptr;
+  const int last = x.rank - 1;
+  const int64_t cols = x.sizes[last];
+  const Strides bias_at = broadcast_strides(bias, x);
+  const Grid<3> rows = rows_over<3>(x, last, {strides_of(x), bias_at, strides_of(y)});
+  const auto add_and_scale = [&](const auto& at, float* sum) {
+    for (int64_t i = 0; i < cols; i += kRun) {
+      const int64_t n = std::min(kRun, cols - i), step = bias_at.at[last];
+      add_run({x, at[0] + i, 1}, {bias, at[1] + i * step, step}, n, sum + i);
+      round_run(x.dtype, sum + i, n);
+    }
+    softmax_table().softmax(sum, sum, 1, cols);
+  };
+  const int64_t each = rows_per_task(x), count = rows.numel();
+  if (!needs_scratch(x)) {
+    parallel_for(count, each, [&](int64_t begin, int64_t end) {
+      rows.for_each(begin, end, [&](int64_t, const auto& at) { add_and_scale(at, y.as<float>() + at[2]); });
+    });
+    return nullptr;
+  }
+  const int64_t tasks = (count + each - 1) / each;
+  run_tasks(tasks, cols, call.scratch, call.scratch_bytes, tasks == 1, [&](int64_t task, float* sum) {
+    rows.for_each(task * each, std::min(count, (task + 1) * each), [&](int64_t, const auto& at) {
+      add_and_scale(at, sum);
+      for (int64_t i = 0; i < cols; i += kRun) write(y, at[2] + i, 1, std::min(kRun, cols - i), sum + i);
+    });
+  });
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const Kernel> bias_kernels() {
+  static constexpr Kernel kernels[] = {
+#include "kernels/cpu/bias/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

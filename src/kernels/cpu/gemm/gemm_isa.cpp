@@ -1,0 +1,106 @@
+#include "kernels/cpu/gemm/gemm_table.h"
+#include "kernels/cpu/micro_kernel.h"
+
+namespace lowtide::cpu::LT_ISA {
+namespace {
+
+constexpr int64_t kRows = LT_LANES == 16 ? 196 : 192;
+constexpr int64_t kCols = 512;
+constexpr int64_t kDepth = kGemmDepth;
+
+// tiles[t][k * kTileRows + i] = alpha A(row + t * kTileRows + i, k) for k in [first, first + depth).
+void pack_a(const Gemm& call, int64_t row, int64_t rows, int64_t first, int64_t depth, float* tiles) {
+  const vf alpha = splat(call.alpha);
+  for (int64_t t = 0; t < rows; t += kTileRows, tiles += kTileRows * depth) {
+    const int64_t height = min_of(kTileRows, rows - t);
+    if (call.transpose_a) {
+      const float* from = call.a + first * call.a_stride + row + t;
+      for (int64_t k = 0; k < depth; ++k, from += call.a_stride) {
+        for (int64_t i = 0; i < kTileRows; ++i) {
+          tiles[k * kTileRows + i] = i < height ? from[i] * call.alpha : 0.0f;
+        }
+      }
+      continue;
+    }
+    const float* from = call.a + (row + t) * call.a_stride + first;
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      const int64_t count = min_of(kLanes, depth - k);
+      for (int64_t i = 0; i < kTileRows; i += kLanes) {
+        vf block[kLanes];
+        for (int j = 0; j < kLanes; ++j) {
+          const float* line = from + (i + j) * call.a_stride + k;
+          block[j] = i + j >= height ? vf{} : count == kLanes ? load(line) : load(line, static_cast<int>(count));
+          block[j] *= alpha;
+        }
+        transpose(block);
+        const int64_t width = min_of(kLanes, kTileRows - i);
+        for (int j = 0; j < count; ++j) {
+          float* to = tiles + (k + j) * kTileRows + i;
+          if (width == kLanes) {
+            store(to, block[j]);
+          } else {
+            store(to, block[j], static_cast<int>(width));
+          }
+        }
+      }
+    }
+  }
+}
+
+void pack_b(const Gemm& call, int64_t col, int64_t cols, int64_t first, int64_t depth, float* panels) {
+  if (call.transpose_b) {
+    pack_transposed(call.b + col * call.b_stride + first, call.b_stride, depth, cols, panels, depth * kTileCols);
+  } else {
+    pack(call.b + first * call.b_stride + col, call.b_stride, depth, cols, panels, depth * kTileCols);
+  }
+}
+
+void start(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  for (int64_t r = row; r < row + rows; ++r) {
+    float* c = call.c + r * call.c_stride + col;
+    if (call.bias != nullptr) {
+      __builtin_memcpy(c, call.bias + col, sizeof(float) * cols);
+    } else if (call.beta == 0) {
+      __builtin_memset(c, 0, sizeof(float) * cols);
+    } else if (call.beta != 1) {
+      for_vectors(cols,
+                  [&](int64_t i, auto count) LT_INLINE_LAMBDA { store(c + i, load(c + i, count) * call.beta, count); });
+    }
+  }
+}
+
+void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* scratch) {
+  const int64_t depth_room = min_of(kDepth, call.k);
+  float* tiles = scratch;
+  float* panels = scratch + round_up(round_up(min_of(kRows, rows), kTileRows) * depth_room, 16);
+  const bool starts = call.bias != nullptr || call.beta != 0;
+  if (starts || call.k == 0) start(call, row, rows, col, cols);
+  for (int64_t first = 0; first < call.k; first += kDepth) {
+    const int64_t depth = min_of(kDepth, call.k - first);
+    pack_b(call, col, cols, first, depth, panels);
+    for (int64_t top = 0; top < rows; top += kRows) {
+      const int64_t height = min_of(kRows, rows - top);
+      pack_a(call, row + top, height, first, depth, tiles);
+      for (int64_t j = 0; j < cols; j += kTileCols) {
+        const int width = static_cast<int>(min_of(kTileCols, cols - j));
+        float* c = call.c + (row + top) * call.c_stride + col + j;
+        for (int64_t i = 0; i < height; i += kTileRows) {
+          tile<false>(depth, tiles + i * depth, 1, kTileRows, static_cast<int>(min_of(kTileRows, height - i)),
+                      panels + j * depth, c + i * call.c_stride, call.c_stride, width, starts || first > 0);
+        }
+      }
+    }
+  }
+}
+
+int64_t scratch(const Gemm& call) {
+  const int64_t depth = min_of(kDepth, call.k);
+  return round_up(depth * round_up(min_of(kRows, call.m), kTileRows), 16) +
+         round_up(depth * round_up(min_of(kCols, call.n), kTileCols), 16);
+}
+
+}  // namespace
+
+constinit const GemmTable gemm_table = {kRows, kCols, scratch, block};
+
+}  // namespace lowtide::cpu::LT_ISA

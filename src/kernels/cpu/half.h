@@ -1,0 +1,26 @@
+// bf16 and f16 operands of kernels that know f32 alone: widened into scratch, computed, rounded once at the end.
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace lowtide::cpu {
+
+KernelStatus run_widened(const KernelCall& call, KernelFunction f32);
+int64_t widened_scratch(const KernelCall& call, ScratchFunction f32);
+const char* supports_widened(const KernelQuery& query, SupportsFunction f32);
+
+// Fields of the Kernel that serves halves through the f32 functions given.
+template <KernelFunction f32>
+KernelStatus half_run(const KernelCall& call) {
+  return run_widened(call, f32);
+}
+template <ScratchFunction f32>
+int64_t half_scratch(const KernelCall& call) {
+  return widened_scratch(call, f32);
+}
+template <SupportsFunction f32>
+const char* half_supports(const KernelQuery& query) {
+  return supports_widened(query, f32);
+}
+
+}  // namespace lowtide::cpu

@@ -1,0 +1,122 @@
+// Rows gathered by index, and gradients scattered back.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/block_rows.h"
+#include "kernels/cpu/dense.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/rooms.h"
+
+namespace lowtide::cpu {
+namespace {
+
+// Whether every index is in [-rows, rows); a negative one counts from the end.
+bool in_range(const TensorRef& indices, int64_t rows) {
+  const int64_t* first = indices.as<int64_t>();
+  return std::all_of(first, first + indices.numel(), [&](int64_t index) { return index >= -rows && index < rows; });
+}
+int64_t row_at(int64_t index, int64_t rows) { return index < 0 ? index + rows : index; }
+
+// ---- Gather along an axis, as runs of bytes
+
+const char* supports_gather(const KernelQuery& query) {
+  return query.inputs[1].dtype == DType::kI64 ? nullptr : "indices are not i64";
+}
+
+KernelStatus gather(const KernelCall& call) {
+  const TensorRef &data = call.inputs[0], &y = call.outputs[0];
+  const int64_t* indices = call.inputs[1].as<int64_t>();
+  const int64_t axis = call.attrs->i("axis"), rows = data.sizes[axis], n = call.inputs[1].numel();
+  const int64_t outer = product_of_sizes(data, 0, axis);
+  const int64_t bytes = product_of_sizes(data, axis + 1, data.rank) * size_bytes(data.dtype);
+  if (!in_range(call.inputs[1], rows)) return "Gather: an index is out of range";
+  for (int64_t part = 0; part < outer; ++part) {
+    const char* from = data.as<char>() + part * rows * bytes;
+    char* to = y.as<char>() + part * n * bytes;
+    for_row_chunks(n, bytes, 0.05, [&](int64_t first, int64_t count) {
+      for (int64_t i = first; i < first + count; ++i)
+        std::memcpy(to + i * bytes, from + row_at(indices[i], rows) * bytes, bytes);
+    });
+  }
+  return nullptr;
+}
+
+// ---- its gradient along the first axis: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by
+// blocks of kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
+
+constexpr int64_t kPanel = 256;  // columns that one thread sums at a time
+
+// positions[starts[v], starts[v + 1]) are the occurrences of row v in ascending order (a counting sort).
+struct Occurrences {
+  int32_t* starts;  // rows + 2: starts[v + 1] is the cursor of v while sorting
+  int32_t* positions;
+};
+
+Occurrences sort_by_row(const int64_t* indices, int64_t n, int64_t rows, void* scratch) {
+  int32_t* counts = static_cast<int32_t*>(scratch);
+  const Occurrences sorted{counts, counts + rows + 2};
+  std::memset(counts, 0, sizeof(int32_t) * (rows + 2));
+  for (int64_t i = 0; i < n; ++i) ++counts[row_at(indices[i], rows) + 2];
+  for (int64_t v = 2; v < rows + 2; ++v) counts[v] += counts[v - 1];
+  for (int64_t i = 0; i < n; ++i) {
+    sorted.positions[counts[row_at(indices[i], rows) + 1]++] = static_cast<int32_t>(i);
+  }
+  return sorted;
+}
+
+const char* supports_gather_grad(const KernelQuery& query) {
+  if (query.inputs[0].dtype != DType::kF32) return "not f32";
+  if (query.inputs[1].dtype != DType::kI64) return "indices are not i64";
+  if (query.attrs->i("axis") != 0) return "not along the first axis";
+  return nullptr;
+}
+
+int64_t gather_grad_scratch(const KernelCall& call) {
+  return (call.outputs[0].sizes[0] + 2 + call.inputs[1].numel()) * static_cast<int64_t>(sizeof(int32_t));
+}
+
+// The row whose gradient stays 0, or -1.
+int64_t padding_row(const KernelCall& call, int64_t rows) {
+  return call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), rows) : -1;
+}
+
+KernelStatus gather_grad(const KernelCall& call) {
+  const TensorRef &indices = call.inputs[1], &dx = call.outputs[0];
+  const int64_t rows = dx.sizes[0], cols = product_of_sizes(dx, 1, dx.rank), n = indices.numel();
+  if (!in_range(indices, rows)) return "GatherGrad: an index is out of range";
+  const int64_t skipped = padding_row(call, rows);
+  const TensorRef* onto = input(call, 2);
+  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, dx.numel() * sizeof(float));
+  const float* dy = input_floats(call, 0);
+  const Occurrences sorted = sort_by_row(indices.as<int64_t>(), n, rows, call.scratch);
+  const auto gather_sum = reductions_table().gather_sum;
+  const int64_t panels = (cols + kPanel - 1) / kPanel;
+  // Tasks are rows times panels, so that a table of two rows is shared too.
+  const double average = 1 + static_cast<double>(n) / static_cast<double>(std::max<int64_t>(rows, 1));
+  for_row_chunks(rows * panels, std::min(cols, kPanel), 0.2 * average, [&](int64_t first, int64_t count) {
+    for (int64_t task = first; task < first + count; ++task) {
+      const int64_t row = task / panels, c = task % panels * kPanel, width = std::min(kPanel, cols - c);
+      float* out = dx.as<float>() + row * cols + c;
+      const int32_t begin = sorted.starts[row], end = row == skipped ? begin : sorted.starts[row + 1];
+      if (begin == end && !onto) std::memset(out, 0, sizeof(float) * width);
+      for (int32_t at = begin; at < end; at += kRowsPerBlock) {
+        gather_sum(dy + c, cols, sorted.positions + at, std::min<int64_t>(kRowsPerBlock, end - at), out, width,
+                   onto || at > begin);
+      }
+    }
+  });
+  return nullptr;
+}
+
+constexpr OperandRules kOntoThird = every_input(Accept::kRowMajor, {.takes = 2});
+
+}  // namespace
+
+std::span<const Kernel> indices_kernels() {
+  static constexpr Kernel kernels[] = {
+#include "kernels/cpu/indices/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

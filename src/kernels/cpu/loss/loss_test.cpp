@@ -1,0 +1,121 @@
+#include <cmath>
+
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+BoundAttrs attrs_of(const std::string& reduction, double smoothing, int64_t ignore_index = -100) {
+  return {{"reduction", reduction}, {"label_smoothing", smoothing}, {"ignore_index", ignore_index}};
+}
+
+KernelStatus loss_of(const std::vector<float>& x, const std::vector<int64_t>& labels, float* loss, float* lse,
+                     const BoundAttrs& attrs) {
+  const int64_t rows = static_cast<int64_t>(labels.size()), classes = static_cast<int64_t>(x.size()) / rows;
+  const bool whole = attrs.s("reduction") != "none";
+  return run_kernel("cpu.SoftmaxCrossEntropyLoss", {floats(x.data(), {rows, classes}), integers(labels)},
+                    {whole ? floats(loss, {}) : floats(loss, {rows}), floats(lse, {rows})}, attrs);
+}
+
+KernelStatus grad_of(const float* dloss, const float* x, const std::vector<int64_t>& labels, const float* lse,
+                     float* dx, int64_t classes, const BoundAttrs& attrs) {
+  const int64_t rows = static_cast<int64_t>(labels.size());
+  const bool whole = attrs.s("reduction") != "none";
+  return run_kernel("cpu.SoftmaxCrossEntropyLossGrad",
+                    {whole ? floats(dloss, {}) : floats(dloss, {rows}), floats(x, {rows, classes}), integers(labels),
+                     floats(lse, {rows})},
+                    {floats(dx, {rows, classes})}, attrs);
+}
+
+TEST(CrossEntropy, LossAndGradient) {
+  for (int64_t classes : {1, 3, 17, 513, 1025, 50257}) {
+    for (float smoothing : {0.0f, 0.1f}) {
+      SCOPED_TRACE(testing::Message() << classes << " classes, smoothing " << smoothing);
+      const int64_t rows = 5, n = rows * classes;
+      const std::vector<float> x = random_floats(n, 1, 3), row_grad = random_floats(rows, 2);
+      std::vector<int64_t> labels = {0, classes - 1, -100, classes / 2, 0};
+      const BoundAttrs attrs = attrs_of("none", smoothing);
+      for_every_run(
+          [&] {
+            std::vector<float> out(2 * rows + 2 * n);
+            float *loss = out.data(), *lse = loss + rows, *dx = lse + rows, *in_place = dx + n;
+            loss_of(x, labels, loss, lse, attrs);
+            grad_of(row_grad.data(), x.data(), labels, lse, dx, classes, attrs);
+            std::copy(x.begin(), x.end(), in_place);
+            grad_of(row_grad.data(), in_place, labels, lse, in_place, classes, attrs);
+            return out;
+          },
+          [&](const std::vector<float>& out) {
+            const float *loss = out.data(), *lse = loss + rows, *dx = lse + rows, *in_place = dx + n;
+            EXPECT_EQ(std::memcmp(dx, in_place, n * sizeof(float)), 0);
+            for (int64_t r = 0; r < rows; ++r) {
+              const float* row = &x[r * classes];
+              double top = row[0], total = 0, mean = 0;
+              for (int64_t c = 0; c < classes; ++c) top = std::max<double>(top, row[c]);
+              for (int64_t c = 0; c < classes; ++c) {
+                total += std::exp(row[c] - top);
+                mean += row[c] / double(classes);
+              }
+              const double exact = top + std::log(total);
+              const bool ignored = labels[r] == -100;
+              expect_close(&lse[r], 1, [&](int64_t) { return exact; }, 3e-7, 1e-6);
+              expect_close(
+                  &loss[r], 1,
+                  [&](int64_t) {
+                    return ignored ? 0 : (1 - smoothing) * (exact - row[labels[r]]) + smoothing * (exact - mean);
+                  },
+                  1e-6, 3e-6);
+              expect_close(
+                  dx + r * classes, classes,
+                  [&](int64_t c) {
+                    const double target = (c == labels[r] ? 1 - smoothing : 0) + double{smoothing} / classes;
+                    return ignored ? 0 : row_grad[r] * (std::exp(row[c] - exact) - target);
+                  },
+                  3e-6, 1e-6);
+            }
+          });
+    }
+  }
+}
+
+TEST(CrossEntropy, ReductionsSkipIgnoredRows) {
+  const std::vector<float> x = random_floats(12, 1);
+  const std::vector<int64_t> labels = {0, 1, -100, 2}, none(4, -100);
+  std::vector<float> each(4), lse(4), dx(12), row_dx(12);
+  loss_of(x, labels, each.data(), lse.data(), attrs_of("none", 0));
+  EXPECT_EQ(each[2], 0);
+  const double sum = double{each[0]} + each[1] + each[3];
+  float loss = 0;
+  loss_of(x, labels, &loss, lse.data(), attrs_of("sum", 0));
+  EXPECT_EQ(loss, static_cast<float>(sum));
+  loss_of(x, labels, &loss, lse.data(), attrs_of("mean", 0));
+  EXPECT_EQ(loss, static_cast<float>(sum / 3));
+  const std::vector<float> dloss(4, 6.0f), thirds(4, 2.0f);
+  grad_of(dloss.data(), x.data(), labels, lse.data(), dx.data(), 3, attrs_of("mean", 0));
+  grad_of(thirds.data(), x.data(), labels, lse.data(), row_dx.data(), 3, attrs_of("none", 0));
+  EXPECT_EQ(dx, row_dx);
+  loss_of(x, none, &loss, lse.data(), attrs_of("mean", 0));
+  EXPECT_TRUE(std::isnan(loss));
+}
+
+TEST(CrossEntropy, LabelsOutOfRangeAreRefusedBeforeAnythingIsWritten) {
+  const std::vector<float> x = random_floats(12, 1);
+  std::vector<float> lse(4), loss(4, 7), dx(12, 7);
+  const auto refused = [&](const std::vector<int64_t>& labels, int64_t ignore_index) {
+    std::fill(loss.begin(), loss.end(), 7.0f);
+    std::fill(dx.begin(), dx.end(), 7.0f);
+    const BoundAttrs attrs = attrs_of("none", 0, ignore_index);
+    const bool forward = loss_of(x, labels, loss.data(), lse.data(), attrs) != nullptr;
+    const bool backward = grad_of(loss.data(), x.data(), labels, lse.data(), dx.data(), 3, attrs) != nullptr;
+    EXPECT_EQ(forward, backward);
+    return forward && loss == std::vector<float>(4, 7) && dx == std::vector<float>(12, 7);
+  };
+  EXPECT_FALSE(refused({0, 2, 1, 0}, -100));
+  EXPECT_TRUE(refused({0, 2, 3, 1}, -100));
+  EXPECT_TRUE(refused({0, 2, 1, -1}, -100));
+  EXPECT_FALSE(refused({0, 2, 1, -1}, -1));
+}
+
+}  // namespace
+}  // namespace lowtide::cpu

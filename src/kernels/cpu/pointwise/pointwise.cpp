@@ -1,0 +1,210 @@
+// Pointwise ops on f32 by the vector loops of the table; bf16 and f16 are widened run by run. Other dtypes are the
+// reference's, which does them run by run as well.
+#include <limits>
+
+#include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/pointwise/pointwise_table.h"
+#include "kernels/cpu/supports.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/rooms.h"
+#include "kernels/strided.h"
+
+namespace lowtide::cpu {
+
+namespace {
+
+// Operands that advance together: the output lies as the inputs do and may take the place of the first, or of either.
+constexpr OperandRules kUnary = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0});
+constexpr OperandRules kBinary =
+    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1});
+constexpr OperandRules kSum = every_input(
+    Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1, .is_sum_of_inputs = true});
+constexpr OperandRules kComparison = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput});
+constexpr OperandRules kWhere = every_input(Accept::kAny, {.takes = 1, .else_takes = 2});
+constexpr OperandRules kRotary = {.inputs = {Accept::kInnerDense, Accept::kAny, Accept::kAny},
+                                  .outputs = {{{.takes = 0}}}};
+
+KernelStatus run_unary(const KernelCall& call, UnaryOp op, double a = 0, double b = 0) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  const auto loop = pointwise_table().unary[static_cast<int>(op)];
+  for_each_run(memory_order<1>(y, {&x}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float in[kRun], out[kRun];
+    float* to = target(y, at[1], steps[1], n, out);
+    loop(read(x, at[0], steps[0], n, in), to, n, static_cast<float>(a), static_cast<float>(b));
+    write(y, at[1], steps[1], n, to);
+  });
+  return nullptr;
+}
+
+// Inputs: dy, saved.
+KernelStatus run_unary_grad(const KernelCall& call, UnaryGradOp op, double a = 0) {
+  const TensorRef &dy = call.inputs[0], &saved = call.inputs[1], &dx = call.outputs[0];
+  const auto loop = pointwise_table().unary_grad[static_cast<int>(op)];
+  for_each_run(memory_order<2>(dx, {&dy, &saved}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float in[2][kRun], out[kRun];
+    float* to = target(dx, at[2], steps[2], n, out);
+    loop(read(saved, at[1], steps[1], n, in[1]), read(dy, at[0], steps[0], n, in[0]), to, n, static_cast<float>(a));
+    write(dx, at[2], steps[2], n, to);
+  });
+  return nullptr;
+}
+
+KernelStatus run_binary(const KernelCall& call, BinaryOp op) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const auto& loops = pointwise_table().binary[static_cast<int>(op)];
+  for_each_run(memory_order<2>(y, {&a, &b}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    float out[kRun];
+    float* to = target(y, at[2], steps[2], n, out);
+    run_pair(loops, a, b, at.data(), steps.data(), n, to);
+    write(y, at[2], steps[2], n, to);
+  });
+  return nullptr;
+}
+
+KernelStatus run_compare(const KernelCall& call, CompareOp op) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const auto& loops = pointwise_table().compare[static_cast<int>(op)];
+  for_each_run(memory_order<2>(y, {&a, &b}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    uint8_t out[kRun];
+    uint8_t* data = y.as<uint8_t>() + at[2];
+    const bool direct = steps[2] == 1;
+    run_pair(loops, a, b, at.data(), steps.data(), n, direct ? data : out);
+    for (int64_t i = 0; !direct && i < n; ++i) data[i * steps[2]] = out[i];
+  });
+  return nullptr;
+}
+
+template <class T>
+void select_run(const uint8_t* condition, const T* a, const T* b, T* y, const int64_t* steps, int64_t n) {
+  const bool dense = steps[0] == 1 && steps[3] == 1 && steps[1] <= 1 && steps[2] <= 1;
+  if (dense && sizeof(T) == 4) {
+    // Bits move through; that they are read as floats does not matter.
+    const auto loop = pointwise_table().select[(steps[1] != 0) + 2 * (steps[2] != 0)];
+    return loop(condition, reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
+                reinterpret_cast<float*>(y), n);
+  }
+  if (dense) {
+    // Both are read whatever the condition, so that the loop has no branch.
+    for (int64_t i = 0; i < n; ++i) {
+      const T first = a[i * steps[1]], second = b[i * steps[2]];
+      y[i] = condition[i] ? first : second;
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) y[i * steps[3]] = condition[i * steps[0]] ? a[i * steps[1]] : b[i * steps[2]];
+}
+
+template <class T>
+void select(const KernelCall& call) {
+  const TensorRef &condition = call.inputs[0], &a = call.inputs[1], &b = call.inputs[2], &y = call.outputs[0];
+  const auto grid = memory_order<3>(y, {&condition, &a, &b});
+  for_each_run(grid, 4 * kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    select_run(condition.as<uint8_t>() + at[0], a.as<T>() + at[1], b.as<T>() + at[2], y.as<T>() + at[3], steps.data(),
+               n);
+  });
+}
+
+template <UnaryOp op>
+KernelStatus unary(const KernelCall& call) {
+  return run_unary(call, op);
+}
+
+bool tanh_form(const KernelCall& call) { return call.attrs->s("approximate") == "tanh"; }
+
+KernelStatus gelu(const KernelCall& call) {
+  return run_unary(call, tanh_form(call) ? UnaryOp::kGeluTanh : UnaryOp::kGelu);
+}
+KernelStatus softplus(const KernelCall& call) { return run_unary(call, UnaryOp::kSoftplus); }
+KernelStatus quick_gelu(const KernelCall& call) { return run_unary(call, UnaryOp::kQuickGelu, call.attrs->f("alpha")); }
+KernelStatus leaky_relu(const KernelCall& call) { return run_unary(call, UnaryOp::kLeakyRelu, call.attrs->f("alpha")); }
+KernelStatus elu(const KernelCall& call) { return run_unary(call, UnaryOp::kElu, call.attrs->f("alpha")); }
+KernelStatus clip(const KernelCall& call) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return run_unary(call, UnaryOp::kClip, call.attrs->f("min", -kInfinity), call.attrs->f("max", kInfinity));
+}
+
+const char* supports_plain_elu(const KernelQuery& query) {
+  if (query.attrs->f("scale") != 1 || query.attrs->f("input_scale") != 1) return "scaled";
+  return supports_float(query);
+}
+// Above 16, log(1 + exp(x)) rounds to x whatever the threshold.
+const char* supports_plain_softplus(const KernelQuery& query) {
+  if (query.attrs->f("beta") != 1 || query.attrs->f("threshold") < 16) return "beta or threshold of its own";
+  return supports_float(query);
+}
+
+KernelStatus gelu_grad(const KernelCall& call) {
+  return run_unary_grad(call, tanh_form(call) ? UnaryGradOp::kGeluTanh : UnaryGradOp::kGelu);
+}
+KernelStatus swish_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSwish); }
+KernelStatus quick_gelu_grad(const KernelCall& call) {
+  return run_unary_grad(call, UnaryGradOp::kQuickGelu, call.attrs->f("alpha"));
+}
+KernelStatus relu_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kRelu); }
+KernelStatus tanh_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kTanhFromY); }
+KernelStatus sigmoid_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSigmoidFromY); }
+
+KernelStatus add(const KernelCall& call) { return run_binary(call, BinaryOp::kAdd); }
+KernelStatus sub(const KernelCall& call) { return run_binary(call, BinaryOp::kSub); }
+KernelStatus mul(const KernelCall& call) { return run_binary(call, BinaryOp::kMul); }
+KernelStatus div(const KernelCall& call) { return run_binary(call, BinaryOp::kDiv); }
+KernelStatus max(const KernelCall& call) { return run_binary(call, BinaryOp::kMax); }
+KernelStatus min(const KernelCall& call) { return run_binary(call, BinaryOp::kMin); }
+KernelStatus pow(const KernelCall& call) { return run_binary(call, BinaryOp::kPow); }
+
+KernelStatus equal(const KernelCall& call) { return run_compare(call, CompareOp::kEqual); }
+KernelStatus not_equal(const KernelCall& call) { return run_compare(call, CompareOp::kNotEqual); }
+KernelStatus less(const KernelCall& call) { return run_compare(call, CompareOp::kLess); }
+KernelStatus less_or_equal(const KernelCall& call) { return run_compare(call, CompareOp::kLessOrEqual); }
+KernelStatus greater(const KernelCall& call) { return run_compare(call, CompareOp::kGreater); }
+KernelStatus greater_or_equal(const KernelCall& call) { return run_compare(call, CompareOp::kGreaterOrEqual); }
+
+KernelStatus where(const KernelCall& call) {
+  switch (size_bytes(call.outputs[0].dtype)) {
+    case 1: select<uint8_t>(call); break;
+    case 2: select<uint16_t>(call); break;
+    case 4: select<uint32_t>(call); break;
+    default: select<uint64_t>(call);
+  }
+  return nullptr;
+}
+
+// Rows of x by rows of cos and sin; all are dense along the last dim or repeat along it.
+KernelStatus rotary_embedding(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
+  const bool transposed = call.attrs->b("transposed", false);
+  const int last = x.rank - 1;
+  const int64_t half = x.sizes[last] / 2;
+  const Strides cos_strides = broadcast_strides(cos, x), sin_strides = broadcast_strides(sin, x);
+  const int64_t c_step = cos_strides.at[last], s_step = sin_strides.at[last];
+  Grid<4> rows = rows_over<4>(x, last, {strides_of(x), cos_strides, sin_strides, strides_of(y)});
+  const float sign = transposed ? -1.0f : 1.0f;
+  parallel_for(rows.numel(), std::max<int64_t>(1, 8192 / (2 * half)), [&](int64_t begin, int64_t end) {
+    rows.for_each(begin, end, [&](int64_t, const auto& at) {
+      const float *x1 = x.as<float>() + at[0], *x2 = x1 + half, *c1 = cos.as<float>() + at[1], *c2 = c1 + half * c_step;
+      const float *s1 = sin.as<float>() + at[2], *s2 = s1 + half * s_step;
+      float *y1 = y.as<float>() + at[3], *y2 = y1 + half;
+      // rotate(x) = (-x2, x1) meets (s1, s2); its adjoint meets them before the halves change places.
+      const float *for1 = transposed ? s2 : s1, *for2 = transposed ? s1 : s2;
+#pragma GCC ivdep
+      for (int64_t e = 0; e < half; ++e) {
+        const float a = x1[e], b = x2[e];
+        y1[e] = a * c1[e * c_step] - sign * (b * for1[e * s_step]);
+        y2[e] = b * c2[e * c_step] + sign * (a * for2[e * s_step]);
+      }
+    });
+  });
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const Kernel> pointwise_kernels() {
+  static constexpr Kernel kernels[] = {
+#define LT_UNARY(op) LT_KERNEL(op, unary<UnaryOp::k##op>, supports_float, kUnary)
+#include "kernels/cpu/pointwise/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

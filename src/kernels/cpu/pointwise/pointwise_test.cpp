@@ -1,0 +1,201 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Every 40,009th float of all, with the ends.
+std::vector<float> all_floats() {
+  std::vector<float> values = {0.0f, -0.0f, kInf, -kInf, kNaN, 1e-45f, -1e-45f, 3.4028235e38f, -3.4028235e38f, 1.0f};
+  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 40009) {
+    float value;
+    const uint32_t word = static_cast<uint32_t>(bits);
+    std::memcpy(&value, &word, 4);
+    values.push_back(value);
+  }
+  return values;
+}
+
+struct UnaryCase {
+  std::string op;
+  double (*exact)(double);
+  double relative;
+  double absolute = 1.2e-38;  // results below the normal range may be flushed
+  BoundAttrs attrs = {};
+};
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+void check_unary(const UnaryCase& each, const std::vector<float>& x) {
+  SCOPED_TRACE(each.op);
+  const int64_t n = static_cast<int64_t>(x.size());
+  for_every_run(
+      [&] {
+        std::vector<float> y(x.size());
+        run_kernel("cpu." + each.op, {floats(x.data(), {n})}, {floats(y.data(), {n})}, each.attrs);
+        return y;
+      },
+      [&](const std::vector<float>& y) {
+        expect_close(
+            y.data(), y.size(), [&](int64_t i) { return static_cast<float>(each.exact(x[i])); }, each.relative,
+            each.absolute);
+      });
+}
+
+const BoundAttrs kExactForm{{"approximate", std::string("none")}}, kTanhForm{{"approximate", std::string("tanh")}},
+    kQuick{{"alpha", static_cast<double>(1.702f)}};
+
+TEST(Pointwise, VectorMathIsWithinFiveInTenMillionEverywhere) {
+  const std::vector<float> x = all_floats();
+  check_unary({"Exp", [](double v) { return std::exp(v); }, 3e-7, 1.5e-45}, x);
+  check_unary({"Log", [](double v) { return std::log(v); }, 3e-7}, x);
+  check_unary({"Tanh", [](double v) { return std::tanh(v); }, 3e-7}, x);
+  check_unary({"Erf", [](double v) { return std::erf(v); }, 3e-7}, x);
+  check_unary({"Sigmoid", sigmoid, 4e-7}, x);
+  check_unary({"Sqrt", [](double v) { return std::sqrt(v); }, 1e-7, 0}, x);
+  check_unary({"Rsqrt", [](double v) { return 1 / std::sqrt(v); }, 2e-7}, x);
+  check_unary({"Reciprocal", [](double v) { return 1 / v; }, 1e-7}, x);
+  check_unary({"Floor", [](double v) { return std::floor(v); }, 0, 0}, x);
+  check_unary({"Ceil", [](double v) { return std::ceil(v); }, 0, 0}, x);
+  check_unary({"Round", [](double v) { return std::nearbyint(v); }, 0, 0}, x);
+  check_unary({"Abs", [](double v) { return std::abs(v); }, 0, 0}, x);
+  check_unary({"Neg", [](double v) { return -v; }, 0, 0}, x);
+  check_unary({"Relu", [](double v) { return v != v ? v : std::max(v, 0.0); }, 0, 0}, x);
+  check_unary({"Softplus",
+               [](double v) { return v > 50 ? v : std::log1p(std::exp(v)); },
+               4e-7,
+               1.2e-38,
+               {{"beta", 1.0}, {"threshold", 20.0}}},
+              x);
+}
+
+TEST(Pointwise, ActivationsNearTheOrigin) {
+  std::vector<float> x = random_floats(100003, 1, 3);
+  check_unary({"Gelu", [](double v) { return v * normal_cdf(v); }, 4e-7, 1e-6, kExactForm}, x);
+  check_unary(
+      {"Gelu", [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }, 4e-7,
+       1e-6, kTanhForm},
+      x);
+  check_unary({"Swish", [](double v) { return v * sigmoid(v); }, 4e-7}, x);
+  check_unary({"QuickGelu", [](double v) { return v * sigmoid(1.702 * v); }, 2e-6, 1e-6, kQuick}, x);
+  check_unary({"Elu", [](double v) { return v > 0 ? v : 1.5 * std::expm1(v); }, 5e-7, 0, {{"alpha", 1.5}}}, x);
+  check_unary({"HardSwish", [](double v) { return v * std::min(1.0, std::max(0.0, v / 6 + 0.5)); }, 3e-7, 1e-6}, x);
+  check_unary({"Clip", [](double v) { return std::min(1.0, std::max(-0.5, v)); }, 0, 0, {{"min", -0.5}, {"max", 1.0}}},
+              x);
+}
+
+TEST(Pointwise, GradientsAreTheSlopes) {
+  struct Case {
+    std::string op;
+    double (*f)(double);
+    BoundAttrs attrs = {};
+  };
+  const Case cases[] = {
+      {"GeluGrad", [](double v) { return v * normal_cdf(v); }, kExactForm},
+      {"GeluGrad", [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); },
+       kTanhForm},
+      {"SwishGrad", [](double v) { return v * sigmoid(v); }},
+      {"QuickGeluGrad", [](double v) { return v * sigmoid(static_cast<double>(1.702f) * v); }, kQuick},
+  };
+  for (int64_t n : {1, 3, 17, 513, 70001}) {
+    const std::vector<float> x = random_floats(n, 2, 2), dy = random_floats(n, 3);
+    for (const Case& each : cases) {
+      SCOPED_TRACE(testing::Message() << each.op << " of " << n);
+      for_every_run(
+          [&] {
+            std::vector<float> dx(n);
+            run_kernel("cpu." + each.op, {floats(dy.data(), {n}), floats(x.data(), {n})}, {floats(dx.data(), {n})},
+                       each.attrs);
+            return dx;
+          },
+          [&](const std::vector<float>& dx) {
+            expect_close(
+                dx.data(), n,
+                [&](int64_t i) {
+                  const double h = std::abs(x[i]) < 1e-5 ? 1e-7 : 1e-5;
+                  return dy[i] * (each.f(x[i] + h) - each.f(x[i] - h)) / (2 * h);
+                },
+                2e-6, 2e-6);
+          });
+    }
+  }
+}
+
+TEST(Pointwise, BinaryOverEveryOperandPattern) {
+  for (int64_t rows : {1, 3, 65}) {
+    for (int64_t cols : {1, 17, 513, 2100}) {
+      const std::vector<float> a = random_floats(rows * cols, 4), b = random_floats(rows * cols, 5);
+      for (int left = 0; left < 4; ++left) {
+        for (int right = 0; right < 4; ++right) {
+          // A matrix, a row repeated, a column repeated, a scalar.
+          const auto operand = [&](const std::vector<float>& data, int pattern) {
+            return floats(data.data(), {rows, cols}, {pattern == 0 ? cols : pattern == 2 ? 1 : 0, pattern < 2 ? 1 : 0});
+          };
+          const TensorRef x = operand(a, left), y = operand(b, right);
+          const auto at = [&](const TensorRef& o, int64_t i) {
+            return static_cast<double>(o.as<float>()[i / cols * o.strides[0] + i % cols * o.strides[1]]);
+          };
+          for_every_run(
+              [&] {
+                std::vector<float> z(4 * rows * cols);
+                std::vector<uint8_t> less(rows * cols);
+                const TensorRef condition = tensor(less.data(), DType::kBool, {rows, cols});
+                const auto part = [&](int64_t i) { return floats(z.data() + i * rows * cols, {rows, cols}); };
+                run_kernel("cpu.Sub", {x, y}, {part(0)}, {});
+                run_kernel("cpu.Max", {x, y}, {part(1)}, {});
+                run_kernel("cpu.Less", {x, y}, {condition}, {});
+                for (int64_t i = 0; i < rows * cols; ++i) z[2 * rows * cols + i] = less[i];
+                run_kernel("cpu.Where", {condition, x, y}, {part(3)}, {});
+                return z;
+              },
+              [&](const std::vector<float>& z) {
+                for (int64_t i = 0; i < rows * cols; ++i) {
+                  ASSERT_EQ(z[i], static_cast<float>(at(x, i)) - static_cast<float>(at(y, i)));
+                  ASSERT_EQ(z[rows * cols + i], std::max(at(x, i), at(y, i)));
+                  ASSERT_EQ(z[2 * rows * cols + i], at(x, i) < at(y, i));
+                  ASSERT_EQ(z[3 * rows * cols + i], std::min(at(x, i), at(y, i)));
+                }
+              });
+        }
+      }
+    }
+  }
+}
+
+TEST(Pointwise, MaximumHandsOnNaN) {
+  const std::vector<float> a = {kNaN, 1, kNaN, 2}, b = {1, kNaN, kNaN, 3};
+  std::vector<float> y(4);
+  for (Isa each : runnable_isas()) {
+    limit_isa(each);
+    for (const char* kernel : {"cpu.Max", "cpu.Min"}) {
+      run_kernel(kernel, {floats(a.data(), {4}), floats(b.data(), {4})}, {floats(y.data(), {4})}, {});
+      EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]) && std::isnan(y[2]) && !std::isnan(y[3]));
+    }
+  }
+}
+
+TEST(Pointwise, PowersByScalarExponents) {
+  const std::vector<float> x = {0.0f, 0.5f, 2.0f, 7.0f, 1e-3f, 123.0f, 0.25f, 9.0f, 3.0f};
+  for (float exponent : {2.0f, 0.5f, -0.5f, -1.0f, 1.0f, 3.0f, 2.5f, 0.0f}) {
+    for_every_run(
+        [&] {
+          std::vector<float> y(x.size());
+          run_kernel("cpu.Pow", {floats(x.data(), {9}), floats(&exponent, {})}, {floats(y.data(), {9})}, {});
+          return y;
+        },
+        [&](const std::vector<float>& y) {
+          expect_close(
+              y.data(), y.size(), [&](int64_t i) { return std::pow(double{x[i]}, double{exponent}); }, 3e-7, 0);
+        });
+  }
+}
+
+}  // namespace
+}  // namespace lowtide::cpu

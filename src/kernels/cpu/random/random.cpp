@@ -1,0 +1,92 @@
+// Random kernels by kernels/philox.h: element i of the call is element i of the stream.
+#include <algorithm>
+
+#include "base/parallel.h"
+#include "kernels/cpu/dense.h"
+#include "kernels/cpu/random/random_table.h"
+#include "kernels/cpu/supports.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/philox.h"
+#include "kernels/rooms.h"
+
+namespace lowtide::cpu {
+
+DropoutRule dropout_rule(double p, uint64_t key, uint64_t stream) {
+  return {key, stream, static_cast<uint32_t>(std::min<uint64_t>(dropout_threshold(p), 0xffffffffu)), dropout_scale(p)};
+}
+
+namespace {
+
+// body(first, n): first is a multiple of 64.
+template <class Body>
+void for_groups(int64_t n, int64_t grain, Body body) {
+  parallel_for((n + 63) / 64, grain / 64,
+               [&](int64_t begin, int64_t end) { body(begin * 64, std::min(n, end * 64) - begin * 64); });
+}
+
+// Words of 1,024 elements at a time: body(i, words, count).
+template <class Body>
+void for_words(uint64_t key, uint64_t stream, int64_t n, int64_t grain, Body body) {
+  for_groups(n, grain, [&](int64_t first, int64_t count) {
+    uint32_t words[1024];
+    for (int64_t i = first; i < first + count; i += 1024) {
+      // Whole groups, as normal numbers need both words of a pair.
+      const int64_t each = std::min<int64_t>(1024, first + count - i);
+      random_table().words(key, stream, i, words, (each + 63) / 64 * 64);
+      body(i, words, each);
+    }
+  });
+}
+
+uint64_t stream_of(const KernelCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
+
+KernelStatus dropout(const KernelCall& call) {
+  const float* x = input_floats(call, 0);
+  float* y = output_floats(call, 0);
+  const DropoutRule rule = dropout_rule(call.attrs->f("ratio"), call.random_key, stream_of(call));
+  for_groups(call.outputs[0].numel(), 1 << 14,
+             [&](int64_t first, int64_t count) { random_table().dropout(rule, first, x + first, y + first, count); });
+  return nullptr;
+}
+
+// low + (high - low) u, u = random_uniform of philox.h
+KernelStatus uniform(const KernelCall& call) {
+  float* y = output_floats(call, 0);
+  const float low = static_cast<float>(call.attrs->f("low")), high = static_cast<float>(call.attrs->f("high"));
+  for_words(call.random_key, stream_of(call), call.outputs[0].numel(), 1 << 14,
+            [&](int64_t at, const uint32_t* words, int64_t count) {
+              for (int64_t i = 0; i < count; ++i) {
+                y[at + i] = low + (high - low) * (static_cast<float>(words[i] >> 8) * 0x1p-24f);
+              }
+            });
+  return nullptr;
+}
+
+// mean + scale z, z = random_normal of philox.h
+KernelStatus normal(const KernelCall& call) {
+  float* y = output_floats(call, 0);
+  const float mean = static_cast<float>(call.attrs->f("mean")), scale = static_cast<float>(call.attrs->f("scale"));
+  for_words(call.random_key, stream_of(call), call.outputs[0].numel(), 1 << 11,
+            [&](int64_t at, const uint32_t* words, int64_t count) {
+              for (int64_t i = 0; i < count; ++i) {
+                const int64_t even = i & ~int64_t{16};
+                y[at + i] = static_cast<float>(mean + scale * normal_of_words(words[even], words[even + 16], i & 16));
+              }
+            });
+  return nullptr;
+}
+
+const char* supports_f32_output(const KernelQuery& query) {
+  return query.outputs[0].dtype == DType::kF32 ? nullptr : "not f32";
+}
+
+}  // namespace
+
+std::span<const Kernel> random_kernels() {
+  static constexpr Kernel kernels[] = {
+#include "kernels/cpu/random/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

@@ -1,0 +1,169 @@
+// Reductions of dense f32 tensors whose reduced dims, in the order of memory, lie together (rows, columns, or columns
+// of several planes) or at both ends (the sum over a batch of images, per channel).
+#include <cmath>
+
+#include "kernels/cpu/block_rows.h"
+#include "kernels/cpu/dense.h"
+#include "kernels/cpu/supports.h"
+#include "kernels/kernel_lines.h"
+#include "kernels/reference/reference.h"
+#include "kernels/rooms.h"
+
+namespace lowtide::cpu {
+
+namespace {
+
+// The dims of x along its memory, neighbours of one kind merged: alternately kept and reduced.
+struct Pattern {
+  bool dense = true;  // x has no gaps, and y lists the kept dims in the order of x's memory, without gaps
+  int parts = 0;
+  bool reduced[kMaxRank];
+  int64_t sizes[kMaxRank];
+  int64_t count = 1;  // elements per sum
+
+  // Sizes of the parts if the kinds are `kinds`, where a kind of size 1 may be missing.
+  bool is(std::initializer_list<bool> kinds, int64_t* found) const {
+    int next = 0;
+    for (bool kind : kinds) {
+      const bool here = next < parts && reduced[next] == kind;
+      *found++ = here ? sizes[next] : 1;
+      next += here;
+    }
+    return next == parts;
+  }
+};
+
+Pattern pattern_of(const KernelCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  const bool keepdims = call.attrs->b("keepdims");
+  bool reduced[kMaxRank] = {};
+  for (int64_t axis : call.attrs->ints("axes")) reduced[axis] = true;
+  // Offsets: x, y, and 1 for a reduced dim.
+  Grid<3> dims;
+  for (int i = 0, out = 0; i < x.rank; ++i) {
+    const bool gone = reduced[i] && !keepdims;
+    if (x.sizes[i] != 1) dims.add_dim(x.sizes[i], {x.strides[i], reduced[i] ? 0 : y.strides[out], reduced[i]});
+    out += !gone;
+  }
+  dims.sort_by(0);
+  Pattern pattern;
+  int64_t x_expected = 1, y_expected = 1;
+  for (int i = dims.rank - 1; i >= 0; --i) {
+    pattern.dense &= dims.strides[i][0] == x_expected;
+    x_expected *= dims.sizes[i];
+    if (dims.strides[i][2]) {
+      pattern.count *= dims.sizes[i];
+      continue;
+    }
+    pattern.dense &= dims.strides[i][1] == y_expected;
+    y_expected *= dims.sizes[i];
+  }
+  for (int i = 0; i < dims.rank; ++i) {
+    const bool is_reduced = dims.strides[i][2] != 0;
+    if (pattern.parts > 0 && pattern.reduced[pattern.parts - 1] == is_reduced) {
+      pattern.sizes[pattern.parts - 1] *= dims.sizes[i];
+    } else {
+      pattern.reduced[pattern.parts] = is_reduced;
+      pattern.sizes[pattern.parts++] = dims.sizes[i];
+    }
+  }
+  return pattern;
+}
+
+void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t cols) {
+  for_row_chunks(rows, cols, 0.2, [&](int64_t r, int64_t n) {
+    reductions_table().rows[static_cast<int>(op)](x + r * cols, out + r, n, cols);
+  });
+}
+
+constexpr int64_t kPanel = 256;  // columns whose block sums stay in L1
+// Too few columns to share: threads share row blocks.
+bool is_narrow(int64_t cols) { return cols < 4 * kPanel; }
+
+int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols) {
+  return is_narrow(cols) ? row_blocks(rows) * cols * kFloatBytes : 0;
+}
+
+// out[c] = sum over rows, by blocks of kRowsPerBlock.
+void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* scratch) {
+  const auto sum_rows = reductions_table().sum_rows;
+  if (is_narrow(cols)) {
+    float* partials = static_cast<float*>(scratch);
+    for_row_blocks(rows, cols, 0.2, partials, [&](int64_t r, int64_t n, float* partial) {
+      sum_rows(x + r * cols, cols, partial, n, cols, false);
+    });
+    add_row_blocks(partials, rows, cols, out, cols);
+    return;
+  }
+  const int64_t panels = (cols + kPanel - 1) / kPanel;
+  for_row_chunks(panels, kPanel * rows, 0.2, [&](int64_t first, int64_t count) {
+    for (int64_t p = first; p < first + count; ++p) {
+      const int64_t c = p * kPanel, width = std::min(kPanel, cols - c);
+      // Starting from 0 as the sum of partials does: -0 becomes 0 there.
+      std::fill(out + c, out + c + width, 0.0f);
+      for (int64_t r = 0; r < rows; r += kRowsPerBlock) {
+        sum_rows(x + r * cols + c, cols, out + c, std::min(kRowsPerBlock, rows - r), width, true);
+      }
+    }
+  });
+}
+
+KernelStatus run(const KernelCall& call, RowReduce op, KernelFunction fallback) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  if (x.numel() == 0) return fallback(call);
+  const Pattern pattern = pattern_of(call);
+  const float* from = x.as<float>();
+  float* to = y.as<float>();
+  int64_t size[4];
+  const bool sum = op == RowReduce::kSum || op == RowReduce::kMean;
+  if (!pattern.dense) return fallback(call);
+  if (pattern.is({false, true}, size)) {
+    reduce_rows(op, from, to, size[0], size[1]);
+    return nullptr;
+  }
+  if (!sum) return fallback(call);
+  if (pattern.is({false, true, false}, size)) {
+    for (int64_t i = 0; i < size[0]; ++i) {
+      sum_columns(from + i * size[1] * size[2], to + i * size[2], size[1], size[2], call.scratch);
+    }
+  } else if (pattern.is({true, false, true}, size)) {
+    float* rows = static_cast<float*>(call.scratch);
+    reduce_rows(RowReduce::kSum, from, rows, size[0] * size[1], size[2]);
+    sum_columns(rows, to, size[0], size[1], static_cast<char*>(call.scratch) + aligned(size[0] * size[1] * 4));
+  } else {
+    return fallback(call);
+  }
+  if (op == RowReduce::kMean) {
+    const float count = static_cast<float>(pattern.count);
+    const int64_t n = y.numel();
+    for (int64_t i = 0; i < n; ++i) to[i] /= count;
+  }
+  return nullptr;
+}
+
+int64_t reduce_scratch(const KernelCall& call) {
+  const Pattern pattern = pattern_of(call);
+  int64_t size[4];
+  if (pattern.is({false, true}, size)) return 0;
+  if (pattern.is({false, true, false}, size)) return sum_columns_scratch_bytes(size[1], size[2]);
+  if (pattern.is({true, false, true}, size)) {
+    return aligned(size[0] * size[1] * 4) + sum_columns_scratch_bytes(size[0], size[1]);
+  }
+  return 0;
+}
+
+KernelStatus reduce_sum(const KernelCall& call) { return run(call, RowReduce::kSum, reference::reduce_sum); }
+KernelStatus reduce_mean(const KernelCall& call) { return run(call, RowReduce::kMean, reference::reduce_mean); }
+KernelStatus reduce_max(const KernelCall& call) { return run(call, RowReduce::kMax, reference::reduce_max); }
+KernelStatus reduce_min(const KernelCall& call) { return run(call, RowReduce::kMin, reference::reduce_min); }
+
+}  // namespace
+
+std::span<const Kernel> reductions_kernels() {
+  static constexpr Kernel kernels[] = {
+#include "kernels/cpu/reductions/list.inc"
+  };
+  return kernels;
+}
+
+}  // namespace lowtide::cpu

@@ -1,0 +1,25 @@
+// What reductions_isa.cpp hands to reductions.cpp, and to whoever sums rows: serial loops.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace lowtide::cpu {
+
+enum class RowReduce : uint8_t { kSum, kMean, kMax, kMin };
+constexpr int kRowReduces = static_cast<int>(RowReduce::kMin) + 1;
+
+struct ReductionsTable {
+  // out[r] over row r; maximum and minimum hand on NaN. cols >= 1 for those.
+  void (*rows[kRowReduces])(const float* x, float* out, int64_t rows, int64_t cols);
+  // out[c] = sum of `rows` rows in order, row r at x + r * stride; `add` adds that sum to out.
+  void (*sum_rows)(const float* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add);
+  // The same over rows x + rows_at[r] * stride, r < rows.
+  void (*gather_sum)(const float* x, int64_t stride, const int32_t* rows_at, int64_t rows, float* out, int64_t cols,
+                     bool add);
+};
+
+LT_ISA_TABLES(ReductionsTable, reductions_table)
+
+}  // namespace lowtide::cpu

@@ -1,0 +1,84 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/reductions/reductions_table.h"
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Shape {
+  int64_t rows, cols;
+};
+const Shape kShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
+
+const char* const kNames[] = {"cpu.ReduceSum", "cpu.ReduceMean", "cpu.ReduceMax", "cpu.ReduceMin"};
+
+void reduce(int op, int64_t axis, const float* x, float* out, const Shape& shape) {
+  run_kernel(kNames[op], {floats(x, {shape.rows, shape.cols})}, {floats(out, {axis == 0 ? shape.cols : shape.rows})},
+             {{"axes", std::vector<int64_t>{axis}}, {"keepdims", false}});
+}
+
+TEST(RowReduce, AgreesWithDoubles) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
+    const int64_t rows = shape.rows, cols = shape.cols;
+    const std::vector<float> x = random_floats(rows * cols, 3);
+    for_every_run(
+        [&] {
+          std::vector<float> out(kRowReduces * rows);
+          for (int op = 0; op < kRowReduces; ++op) reduce(op, 1, x.data(), &out[op * rows], shape);
+          return out;
+        },
+        [&](const std::vector<float>& out) {
+          for (int64_t r = 0; r < rows; ++r) {
+            double sum = 0, squares = 0, top = -kInf, low = kInf;
+            for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
+              sum += x[i];
+              squares += double{x[i]} * x[i];
+              top = std::max<double>(top, x[i]);
+              low = std::min<double>(low, x[i]);
+            }
+            const double wanted[] = {sum, sum / cols, top, low};
+            for (int op = 0; op < kRowReduces; ++op) {
+              const double slack = op < 2 ? 1e-6 * std::sqrt(squares * cols) / (op == 1 ? cols : 1) : 0;
+              expect_close(&out[op * rows + r], 1, [&](int64_t) { return wanted[op]; }, 2e-6, slack);
+            }
+          }
+        });
+  }
+  const std::vector<float> nan = {1, std::nanf(""), 2, kInf, 3, 4};
+  float out[2];
+  reduce(static_cast<int>(RowReduce::kMax), 1, nan.data(), out, {2, 3});
+  EXPECT_TRUE(std::isnan(out[0]));
+  EXPECT_EQ(out[1], kInf);
+}
+
+TEST(SumColumns, AgreesWithDoubles) {
+  for (const Shape& shape : {Shape{1, 1}, {3, 17}, {64, 3}, {65, 513}, {1025, 5}, {200, 1025}, {33, 3001}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
+    const std::vector<float> x = random_floats(shape.rows * shape.cols, 4);
+    for_every_run(
+        [&] {
+          std::vector<float> out(shape.cols);
+          reduce(0, 0, x.data(), out.data(), shape);
+          return out;
+        },
+        [&](const std::vector<float>& out) {
+          expect_close(
+              out.data(), shape.cols,
+              [&](int64_t c) {
+                double sum = 0;
+                for (int64_t r = 0; r < shape.rows; ++r) sum += x[r * shape.cols + c];
+                return sum;
+              },
+              1e-6, 1e-6 * std::sqrt(shape.rows) * 10);
+        });
+  }
+}
+
+}  // namespace
+}  // namespace lowtide::cpu

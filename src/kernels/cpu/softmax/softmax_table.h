@@ -1,0 +1,21 @@
+// What softmax_isa.cpp hands to softmax.cpp: serial loops over some rows. Outputs may be the inputs themselves.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace lowtide::cpu {
+
+struct SoftmaxTable {
+  using Rows = void (*)(const float* x, float* y, int64_t rows, int64_t cols);
+  using GradRows = void (*)(const float* y, const float* dy, float* dx, int64_t rows, int64_t cols);
+  Rows softmax;
+  Rows log_softmax;
+  GradRows softmax_grad;
+  GradRows log_softmax_grad;
+};
+
+LT_ISA_TABLES(SoftmaxTable, softmax_table)
+
+}  // namespace lowtide::cpu

@@ -1,0 +1,84 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Shape {
+  int64_t rows, cols;
+};
+const Shape kShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
+
+double row_log_sum_exp(const float* x, int64_t n) {
+  double top = -kInf, total = 0;
+  for (int64_t i = 0; i < n; ++i) top = std::max<double>(top, x[i]);
+  for (int64_t i = 0; i < n; ++i) total += std::exp(x[i] - top);
+  return top + std::log(total);
+}
+
+const BoundAttrs kLastAxis{{"axis", int64_t{1}}};
+
+void run_rows(const char* kernel, const std::vector<const float*>& inputs, float* y, const Shape& shape) {
+  std::vector<TensorRef> operands;
+  for (const float* input : inputs) operands.push_back(floats(input, {shape.rows, shape.cols}));
+  run_kernel(kernel, operands, {floats(y, {shape.rows, shape.cols})}, kLastAxis);
+}
+
+TEST(Softmax, ForwardAndGradients) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
+    const int64_t n = shape.rows * shape.cols, cols = shape.cols;
+    std::vector<float> x = random_floats(n, 1, 3);
+    const std::vector<float> dy = random_floats(n, 2);
+    if (cols > 3) x[2] = -kInf;
+    for_every_run(
+        [&] {
+          std::vector<float> y(4 * n);
+          run_rows("cpu.Softmax", {x.data()}, &y[0], shape);
+          run_rows("cpu.LogSoftmax", {x.data()}, &y[n], shape);
+          run_rows("cpu.SoftmaxGrad", {dy.data(), &y[0]}, &y[2 * n], shape);
+          run_rows("cpu.LogSoftmaxGrad", {dy.data(), &y[n]}, &y[3 * n], shape);
+          return y;
+        },
+        [&](const std::vector<float>& y) {
+          for (int64_t r = 0; r < shape.rows; ++r) {
+            const int64_t at = r * cols;
+            const double log_total = row_log_sum_exp(&x[at], cols);
+            double dot = 0, total = 0;
+            for (int64_t i = at; i < at + cols; ++i) {
+              dot += dy[i] * std::exp(x[i] - log_total);
+              total += dy[i];
+            }
+            expect_close(&y[at], cols, [&](int64_t i) { return std::exp(x[at + i] - log_total); }, 2e-6, 1e-9);
+            expect_close(&y[n + at], cols, [&](int64_t i) { return x[at + i] - log_total; }, 1e-6, 2e-6);
+            expect_close(
+                &y[2 * n + at], cols, [&](int64_t i) { return std::exp(x[at + i] - log_total) * (dy[at + i] - dot); },
+                1e-5, 8e-7);
+            expect_close(
+                &y[3 * n + at], cols, [&](int64_t i) { return dy[at + i] - std::exp(x[at + i] - log_total) * total; },
+                1e-5, 2e-5);
+          }
+        });
+  }
+}
+
+TEST(Softmax, MaskedEntriesAreExactlyZeroAndFullyMaskedRowsNaN) {
+  std::vector<float> x = {-kInf, 1, -kInf, -kInf, -kInf, -kInf}, y(6);
+  for (Isa each : runnable_isas()) {
+    limit_isa(each);
+    run_rows("cpu.Softmax", {x.data()}, y.data(), {2, 3});
+    EXPECT_EQ(y[0], 0);
+    EXPECT_EQ(y[1], 1);
+    EXPECT_EQ(y[2], 0);
+    for (int i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(y[i]));
+  }
+  limit_isa(Isa::kAvx512);
+}
+
+}  // namespace
+}  // namespace lowtide::cpu
