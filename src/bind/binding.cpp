@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/size_code.h"
 #include "bind/run_symbols.h"
-#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/block_rows.h"
 #include "pack/pack.h"
 #include "pack/validator.h"
 
