@@ -161,6 +161,9 @@ static void bind_operands(const Program& program, Binding& binding) {
     for (int32_t id : step.inputs) add(id);
     for (int32_t id : step.outputs) add(id);
     if (step.kind != StepKind::kEmit) bound.attrs = bind_attrs(binding, step.attrs);
+    if (step.kind == StepKind::kInspect)
+      bound.inspection = {&bound.attrs.ints("records"), &bound.attrs.ints("places"),
+                          bound.attrs.has("sources") ? &bound.attrs.ints("sources") : nullptr};
     if (step.kind == StepKind::kHostCall && step.target.empty()) {
       const int64_t count = bound.attrs.i("num_grads");
       LT_USER_CHECK(ErrorKind::kInvalidProgram, count >= 0 && count <= bound.inputs, step.node, " takes ", count,
@@ -186,9 +189,13 @@ static void bind_operands(const Program& program, Binding& binding) {
   binding.symbol_uses = find_uses(program, binding);
 }
 
+static size_t state_lines(const Kernel& kernel) {
+  return (kernel.state_bytes + sizeof(StateLine) - 1) / sizeof(StateLine);
+}
+
 // Requires: refs no longer grows, spans into it are safe.
 static void bind_kernels(const Program& program, Binding& binding, std::span<const Device* const> devices) {
-  size_t prepared = 0;
+  size_t lines = 0;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kKernel) continue;
     BoundStep& bound = binding.steps[i];
@@ -201,12 +208,13 @@ static void bind_kernels(const Program& program, Binding& binding, std::span<con
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));
-    prepared += bound.kernel->prepare != nullptr;
+    lines += state_lines(*bound.kernel);
   }
-  binding.states.resize(prepared);
+  binding.states.resize(lines);
   for (BoundStep& bound : binding.steps) {
     if (bound.kernel == nullptr || bound.kernel->prepare == nullptr) continue;
-    bound.state = binding.states[--prepared].bytes;
+    lines -= state_lines(*bound.kernel);
+    bound.state = binding.states[lines].bytes;
     bound.kernel->prepare(bound_call(binding, bound), bound.state);
   }
   for (size_t i = 0; i < program.step_symbols.size(); ++i)

@@ -32,6 +32,13 @@ struct Packing {
 
 struct Binding;
 
+// What an Inspect step was asked for: lists in its attributes.
+struct Inspection {
+  const std::vector<int64_t>* records = nullptr;
+  const std::vector<int64_t>* places = nullptr;
+  const std::vector<int64_t>* sources = nullptr;  // incoming gradients that it comes from; none: of forward
+};
+
 // One step's operands are refs[first .. first + inputs + outputs).
 struct BoundStep {
   const Kernel* kernel = nullptr;
@@ -39,6 +46,7 @@ struct BoundStep {
   int32_t inputs = 0;
   int32_t outputs = 0;
   BoundAttrs attrs;
+  Inspection inspection;
   int64_t scratch_bytes = 0;
   size_t grads = 0;       // of a call's backward: how many of its inputs are gradients
   int32_t device = 0;     // whose memory the kernel works in
@@ -54,9 +62,9 @@ struct SymbolUse {
   std::vector<int32_t> steps;                                                  // to be prepared again
 };
 
-// Room for one kernel's state.
-struct alignas(64) StateBytes {
-  std::byte bytes[kMostStateBytes];
+// Kernels' states lie in whole lines of the cache.
+struct alignas(64) StateLine {
+  std::byte bytes[64];
 };
 
 struct BoundGradient {
@@ -89,7 +97,7 @@ struct Binding {
   std::vector<int32_t> ref_buffers;    // by ref; -1: absent
   std::vector<int64_t> ref_offsets;    // bytes into the buffer
   std::vector<BoundStep> steps;
-  std::vector<StateBytes> states;           // of prepared kernels
+  std::vector<StateLine> states;            // of prepared kernels
   std::vector<int64_t> most;                // by step symbol: the highest value that is planned for
   std::vector<SymbolUse> symbol_uses;       // by step symbol, then by loop
   std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be: dtypes, sizes, strides

@@ -57,7 +57,7 @@ struct KernelCall {
 };
 
 // The most bytes that a kernel's state may have.
-constexpr size_t kMostStateBytes = 192;
+constexpr size_t kMostStateBytes = 1024;
 
 // nullptr: done. Else a message of static storage or of the thread: the user's data is wrong (an index out of range);
 // nothing of the caller's was written.
@@ -132,6 +132,11 @@ struct Kernel {
   const char* name;      // "cpu.attention", unique; a Program names its kernels by it
   const char* provider;  // cpu, blas, aten, reference
   KernelFunction run;
+  // Resolves once what stays the same from run to run: attributes, layouts, blocking. Gets bound operands without data;
+  // writes plain bytes at `state`, which `run` then reads. nullptr: there is nothing to prepare. See
+  // kernels/prepared.h.
+  PrepareFunction prepare = nullptr;
+  size_t state_bytes = 0;
   // nullptr: takes it; else the reason for refusing. Called at planning.
   SupportsFunction supports = nullptr;
   OperandRules rules = {};
@@ -140,10 +145,6 @@ struct Kernel {
   // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
   // nullptr: none.
   ScratchFunction library_bytes = nullptr;
-  // Resolves once what stays the same from run to run: attributes, layouts, blocking. Gets bound operands without data;
-  // writes plain bytes at `state`, which `run` then reads. nullptr: there is nothing to prepare. See
-  // kernels/prepared.h.
-  PrepareFunction prepare = nullptr;
 };
 
 // Best first, reference last. Every op but views, calls and control has at least a reference kernel.

@@ -10,21 +10,24 @@
 #pragma once
 
 #include "kernels/cpu/half.h"
-#include "kernels/kernel.h"
 #include "kernels/prepared.h"
 #include "kernels/rule_sets.h"
 
-#define LT_KERNEL_LINE(op_name, kernel_name, provider_name, function, supports_function, operand_rules, ...) \
-  {.op = Op::k##op_name,                                                                                     \
-   .name = kernel_name,                                                                                      \
-   .provider = provider_name,                                                                                \
-   .run = Prepared<function>::kRun,                                                                          \
-   .supports = supports_function,                                                                            \
-   .rules = operand_rules __VA_OPT__(, ) __VA_ARGS__,                                                        \
-   .prepare = Prepared<function>::kPrepare},
+// `functions`: a Prepared, or what has its members.
+#define LT_KERNEL_FIELDS(op_name, kernel_name, provider_name, functions, supports_function, operand_rules, ...) \
+  {.op = Op::k##op_name,                                                                                        \
+   .name = kernel_name,                                                                                         \
+   .provider = provider_name,                                                                                   \
+   .run = functions::kRun,                                                                                      \
+   .prepare = functions::kPrepare,                                                                              \
+   .state_bytes = functions::kStateBytes,                                                                       \
+   .supports = supports_function,                                                                               \
+   .rules = operand_rules __VA_OPT__(, ) __VA_ARGS__},
+#define LT_KERNEL_LINE(op, name, provider, function, ...) \
+  LT_KERNEL_FIELDS(op, name, provider, Prepared<function>, __VA_ARGS__)
 #define LT_KERNEL(op, ...) LT_KERNEL_LINE(op, "cpu." #op, "cpu", __VA_ARGS__)
 #define LT_KERNEL_NAMED(op, name, ...) LT_KERNEL_LINE(op, name, "cpu", __VA_ARGS__)
 #define LT_LIBRARY_KERNEL(provider, op, ...) LT_KERNEL_LINE(op, provider "." #op, provider, __VA_ARGS__)
-#define LT_HALF(op, function, f32_supports, f32_scratch, rules)                                         \
-  LT_KERNEL_LINE(op, "cpu." #op ".half", "cpu", half_run<function>, half_supports<f32_supports>, rules, \
-                 .scratch_bytes = half_scratch<f32_scratch>)
+#define LT_HALF(op, function, f32_supports, f32_scratch, rules)                                                 \
+  LT_KERNEL_FIELDS(op, "cpu." #op ".half", "cpu", Half<Prepared<function>>, half_supports<f32_supports>, rules, \
+                   .scratch_bytes = half_scratch<f32_scratch>)

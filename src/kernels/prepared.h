@@ -22,6 +22,7 @@ template <auto function>
 struct Prepared<function, KernelStatus (*)(const KernelCall&)> {
   static constexpr KernelFunction kRun = function;
   static constexpr PrepareFunction kPrepare = nullptr;
+  static constexpr size_t kStateBytes = 0;
 };
 
 template <auto function, class State>
@@ -32,6 +33,7 @@ struct Prepared<function, KernelStatus (*)(const KernelCall&, const State&)> {
   static void prepare(const KernelCall& call, void* state) { new (state) State(call); }
   static constexpr KernelFunction kRun = run;
   static constexpr PrepareFunction kPrepare = prepare;
+  static constexpr size_t kStateBytes = sizeof(State);
 };
 
 // Runs a kernel once, outside of a plan.

@@ -312,17 +312,17 @@ void Executor::inspect(const RunState& state, const BoundStep& step, const Tenso
   if (const ProgramBuffer& read = program_.buffers[static_cast<size_t>(buffer)];
       read.kind == BufferKind::kCaller && read.source < 0 && state.left_out_[static_cast<size_t>(-1 - read.source)])
     return;
-  if (const BoundAttrs::Value* value = step.attrs.find("sources")) {
-    const auto& sources = std::get<std::vector<int64_t>>(*value);
-    const bool is_reached = std::any_of(sources.begin(), sources.end(), [&](int64_t source) {
+  const Inspection& asked = step.inspection;
+  if (asked.sources != nullptr) {
+    const bool is_reached = std::any_of(asked.sources->begin(), asked.sources->end(), [&](int64_t source) {
       return source < 0 || static_cast<size_t>(source) >= state.absent_.size() ||
              !state.absent_[static_cast<size_t>(source)];
     });
     if (!is_reached) return;
   }
   const Statistics found = statistics(tensor);
-  const std::vector<int64_t>&records = step.attrs.ints("records"), &places = step.attrs.ints("places");
-  for (size_t i = 0; i < records.size(); ++i) inspected_.push_back({records[i], places[i], found});
+  for (size_t i = 0; i < asked.records->size(); ++i)
+    inspected_.push_back({(*asked.records)[i], (*asked.places)[i], found});
 }
 
 std::vector<Inspected> Executor::take_inspected() {

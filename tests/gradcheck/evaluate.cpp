@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/kernel.h"
+#include "kernels/prepared.h"
 
 namespace lowtide {
 
@@ -66,7 +66,7 @@ static void run(Op op, std::span<const TensorRef> inputs, std::span<const Tensor
     scratch.resize(static_cast<size_t>(call.scratch_bytes) / sizeof(std::max_align_t) + 1);
     call.scratch = scratch.data();
   }
-  const KernelStatus status = kernel->run(call);
+  const KernelStatus status = run_once(*kernel, call);
   LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, name(op), ": ", status);
 }
 

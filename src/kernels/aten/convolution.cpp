@@ -17,11 +17,19 @@ LibraryTensor library_tensor(const TensorRef& tensor) {
   return {tensor.data, tensor.rank, tensor.sizes, tensor.strides};
 }
 
-ConvolutionWindow window_of(const KernelCall& call, int rank) {
-  const BoundAttrs& attrs = *call.attrs;
-  return {rank - 2, attrs.ints("strides").data(), attrs.ints("pads").data(), attrs.ints("dilations").data(),
-          attrs.i("group")};
-}
+struct Window {
+  explicit Window(const KernelCall& call) : groups(call.attrs->i("group")) {
+    const std::vector<int64_t>& steps = call.attrs->ints("strides");
+    spatial = static_cast<int>(steps.size());
+    std::copy(steps.begin(), steps.end(), strides);
+    std::copy_n(call.attrs->ints("pads").begin(), spatial, pads);
+    std::copy_n(call.attrs->ints("dilations").begin(), spatial, dilations);
+  }
+  operator ConvolutionWindow() const { return {spatial, strides, pads, dilations, groups}; }
+
+  int spatial;
+  int64_t strides[kMaxRank], pads[kMaxRank], dilations[kMaxRank], groups;
+};
 
 const char* refuses(const KernelQuery& query) {
   for (const OperandInfo& operand : query.inputs) {
@@ -40,14 +48,13 @@ const char* refuses(const KernelQuery& query) {
 
 int64_t bytes_of(const TensorRef* tensor) { return tensor ? tensor->numel() * size_bytes(tensor->dtype) : 0; }
 
-KernelStatus library_conv(const KernelCall& call) {
+KernelStatus library_conv(const KernelCall& call, const Window& window) {
   const TensorRef* bias = input(call, 2);
   if (call.outputs[0].numel() == 0) return nullptr;
   LibraryTensor library_bias;
   if (bias) library_bias = library_tensor(*bias);
   return libraries().convolution(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
-                                 bias ? &library_bias : nullptr, window_of(call, call.inputs[0].rank),
-                                 library_tensor(call.outputs[0]));
+                                 bias ? &library_bias : nullptr, window, library_tensor(call.outputs[0]));
 }
 
 const char* supports_library_conv(const KernelQuery& query) {
@@ -58,7 +65,7 @@ const char* supports_library_conv(const KernelQuery& query) {
 // In two dims the result is computed in place; else the library's own is copied.
 int64_t library_conv_bytes(const KernelCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
 
-KernelStatus library_conv_grad(const KernelCall& call) {
+KernelStatus library_conv_grad(const KernelCall& call, const Window& window) {
   LibraryTensor tensors[3];
   const LibraryTensor* wanted[3] = {};
   for (size_t i = 0; i < 3; ++i) {
@@ -68,8 +75,7 @@ KernelStatus library_conv_grad(const KernelCall& call) {
     wanted[i] = &tensors[i];
   }
   return libraries().convolution_backward(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
-                                          library_tensor(call.inputs[2]), window_of(call, call.inputs[1].rank),
-                                          wanted[0], wanted[1], wanted[2]);
+                                          library_tensor(call.inputs[2]), window, wanted[0], wanted[1], wanted[2]);
 }
 
 const char* supports_library_conv_grad(const KernelQuery& query) {

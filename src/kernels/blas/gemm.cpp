@@ -16,23 +16,25 @@ constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 // Products below this many multiplications run one a thread, larger ones on all threads one after another.
 constexpr int64_t kSmallProduct = int64_t{1} << 22;
 
-bool too_large(const KernelCall& call) {
-  for (const TensorRef* tensor : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
-    if (tensor->sizes[tensor->rank - 1] > kMaxInt || tensor->sizes[tensor->rank - 2] > kMaxInt) return true;
+struct BlasProducts : Products {
+  explicit BlasProducts(const KernelCall& call) : Products(call) {
+    for (const TensorRef* tensor : {&call.inputs[0], &call.inputs[1], &call.outputs[0]})
+      is_too_large =
+          is_too_large || tensor->sizes[tensor->rank - 1] > kMaxInt || tensor->sizes[tensor->rank - 2] > kMaxInt;
   }
-  return false;
-}
+  bool is_too_large = false;
+};
 
 // BLAS is column-major, so the row-major product goes in with its operands swapped.
 template <class T>
-void run_blas(const Products& p, BlasGemm<T> gemm, T alpha, T beta) {
+void run_blas(const Products& p, const ProductOperands& operands, BlasGemm<T> gemm, T alpha, T beta) {
   const char left_op = p.l.plain() ? 'N' : 'T', right_op = p.r.plain() ? 'N' : 'T';
   const int m = static_cast<int>(p.l.rows), n = static_cast<int>(p.o.cols), k = static_cast<int>(p.l.cols);
   const int left_lead = static_cast<int>(p.l.lead()), right_lead = static_cast<int>(p.r.lead()),
             out_lead = static_cast<int>(p.o.lead());
   auto product = [&](int64_t, const auto& at) {
-    gemm(&right_op, &left_op, &n, &m, &k, &alpha, p.b.as<T>() + at[1], &right_lead, p.a.as<T>() + at[0], &left_lead,
-         &beta, p.y.as<T>() + at[2], &out_lead);
+    gemm(&right_op, &left_op, &n, &m, &k, &alpha, operands.b.as<T>() + at[1], &right_lead, operands.a.as<T>() + at[0],
+         &left_lead, &beta, operands.y.as<T>() + at[2], &out_lead);
   };
   const int64_t batches = p.batches.numel(), work = p.l.rows * p.l.cols * p.o.cols;
   if (batches > 1 && work < kSmallProduct) {
@@ -43,18 +45,17 @@ void run_blas(const Products& p, BlasGemm<T> gemm, T alpha, T beta) {
   }
 }
 
-KernelStatus blas_matmul(const KernelCall& call) {
-  const Request request = request_of(call);
-  if (too_large(call) || nothing_to_multiply(call, request)) return reference_of(call);
-  int64_t bytes = 0;
-  const Products p = products_for(call, request, true, bytes);
-  if (request.beta != 0) copy_tensor(*request.c, p.y);
-  if (p.y.dtype == DType::kF64) {
-    run_blas<double>(p, libraries().dgemm, request.alpha, request.beta);
+KernelStatus blas_matmul(const KernelCall& call, const BlasProducts& products) {
+  if (products.is_too_large || products.is_empty) return products.reference(call);
+  const ProductOperands operands = operands_of(call, products);
+  if (products.beta != 0) copy_tensor(call.inputs[2], operands.y);
+  if (operands.y.dtype == DType::kF64) {
+    run_blas<double>(products, operands, libraries().dgemm, products.alpha, products.beta);
   } else {
-    run_blas<float>(p, libraries().sgemm, static_cast<float>(request.alpha), static_cast<float>(request.beta));
+    run_blas<float>(products, operands, libraries().sgemm, static_cast<float>(products.alpha),
+                    static_cast<float>(products.beta));
   }
-  if (p.y.data != call.outputs[0].data) copy_tensor(p.y, call.outputs[0]);
+  hand_back(call, operands);
   return nullptr;
 }
 
@@ -65,11 +66,7 @@ const char* supports_blas(const KernelQuery& query) {
   return nullptr;
 }
 
-int64_t blas_scratch(const KernelCall& call) {
-  int64_t bytes = 0;
-  products_for(call, request_of(call), false, bytes);
-  return bytes;
-}
+int64_t blas_scratch(const KernelCall& call) { return Products(call).bytes; }
 
 }  // namespace
 

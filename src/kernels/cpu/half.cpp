@@ -43,6 +43,11 @@ struct Widened {
 
 }  // namespace
 
+void prepare_widened(const KernelCall& call, void* state, PrepareFunction f32) {
+  const Widened widened(call, nullptr);
+  f32(widened.call, state);
+}
+
 KernelStatus run_widened(const KernelCall& call, KernelFunction f32) {
   const Widened widened(call, static_cast<char*>(call.scratch));
   for (size_t i = 0; i < call.inputs.size(); ++i) {

@@ -5,15 +5,20 @@
 
 namespace lowtide::cpu {
 
+void prepare_widened(const KernelCall& call, void* state, PrepareFunction f32);
 KernelStatus run_widened(const KernelCall& call, KernelFunction f32);
 int64_t widened_scratch(const KernelCall& call, ScratchFunction f32);
 const char* supports_widened(const KernelQuery& query, SupportsFunction f32);
 
 // Fields of the Kernel that serves halves through the f32 functions given.
-template <KernelFunction f32>
-KernelStatus half_run(const KernelCall& call) {
-  return run_widened(call, f32);
-}
+template <class F32>
+struct Half {
+  static KernelStatus run(const KernelCall& call) { return run_widened(call, F32::kRun); }
+  static void prepare(const KernelCall& call, void* state) { prepare_widened(call, state, F32::kPrepare); }
+  static constexpr KernelFunction kRun = run;
+  static constexpr PrepareFunction kPrepare = F32::kPrepare == nullptr ? nullptr : prepare;
+  static constexpr size_t kStateBytes = F32::kStateBytes;
+};
 template <ScratchFunction f32>
 int64_t half_scratch(const KernelCall& call) {
   return widened_scratch(call, f32);

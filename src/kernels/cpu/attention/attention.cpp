@@ -23,6 +23,7 @@ constexpr OperandRules kBackward =
 Heads heads(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
 MutableHeads heads_target(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
 
+// All but the mask's address.
 AttentionOptions options_of(const KernelCall& call, const TensorRef& q, const TensorRef& k, const TensorRef& v,
                             const TensorRef* mask) {
   AttentionOptions options;
@@ -39,11 +40,6 @@ AttentionOptions options_of(const KernelCall& call, const TensorRef& q, const Te
     TensorRef scores;
     scores.rank = 4;
     const Strides strides = broadcast_strides(*mask, scores);
-    if (mask->dtype == DType::kBool) {
-      options.mask.visible = mask->as<uint8_t>();
-    } else {
-      options.mask.added = mask->as<float>();
-    }
     options.mask.batch_stride = strides.at[0];
     options.mask.head_stride = strides.at[1];
     options.mask.query_stride = strides.at[2];
@@ -53,10 +49,16 @@ AttentionOptions options_of(const KernelCall& call, const TensorRef& q, const Te
   return options;
 }
 
-AttentionCall task_call(const KernelCall& call, const AttentionOptions& options) {
+AttentionCall task_call(const KernelCall& call, const AttentionOptions& options, uint64_t stream,
+                        const TensorRef* mask) {
   AttentionCall result;
   result.options = options;
-  result.dropout = dropout_rule(options.dropout, call.random_key, static_cast<uint64_t>(call.attrs->i("stream", 0)));
+  if (mask != nullptr && mask->dtype == DType::kBool) {
+    result.options.mask.visible = mask->as<uint8_t>();
+  } else if (mask != nullptr) {
+    result.options.mask.added = mask->as<float>();
+  }
+  result.dropout = dropout_rule(options.dropout, call.random_key, stream);
   return result;
 }
 
@@ -99,6 +101,14 @@ AttentionOptions forward_options(const KernelCall& call) {
   return options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3));
 }
 
+uint64_t stream_of(const KernelCall& call) { return static_cast<uint64_t>(call.attrs->i("stream", 0)); }
+
+struct Forward {
+  explicit Forward(const KernelCall& call) : options(forward_options(call)), stream(stream_of(call)) {}
+  AttentionOptions options;
+  uint64_t stream;
+};
+
 int64_t lse_bytes(const AttentionOptions& options) {
   return aligned(options.batch * options.query_heads * options.queries * kFloatBytes);
 }
@@ -113,14 +123,14 @@ int64_t attention_scratch(const KernelCall& call) {
          attention_table().forward_scratch(options, part_queries(options)) * kFloatBytes * parallel_threads();
 }
 
-KernelStatus attention(const KernelCall& call) {
+KernelStatus attention(const KernelCall& call, const Forward& forward) {
   const TensorRef &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
-  const AttentionOptions options = forward_options(call);
+  const AttentionOptions& options = forward.options;
   if (options.queries == 0) return nullptr;
   char* memory = static_cast<char*>(call.scratch);
   TensorRef like_y = q;
   like_y.sizes[3] = v.sizes[3];
-  AttentionCall task = task_call(call, options);
+  AttentionCall task = task_call(call, options, forward.stream, input(call, 3));
   task.q = heads(q);
   task.k = heads(k);
   task.v = heads(v);
@@ -146,6 +156,12 @@ AttentionOptions backward_options(const KernelCall& call) {
   return options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6));
 }
 
+struct Backward {
+  explicit Backward(const KernelCall& call) : options(backward_options(call)), stream(stream_of(call)) {}
+  AttentionOptions options;
+  uint64_t stream;
+};
+
 int64_t attention_grad_scratch(const KernelCall& call) {
   int64_t spare = 0;
   for (size_t i = 0; i < 3; ++i) {
@@ -154,11 +170,11 @@ int64_t attention_grad_scratch(const KernelCall& call) {
   return spare + attention_table().backward_scratch(backward_options(call)) * kFloatBytes * parallel_threads();
 }
 
-KernelStatus attention_grad(const KernelCall& call) {
+KernelStatus attention_grad(const KernelCall& call, const Backward& backward) {
   const TensorRef &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3];
-  const AttentionOptions options = backward_options(call);
+  const AttentionOptions& options = backward.options;
   char* memory = static_cast<char*>(call.scratch);
-  AttentionCall task = task_call(call, options);
+  AttentionCall task = task_call(call, options, backward.stream, input(call, 6));
   task.grad_o = heads(call.inputs[0]);
   task.q = heads(q);
   task.k = heads(k);

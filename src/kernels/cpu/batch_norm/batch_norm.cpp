@@ -90,7 +90,14 @@ void moments(const Shape& shape, const float* x, const Scratch& parts) {
       });
 }
 
-KernelStatus batch_norm(const KernelCall& call) {
+struct Momentum {
+  explicit Momentum(const KernelCall& call)
+      : epsilon(static_cast<float>(call.attrs->f("epsilon"))),
+        momentum(static_cast<float>(call.attrs->f("momentum"))) {}
+  float epsilon, momentum;
+};
+
+KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
   const BatchNormTable& table = batch_norm_table();
   const Shape shape(call.inputs[0]);
   const Runs runs{shape};
@@ -103,8 +110,7 @@ KernelStatus batch_norm(const KernelCall& call) {
   float* inv_std = output(call, 2) ? output_floats(call, 2) : parts.inv_std;
   float* new_mean = old_mean == nullptr ? nullptr : output_floats(call, 3);
   float* new_variance = old_variance == nullptr ? nullptr : output_floats(call, 4);
-  const float epsilon = static_cast<float>(call.attrs->f("epsilon"));
-  const float momentum = static_cast<float>(call.attrs->f("momentum"));
+  const float epsilon = asked.epsilon, momentum = asked.momentum;
   moments(shape, x, parts);
   for_row_chunks(channels, runs.count(), 2, [&](int64_t first, int64_t n) {
     for (int64_t c = first; c < first + n; ++c) {

@@ -77,12 +77,18 @@ KernelStatus fast_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::k
 KernelStatus bias_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGelu); }
 KernelStatus fast_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGeluTanh); }
 
+struct Dropout {
+  explicit Dropout(const KernelCall& call)
+      : ratio(call.attrs->f("ratio")), stream(static_cast<uint64_t>(call.attrs->i("stream"))) {}
+  double ratio;
+  uint64_t stream;
+};
+
 // Row-major: element i of the mask is element i of memory. Chunks begin at multiples of 64, as the mask's words do.
-KernelStatus bias_dropout(const KernelCall& call) {
+KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
   const TensorRef* residual = input(call, 2);
-  const DropoutRule rule =
-      dropout_rule(call.attrs->f("ratio"), call.random_key, static_cast<uint64_t>(call.attrs->i("stream")));
+  const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
   const int64_t numel = y.numel(), cols = bias.numel();
   constexpr int64_t kChunk = 1024;
   static_assert(kChunk % 64 == 0 && kChunk <= kRun);

@@ -294,10 +294,15 @@ const char* supports_cast(const KernelQuery& query) {
   return nullptr;
 }
 
+struct Axis {
+  explicit Axis(const KernelCall& call) : axis(call.attrs->i("axis")) {}
+  int64_t axis;
+};
+
 // Parts of y, one after another along the axis.
-KernelStatus concat(const KernelCall& call) {
+KernelStatus concat(const KernelCall& call, const Axis& along) {
   const TensorRef& y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis");
+  const int64_t axis = along.axis;
   TensorRef part = y;
   for (const TensorRef& x : call.inputs) {
     part.sizes[axis] = x.sizes[axis];
@@ -307,9 +312,15 @@ KernelStatus concat(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus slice_scatter(const KernelCall& call) {
+struct SlicePlace {
+  explicit SlicePlace(const KernelCall& call)
+      : axis(call.attrs->i("axis")), start(call.attrs->i("start")), step(call.attrs->i("step")) {}
+  int64_t axis, start, step;
+};
+
+KernelStatus slice_scatter(const KernelCall& call, const SlicePlace& place) {
   const TensorRef &base = call.inputs[0], &update = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), start = call.attrs->i("start"), step = call.attrs->i("step");
+  const auto [axis, start, step] = place;
   if (base.data != y.data) copy_tensor(base, y);
   TensorRef part = y;
   part.data = static_cast<char*>(y.data) + start * y.strides[axis] * size_bytes(y.dtype);

@@ -16,54 +16,55 @@ bool is_row(const TensorRef& c, const TensorRef& y) {
          (c.strides[last] == 1 || c.sizes[last] == 1);
 }
 
-// One call for the innermost batch dim; the caller moves a, b, c for the outer ones.
-Gemm own_call(const Products& p, double alpha, double beta) {
-  Gemm gemm;
-  gemm.m = p.l.rows;
-  gemm.n = p.o.cols;
-  gemm.k = p.l.cols;
-  gemm.transpose_a = !p.l.plain();
-  gemm.transpose_b = !p.r.plain();
+// What is asked of packed_gemm, but for the addresses.
+struct OwnProducts : Products {
+  explicit OwnProducts(const KernelCall& call);
+
+  Gemm gemm;  // for the innermost batch dim; the caller moves a, b, c for the outer ones
+  bool adds_row = false;
+  Grid<3> outer;
+};
+
+OwnProducts::OwnProducts(const KernelCall& call) : Products(call) {
+  gemm.m = l.rows;
+  gemm.n = o.cols;
+  gemm.k = l.cols;
+  gemm.transpose_a = !l.plain();
+  gemm.transpose_b = !r.plain();
   gemm.alpha = static_cast<float>(alpha);
   gemm.beta = static_cast<float>(beta);
-  gemm.a_stride = p.l.lead();
-  gemm.b_stride = p.r.lead();
-  gemm.c_stride = p.o.lead();
-  if (p.batches.rank > 0) {
-    const int last = p.batches.rank - 1;
-    gemm.batches = p.batches.sizes[last];
-    gemm.a_batch = p.batches.strides[last][0];
-    gemm.b_batch = p.batches.strides[last][1];
-    gemm.c_batch = p.batches.strides[last][2];
+  gemm.a_stride = l.lead();
+  gemm.b_stride = r.lead();
+  gemm.c_stride = o.lead();
+  if (batches.rank > 0) {
+    const int last = batches.rank - 1;
+    gemm.batches = batches.sizes[last];
+    gemm.a_batch = batches.strides[last][0];
+    gemm.b_batch = batches.strides[last][1];
+    gemm.c_batch = batches.strides[last][2];
   }
-  return gemm;
-}
-
-void run_own(const Products& p, const Request& request, void* scratch, int64_t scratch_bytes) {
-  Gemm gemm = own_call(p, request.alpha, request.beta);
-  if (request.beta == 1 && is_row(*request.c, p.y)) {
-    gemm.beta = 0;
-    gemm.bias = request.c->as<float>();
-  } else if (request.beta != 0) {
-    copy_tensor(*request.c, p.y);
-  }
-  Grid<3> outer = p.batches;
+  adds_row = beta == 1 && is_row(call.inputs[2], call.outputs[0]);
+  if (adds_row) gemm.beta = 0;
+  outer = batches;
   if (outer.rank > 0) --outer.rank;
-  outer.for_each([&](int64_t, const auto& at) {
-    gemm.a = p.a.as<float>() + at[0];
-    gemm.b = p.b.as<float>() + at[1];
-    gemm.c = p.y.as<float>() + at[2];
-    packed_gemm(gemm, scratch, scratch_bytes);
-  });
 }
 
-KernelStatus own_matmul(const KernelCall& call) {
-  const Request request = request_of(call);
-  if (nothing_to_multiply(call, request)) return reference_of(call);
-  int64_t bytes = 0;
-  const Products p = products_for(call, request, true, bytes);
-  run_own(p, request, static_cast<char*>(call.scratch) + bytes, call.scratch_bytes - bytes);
-  if (p.y.data != call.outputs[0].data) copy_tensor(p.y, call.outputs[0]);
+KernelStatus own_matmul(const KernelCall& call, const OwnProducts& products) {
+  if (products.is_empty) return products.reference(call);
+  const ProductOperands operands = operands_of(call, products);
+  Gemm gemm = products.gemm;
+  if (products.adds_row) {
+    gemm.bias = call.inputs[2].as<float>();
+  } else if (products.beta != 0) {
+    copy_tensor(call.inputs[2], operands.y);
+  }
+  products.outer.for_each([&](int64_t, const auto& at) {
+    gemm.a = operands.a.as<float>() + at[0];
+    gemm.b = operands.b.as<float>() + at[1];
+    gemm.c = operands.y.as<float>() + at[2];
+    packed_gemm(gemm, static_cast<char*>(call.scratch) + products.bytes, call.scratch_bytes - products.bytes);
+  });
+  hand_back(call, operands);
   return nullptr;
 }
 
@@ -73,11 +74,8 @@ const char* supports_own_matmul(const KernelQuery& query) {
 }
 
 int64_t own_matmul_scratch(const KernelCall& call) {
-  const Request request = request_of(call);
-  if (nothing_to_multiply(call, request)) return 0;
-  int64_t bytes = 0;
-  const Products p = products_for(call, request, false, bytes);
-  return bytes + packed_gemm_scratch_bytes(own_call(p, request.alpha, request.beta), parallel_threads());
+  const OwnProducts products(call);
+  return products.is_empty ? 0 : products.bytes + packed_gemm_scratch_bytes(products.gemm, parallel_threads());
 }
 
 }  // namespace

@@ -7,31 +7,15 @@
 
 namespace lowtide::cpu {
 
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
 Matrix matrix_of(const TensorRef& tensor, bool transposed) {
   const int r = tensor.rank - 2, c = tensor.rank - 1;
   if (transposed) return {tensor.sizes[c], tensor.sizes[r], tensor.strides[c], tensor.strides[r]};
   return {tensor.sizes[r], tensor.sizes[c], tensor.strides[r], tensor.strides[c]};
 }
-
-Request request_of(const KernelCall& call) {
-  const BoundAttrs& attrs = *call.attrs;
-  Request request;
-  if (attrs.has("transA")) {
-    request.trans_a = attrs.b("transA");
-    request.trans_b = attrs.b("transB");
-    request.alpha = attrs.f("alpha");
-  }
-  if (attrs.has("beta")) {
-    request.beta = attrs.f("beta");
-    request.c = input(call, 2);
-    if (request.c == nullptr) request.beta = 0;
-  }
-  return request;
-}
-
-namespace {
-
-constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
 bool usable(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).direct(); }
 bool usable_output(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).plain(); }
@@ -43,66 +27,81 @@ Strides batch_strides(const TensorRef& tensor, const TensorRef& y) {
   return broadcast_strides(batch, shape);
 }
 
-Products products_of(const TensorRef& a, bool trans_a, const TensorRef& b, bool trans_b, const TensorRef& y) {
-  Products p{a, b, y, matrix_of(a, trans_a), matrix_of(b, trans_b), matrix_of(y, false), {}};
-  TensorRef batch = y;
-  batch.rank -= 2;
-  p.batches = grid_over<3>(batch, {batch_strides(a, y), batch_strides(b, y), strides_of(y)});
-  // A batch against one matrix is one tall product where its rows lie evenly.
-  Grid<3> tall = p.batches;
-  tall.add_dim(p.l.rows, {p.l.row_stride, 0, p.o.row_stride});
-  tall.collapse();
-  if (tall.rank == 1 && tall.strides[0][1] == 0 && tall.numel() <= kMaxInt) {
-    Matrix l = p.l, o = p.o;
-    l.rows = o.rows = tall.numel();
-    l.row_stride = tall.strides[0][0];
-    o.row_stride = tall.strides[0][2];
-    if (l.direct() && o.plain()) {
-      p.l = l;
-      p.o = o;
-      p.batches = {};
-    }
-  }
-  p.batches.collapse();
-  return p;
-}
-
-// A dense f32 (or f64) stand-in for an operand, placed at `memory`, which moves on.
-TensorRef dense(const TensorRef& tensor, int64_t& bytes, char* memory) {
+// A dense f32 (or f64) tensor of the same sizes, without data.
+TensorRef dense(const TensorRef& tensor) {
   TensorRef result = tensor;
   if (is_half(tensor.dtype)) result.dtype = DType::kF32;
-  result.data = memory + bytes;
   int64_t stride = 1;
   for (int i = tensor.rank - 1; i >= 0; --i) {
     result.strides[i] = stride;
     stride *= tensor.sizes[i];
   }
-  bytes += (stride * size_bytes(result.dtype) + 63) / 64 * 64;
   return result;
 }
 
 }  // namespace
 
-Products products_for(const KernelCall& call, const Request& request, bool fill, int64_t& bytes) {
-  char* memory = static_cast<char*>(call.scratch);
-  TensorRef operands[2] = {call.inputs[0], call.inputs[1]};
-  for (int i = 0; i < 2; ++i) {
-    if (usable(operands[i])) continue;
-    operands[i] = dense(call.inputs[i], bytes, memory);
-    if (fill) copy_tensor(call.inputs[i], operands[i]);
+Products::Products(const KernelCall& call) {
+  const BoundAttrs& attrs = *call.attrs;
+  bool trans_a = false, trans_b = false;
+  reference = reference::matmul;
+  if (attrs.has("transA")) {
+    reference = reference::fused_matmul;
+    trans_a = attrs.b("transA");
+    trans_b = attrs.b("transB");
+    alpha = attrs.f("alpha");
   }
-  const TensorRef& y = call.outputs[0];
-  return products_of(operands[0], request.trans_a, operands[1], request.trans_b,
-                     usable_output(y) ? y : dense(y, bytes, memory));
+  if (attrs.has("beta")) {
+    reference = reference::gemm;
+    beta = input(call, 2) == nullptr ? 0 : attrs.f("beta");
+  }
+  TensorRef a = call.inputs[0], b = call.inputs[1], y = call.outputs[0];
+  is_empty = y.numel() == 0 || matrix_of(a, trans_a).cols == 0;
+  auto stand_in = [&](TensorRef& tensor, int which) {
+    tensor = dense(tensor);
+    stand_ins[which] = bytes;
+    bytes += (tensor.numel() * size_bytes(tensor.dtype) + 63) / 64 * 64;
+  };
+  if (!usable(a)) stand_in(a, 0);
+  if (!usable(b)) stand_in(b, 1);
+  if (!usable_output(y)) stand_in(y, 2);
+  l = matrix_of(a, trans_a);
+  r = matrix_of(b, trans_b);
+  o = matrix_of(y, false);
+  TensorRef batch = y;
+  batch.rank -= 2;
+  batches = grid_over<3>(batch, {batch_strides(a, y), batch_strides(b, y), strides_of(y)});
+  // A batch against one matrix is one tall product where its rows lie evenly.
+  Grid<3> tall = batches;
+  tall.add_dim(l.rows, {l.row_stride, 0, o.row_stride});
+  tall.collapse();
+  if (tall.rank == 1 && tall.strides[0][1] == 0 && tall.numel() <= kMaxInt) {
+    Matrix tall_l = l, tall_o = o;
+    tall_l.rows = tall_o.rows = tall.numel();
+    tall_l.row_stride = tall.strides[0][0];
+    tall_o.row_stride = tall.strides[0][2];
+    if (tall_l.direct() && tall_o.plain()) {
+      l = tall_l;
+      o = tall_o;
+      batches = {};
+    }
+  }
+  batches.collapse();
 }
 
-bool nothing_to_multiply(const KernelCall& call, const Request& request) {
-  return call.outputs[0].numel() == 0 || matrix_of(call.inputs[0], request.trans_a).cols == 0;
+ProductOperands operands_of(const KernelCall& call, const Products& products) {
+  auto find = [&](const TensorRef& tensor, int which) {
+    if (products.stand_ins[which] < 0) return tensor;
+    TensorRef found = dense(tensor);
+    found.data = static_cast<char*>(call.scratch) + products.stand_ins[which];
+    if (which < 2) copy_tensor(tensor, found);
+    return found;
+  };
+  return {find(call.inputs[0], 0), find(call.inputs[1], 1), find(call.outputs[0], 2)};
 }
 
-KernelStatus reference_of(const KernelCall& call) {
-  if (call.attrs->has("beta")) return reference::gemm(call);
-  return call.attrs->has("transA") ? reference::fused_matmul(call) : reference::matmul(call);
+void hand_back(const KernelCall& call, const ProductOperands& operands) {
+  if (operands.y.data != call.outputs[0].data) copy_tensor(operands.y, call.outputs[0]);
 }
 
 }  // namespace lowtide::cpu

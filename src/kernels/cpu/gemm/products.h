@@ -1,5 +1,5 @@
 // MatMul, FusedMatMul and Gemm as products that an engine takes: transposes and leading strides go in as flags, other
-// layouts, bf16 and f16 through scratch.
+// layouts, bf16 and f16 through scratch. All of it but the addresses is decided when a kernel is prepared.
 #pragma once
 
 #include <algorithm>
@@ -25,29 +25,28 @@ struct Matrix {
     return lines == 1 ? least : is_plain ? row_stride : col_stride;
   }
 };
-Matrix matrix_of(const TensorRef& tensor, bool transposed);
 
-// What the op asks for; c may be null.
-struct Request {
-  bool trans_a = false, trans_b = false;
-  double alpha = 1, beta = 0;
-  const TensorRef* c = nullptr;
-};
-
-Request request_of(const KernelCall& call);
-
-// A product whose operands all fit: every batch of the grid (offsets of a, b, y) is alpha l r + beta o.
+// Products whose operands all fit: every batch of the grid (offsets of a, b, y) is alpha l r + beta o.
 struct Products {
-  TensorRef a, b, y;
+  explicit Products(const KernelCall& call);
+
+  double alpha = 1, beta = 0;  // beta is 0 where there is no c
+  bool is_empty = false;       // no elements, or sums of nothing: the op's reference kernel knows what to do
+  KernelFunction reference = nullptr;
+  // Bytes into the scratch where a dense stand-in of a, b, y lies, or -1: the operand itself. They take `bytes` of it.
+  int64_t stand_ins[3] = {-1, -1, -1};
+  int64_t bytes = 0;
   Matrix l, r, o;
   Grid<3> batches;
 };
 
-// The operands as an engine takes them; `bytes` of scratch go to stand-ins. Fills them if `fill`.
-Products products_for(const KernelCall& call, const Request& request, bool fill, int64_t& bytes);
-
-bool nothing_to_multiply(const KernelCall& call, const Request& request);
-// The op's reference kernel.
-KernelStatus reference_of(const KernelCall& call);
+// Where the engine finds a and b and leaves y.
+struct ProductOperands {
+  TensorRef a, b, y;
+};
+// Fills the stand-ins of a and b.
+ProductOperands operands_of(const KernelCall& call, const Products& products);
+// From y's stand-in to y.
+void hand_back(const KernelCall& call, const ProductOperands& operands);
 
 }  // namespace lowtide::cpu

@@ -23,10 +23,15 @@ const char* supports_gather(const KernelQuery& query) {
   return query.inputs[1].dtype == DType::kI64 ? nullptr : "indices are not i64";
 }
 
-KernelStatus gather(const KernelCall& call) {
+struct Axis {
+  explicit Axis(const KernelCall& call) : axis(call.attrs->i("axis")) {}
+  int64_t axis;
+};
+
+KernelStatus gather(const KernelCall& call, const Axis& along) {
   const TensorRef &data = call.inputs[0], &y = call.outputs[0];
   const int64_t* indices = call.inputs[1].as<int64_t>();
-  const int64_t axis = call.attrs->i("axis"), rows = data.sizes[axis], n = call.inputs[1].numel();
+  const int64_t axis = along.axis, rows = data.sizes[axis], n = call.inputs[1].numel();
   const int64_t outer = product_of_sizes(data, 0, axis);
   const int64_t bytes = product_of_sizes(data, axis + 1, data.rank) * size_bytes(data.dtype);
   if (!in_range(call.inputs[1], rows)) return "Gather: an index is out of range";
@@ -76,15 +81,17 @@ int64_t gather_grad_scratch(const KernelCall& call) {
 }
 
 // The row whose gradient stays 0, or -1.
-int64_t padding_row(const KernelCall& call, int64_t rows) {
-  return call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), rows) : -1;
-}
+struct Padding {
+  explicit Padding(const KernelCall& call)
+      : row(call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), call.outputs[0].sizes[0]) : -1) {}
+  int64_t row;
+};
 
-KernelStatus gather_grad(const KernelCall& call) {
+KernelStatus gather_grad(const KernelCall& call, const Padding& padding) {
   const TensorRef &indices = call.inputs[1], &dx = call.outputs[0];
   const int64_t rows = dx.sizes[0], cols = product_of_sizes(dx, 1, dx.rank), n = indices.numel();
   if (!in_range(indices, rows)) return "GatherGrad: an index is out of range";
-  const int64_t skipped = padding_row(call, rows);
+  const int64_t skipped = padding.row;
   const TensorRef* onto = input(call, 2);
   if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, dx.numel() * sizeof(float));
   const float* dy = input_floats(call, 0);

@@ -22,20 +22,28 @@ Rows rows_of(const TensorRef& logits) {
 }
 
 // What the loss and its gradient are asked for.
-struct Loss {
-  const int64_t* labels;
+struct LossTerms {
   int64_t rows, classes, ignore_index;
   float smoothing;
   bool whole, mean;  // reduced to one number; over the rows that count
 
-  Loss(const KernelCall& call, size_t logits)
-      : labels(call.inputs[logits + 1].as<int64_t>()),
-        rows(rows_of(call.inputs[logits]).rows),
+  explicit LossTerms(const KernelCall& call, size_t logits = 0)
+      : rows(rows_of(call.inputs[logits]).rows),
         classes(rows_of(call.inputs[logits]).cols),
         ignore_index(call.attrs->i("ignore_index")),
         smoothing(static_cast<float>(call.attrs->f("label_smoothing"))),
         whole(call.attrs->s("reduction") != "none"),
         mean(call.attrs->s("reduction") == "mean") {}
+};
+struct LossGradTerms : LossTerms {
+  explicit LossGradTerms(const KernelCall& call) : LossTerms(call, 1) {}
+};
+
+// The terms with the labels of one call.
+struct Loss : LossTerms {
+  const int64_t* labels;
+
+  Loss(const LossTerms& terms, const TensorRef& labels) : LossTerms(terms), labels(labels.as<int64_t>()) {}
 
   bool has_bad_label() const {
     return !std::all_of(labels, labels + rows,
@@ -109,8 +117,8 @@ const char* supports_cross_entropy(const KernelQuery& query) {
 // Losses and log-sum-exps of the rows, where they are not wanted.
 int64_t cross_entropy_scratch(const KernelCall& call) { return 2 * rows_of(call.inputs[0]).rows * kFloatBytes; }
 
-KernelStatus cross_entropy(const KernelCall& call) {
-  const Loss loss(call, 0);
+KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
+  const Loss loss(terms, call.inputs[1]);
   if (loss.has_bad_label()) return kBadLabel;
   float* spare = static_cast<float*>(call.scratch);
   float *result = output_floats(call, 0), *lse = output_floats(call, 1);
@@ -120,8 +128,8 @@ KernelStatus cross_entropy(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus cross_entropy_grad(const KernelCall& call) {
-  const Loss loss(call, 1);
+KernelStatus cross_entropy_grad(const KernelCall& call, const LossGradTerms& terms) {
+  const Loss loss(terms, call.inputs[2]);
   if (loss.has_bad_label()) return kBadLabel;
   loss.backward(input_floats(call, 1), 0, loss.rows, input_floats(call, 3), input_floats(call, 0),
                 output_floats(call, 0));
@@ -155,8 +163,8 @@ int64_t half_logits_scratch(const KernelCall& call) {
   return (block_floats(logits) + 2 * logits.rows) * kFloatBytes;
 }
 
-KernelStatus cross_entropy_of_half(const KernelCall& call) {
-  const Loss loss(call, 0);
+KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& terms) {
+  const Loss loss(terms, call.inputs[1]);
   if (loss.has_bad_label()) return kBadLabel;
   float* wide = static_cast<float*>(call.scratch);
   float* spare = wide + block_floats(rows_of(call.inputs[0]));
@@ -173,8 +181,8 @@ KernelStatus cross_entropy_of_half(const KernelCall& call) {
 
 int64_t half_logits_grad_scratch(const KernelCall& call) { return block_floats(rows_of(call.inputs[1])) * kFloatBytes; }
 
-KernelStatus cross_entropy_grad_of_half(const KernelCall& call) {
-  const Loss loss(call, 1);
+KernelStatus cross_entropy_grad_of_half(const KernelCall& call, const LossGradTerms& terms) {
+  const Loss loss(terms, call.inputs[2]);
   if (loss.has_bad_label()) return kBadLabel;
   float* wide = static_cast<float*>(call.scratch);
   for (int64_t first = 0; first < loss.rows; first += kBlock) {

@@ -12,11 +12,22 @@
 namespace lowtide::cpu {
 namespace {
 
-KernelStatus layer_norm(const KernelCall& call) {
-  const Rows at = rows_at(call.inputs[0], call.attrs->i("axis"));
+// Of a norm's operand x, and of its gradient's.
+struct Norm {
+  explicit Norm(const KernelCall& call, size_t x = 0)
+      : rows(rows_at(call.inputs[x], call.attrs->i("axis"))),
+        epsilon(static_cast<float>(call.attrs->f("epsilon", 0))) {}
+  Rows rows;
+  float epsilon;
+};
+struct NormGrad : Norm {
+  explicit NormGrad(const KernelCall& call) : Norm(call, 1) {}
+};
+
+KernelStatus layer_norm(const KernelCall& call, const Norm& norm) {
+  const auto [at, epsilon] = norm;
   const float *x = input_floats(call, 0), *weight = input_floats(call, 1), *bias = input_floats(call, 2);
   float *y = output_floats(call, 0), *mean = output_floats(call, 1), *inv_std = output_floats(call, 2);
-  const float epsilon = static_cast<float>(call.attrs->f("epsilon"));
   for_row_chunks(at.rows, at.cols, 0.4, [&](int64_t r, int64_t n) {
     norms_table().layer_norm(x + r * at.cols, weight, bias, shifted(y, r * at.cols), shifted(mean, r),
                              shifted(inv_std, r), n, at.cols, epsilon);
@@ -24,11 +35,10 @@ KernelStatus layer_norm(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus rms_norm(const KernelCall& call) {
-  const Rows at = rows_at(call.inputs[0], call.attrs->i("axis"));
+KernelStatus rms_norm(const KernelCall& call, const Norm& norm) {
+  const auto [at, epsilon] = norm;
   const float *x = input_floats(call, 0), *weight = input_floats(call, 1);
   float *y = output_floats(call, 0), *inv_std = output_floats(call, 1);
-  const float epsilon = static_cast<float>(call.attrs->f("epsilon"));
   for_row_chunks(at.rows, at.cols, 0.3, [&](int64_t r, int64_t n) {
     norms_table().rms_norm(x + r * at.cols, weight, shifted(y, r * at.cols), shifted(inv_std, r), n, at.cols, epsilon);
   });
@@ -40,8 +50,8 @@ struct GradOperands {
   float *dx, *dweight, *dbias;
 };
 
-KernelStatus norm_grad(const KernelCall& call, const GradOperands& g) {
-  const auto [rows, cols] = rows_at(call.inputs[1], call.attrs->i("axis"));
+KernelStatus norm_grad(const KernelCall& call, const NormGrad& norm, const GradOperands& g) {
+  const auto [rows, cols] = norm.rows;
   const auto rows_from = [&g, cols = cols](int64_t r, int64_t n, float* dweight_part, float* dbias_part) {
     norms_table().norm_grad(g.dy + r * cols, g.x + r * cols, g.weight, shifted(g.mean, r), g.inv_std + r,
                             shifted(g.dx, r * cols), dweight_part, dbias_part, n, cols);
@@ -61,30 +71,32 @@ KernelStatus norm_grad(const KernelCall& call, const GradOperands& g) {
   return nullptr;
 }
 
-KernelStatus layer_norm_grad(const KernelCall& call) {
-  return norm_grad(call, {.dy = input_floats(call, 0),
-                          .x = input_floats(call, 1),
-                          .mean = input_floats(call, 2),
-                          .inv_std = input_floats(call, 3),
-                          .weight = input_floats(call, 4),
-                          .dx = output_floats(call, 0),
-                          .dweight = output_floats(call, 1),
-                          .dbias = output_floats(call, 2)});
+KernelStatus layer_norm_grad(const KernelCall& call, const NormGrad& norm) {
+  return norm_grad(call, norm,
+                   {.dy = input_floats(call, 0),
+                    .x = input_floats(call, 1),
+                    .mean = input_floats(call, 2),
+                    .inv_std = input_floats(call, 3),
+                    .weight = input_floats(call, 4),
+                    .dx = output_floats(call, 0),
+                    .dweight = output_floats(call, 1),
+                    .dbias = output_floats(call, 2)});
 }
 
-KernelStatus rms_norm_grad(const KernelCall& call) {
-  return norm_grad(call, {.dy = input_floats(call, 0),
-                          .x = input_floats(call, 1),
-                          .mean = nullptr,
-                          .inv_std = input_floats(call, 2),
-                          .weight = input_floats(call, 3),
-                          .dx = output_floats(call, 0),
-                          .dweight = output_floats(call, 1),
-                          .dbias = nullptr});
+KernelStatus rms_norm_grad(const KernelCall& call, const NormGrad& norm) {
+  return norm_grad(call, norm,
+                   {.dy = input_floats(call, 0),
+                    .x = input_floats(call, 1),
+                    .mean = nullptr,
+                    .inv_std = input_floats(call, 2),
+                    .weight = input_floats(call, 3),
+                    .dx = output_floats(call, 0),
+                    .dweight = output_floats(call, 1),
+                    .dbias = nullptr});
 }
 
 int64_t norm_grad_scratch(const KernelCall& call) {
-  const Rows at = rows_at(call.inputs[1], call.attrs->i("axis"));
+  const Rows at = NormGrad(call).rows;
   return row_blocks(at.rows) * 2 * at.cols * kFloatBytes;
 }
 

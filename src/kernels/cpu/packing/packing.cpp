@@ -29,19 +29,24 @@ void run(PackingTable::Loop loop, const void* from, int64_t from_bits, void* to,
 
 int log2_of(int64_t value) { return std::countr_zero(static_cast<uint64_t>(value)); }
 
-KernelStatus pack_bits(const KernelCall& call) {
+struct Bits {
+  explicit Bits(const KernelCall& call) : bits(call.attrs->i("bits")), low(call.attrs->i("low")) {}
+  int64_t bits, low;
+};
+
+KernelStatus pack_bits(const KernelCall& call, const Bits& packed) {
   const TensorRef& x = call.inputs[0];
-  const int64_t bytes = size_bytes(x.dtype), bits = call.attrs->i("bits");
+  const int64_t bytes = size_bytes(x.dtype), bits = packed.bits;
   run(packing_table().pack[log2_of(bytes)][log2_of(bits)], x.data, 8 * bytes, call.outputs[0].data, bits, x.numel(),
-      call.attrs->i("low"));
+      packed.low);
   return nullptr;
 }
 
-KernelStatus unpack_bits(const KernelCall& call) {
+KernelStatus unpack_bits(const KernelCall& call, const Bits& packed) {
   const TensorRef& y = call.outputs[0];
-  const int64_t bytes = size_bytes(y.dtype), bits = call.attrs->i("bits");
+  const int64_t bytes = size_bytes(y.dtype), bits = packed.bits;
   run(packing_table().unpack[log2_of(bytes)][log2_of(bits)], call.inputs[0].data, bits, y.data, 8 * bytes, y.numel(),
-      call.attrs->i("low"));
+      packed.low);
   return nullptr;
 }
 

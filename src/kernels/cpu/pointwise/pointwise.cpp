@@ -109,18 +109,34 @@ KernelStatus unary(const KernelCall& call) {
   return run_unary(call, op);
 }
 
-bool tanh_form(const KernelCall& call) { return call.attrs->s("approximate") == "tanh"; }
+struct GeluForm {
+  explicit GeluForm(const KernelCall& call) : tanh(call.attrs->s("approximate") == "tanh") {}
+  bool tanh;
+};
+struct Alpha {
+  explicit Alpha(const KernelCall& call) : value(call.attrs->f("alpha")) {}
+  double value;
+};
+struct ClipBounds {
+  explicit ClipBounds(const KernelCall& call)
+      : low(call.attrs->f("min", -std::numeric_limits<double>::infinity())),
+        high(call.attrs->f("max", std::numeric_limits<double>::infinity())) {}
+  double low, high;
+};
 
-KernelStatus gelu(const KernelCall& call) {
-  return run_unary(call, tanh_form(call) ? UnaryOp::kGeluTanh : UnaryOp::kGelu);
+KernelStatus gelu(const KernelCall& call, const GeluForm& form) {
+  return run_unary(call, form.tanh ? UnaryOp::kGeluTanh : UnaryOp::kGelu);
 }
 KernelStatus softplus(const KernelCall& call) { return run_unary(call, UnaryOp::kSoftplus); }
-KernelStatus quick_gelu(const KernelCall& call) { return run_unary(call, UnaryOp::kQuickGelu, call.attrs->f("alpha")); }
-KernelStatus leaky_relu(const KernelCall& call) { return run_unary(call, UnaryOp::kLeakyRelu, call.attrs->f("alpha")); }
-KernelStatus elu(const KernelCall& call) { return run_unary(call, UnaryOp::kElu, call.attrs->f("alpha")); }
-KernelStatus clip(const KernelCall& call) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  return run_unary(call, UnaryOp::kClip, call.attrs->f("min", -kInfinity), call.attrs->f("max", kInfinity));
+KernelStatus quick_gelu(const KernelCall& call, const Alpha& alpha) {
+  return run_unary(call, UnaryOp::kQuickGelu, alpha.value);
+}
+KernelStatus leaky_relu(const KernelCall& call, const Alpha& alpha) {
+  return run_unary(call, UnaryOp::kLeakyRelu, alpha.value);
+}
+KernelStatus elu(const KernelCall& call, const Alpha& alpha) { return run_unary(call, UnaryOp::kElu, alpha.value); }
+KernelStatus clip(const KernelCall& call, const ClipBounds& bounds) {
+  return run_unary(call, UnaryOp::kClip, bounds.low, bounds.high);
 }
 
 const char* supports_plain_elu(const KernelQuery& query) {
@@ -133,12 +149,12 @@ const char* supports_plain_softplus(const KernelQuery& query) {
   return supports_float(query);
 }
 
-KernelStatus gelu_grad(const KernelCall& call) {
-  return run_unary_grad(call, tanh_form(call) ? UnaryGradOp::kGeluTanh : UnaryGradOp::kGelu);
+KernelStatus gelu_grad(const KernelCall& call, const GeluForm& form) {
+  return run_unary_grad(call, form.tanh ? UnaryGradOp::kGeluTanh : UnaryGradOp::kGelu);
 }
 KernelStatus swish_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSwish); }
-KernelStatus quick_gelu_grad(const KernelCall& call) {
-  return run_unary_grad(call, UnaryGradOp::kQuickGelu, call.attrs->f("alpha"));
+KernelStatus quick_gelu_grad(const KernelCall& call, const Alpha& alpha) {
+  return run_unary_grad(call, UnaryGradOp::kQuickGelu, alpha.value);
 }
 KernelStatus relu_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kRelu); }
 KernelStatus tanh_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kTanhFromY); }
@@ -169,10 +185,15 @@ KernelStatus where(const KernelCall& call) {
   return nullptr;
 }
 
+struct Rotation {
+  explicit Rotation(const KernelCall& call) : transposed(call.attrs->b("transposed", false)) {}
+  bool transposed;
+};
+
 // Rows of x by rows of cos and sin; all are dense along the last dim or repeat along it.
-KernelStatus rotary_embedding(const KernelCall& call) {
+KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) {
   const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
-  const bool transposed = call.attrs->b("transposed", false);
+  const bool transposed = rotation.transposed;
   const int last = x.rank - 1;
   const int64_t half = x.sizes[last] / 2;
   const Strides cos_strides = broadcast_strides(cos, x), sin_strides = broadcast_strides(sin, x);

@@ -40,20 +40,42 @@ void for_words(uint64_t key, uint64_t stream, int64_t n, int64_t grain, Body bod
 
 uint64_t stream_of(const KernelCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
 
-KernelStatus dropout(const KernelCall& call) {
+struct Dropout {
+  explicit Dropout(const KernelCall& call) : ratio(call.attrs->f("ratio")), stream(stream_of(call)) {}
+  double ratio;
+  uint64_t stream;
+};
+struct Uniform {
+  explicit Uniform(const KernelCall& call)
+      : low(static_cast<float>(call.attrs->f("low"))),
+        high(static_cast<float>(call.attrs->f("high"))),
+        stream(stream_of(call)) {}
+  float low, high;
+  uint64_t stream;
+};
+struct Normal {
+  explicit Normal(const KernelCall& call)
+      : mean(static_cast<float>(call.attrs->f("mean"))),
+        scale(static_cast<float>(call.attrs->f("scale"))),
+        stream(stream_of(call)) {}
+  float mean, scale;
+  uint64_t stream;
+};
+
+KernelStatus dropout(const KernelCall& call, const Dropout& drawn) {
   const float* x = input_floats(call, 0);
   float* y = output_floats(call, 0);
-  const DropoutRule rule = dropout_rule(call.attrs->f("ratio"), call.random_key, stream_of(call));
+  const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
   for_groups(call.outputs[0].numel(), 1 << 14,
              [&](int64_t first, int64_t count) { random_table().dropout(rule, first, x + first, y + first, count); });
   return nullptr;
 }
 
 // low + (high - low) u, u = random_uniform of philox.h
-KernelStatus uniform(const KernelCall& call) {
+KernelStatus uniform(const KernelCall& call, const Uniform& drawn) {
   float* y = output_floats(call, 0);
-  const float low = static_cast<float>(call.attrs->f("low")), high = static_cast<float>(call.attrs->f("high"));
-  for_words(call.random_key, stream_of(call), call.outputs[0].numel(), 1 << 14,
+  const auto [low, high, stream] = drawn;
+  for_words(call.random_key, stream, call.outputs[0].numel(), 1 << 14,
             [&](int64_t at, const uint32_t* words, int64_t count) {
               for (int64_t i = 0; i < count; ++i) {
                 y[at + i] = low + (high - low) * (static_cast<float>(words[i] >> 8) * 0x1p-24f);
@@ -63,10 +85,10 @@ KernelStatus uniform(const KernelCall& call) {
 }
 
 // mean + scale z, z = random_normal of philox.h
-KernelStatus normal(const KernelCall& call) {
+KernelStatus normal(const KernelCall& call, const Normal& drawn) {
   float* y = output_floats(call, 0);
-  const float mean = static_cast<float>(call.attrs->f("mean")), scale = static_cast<float>(call.attrs->f("scale"));
-  for_words(call.random_key, stream_of(call), call.outputs[0].numel(), 1 << 11,
+  const auto [mean, scale, stream] = drawn;
+  for_words(call.random_key, stream, call.outputs[0].numel(), 1 << 11,
             [&](int64_t at, const uint32_t* words, int64_t count) {
               for (int64_t i = 0; i < count; ++i) {
                 const int64_t even = i & ~int64_t{16};

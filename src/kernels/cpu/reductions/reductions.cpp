@@ -21,6 +21,7 @@ struct Pattern {
   int64_t sizes[kMaxRank];
   int64_t count = 1;  // elements per sum
 
+  explicit Pattern(const KernelCall& call);
   // Sizes of the parts if the kinds are `kinds`, where a kind of size 1 may be missing.
   bool is(std::initializer_list<bool> kinds, int64_t* found) const {
     int next = 0;
@@ -33,41 +34,39 @@ struct Pattern {
   }
 };
 
-Pattern pattern_of(const KernelCall& call) {
+Pattern::Pattern(const KernelCall& call) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const bool keepdims = call.attrs->b("keepdims");
-  bool reduced[kMaxRank] = {};
-  for (int64_t axis : call.attrs->ints("axes")) reduced[axis] = true;
+  bool is_axis[kMaxRank] = {};
+  for (int64_t axis : call.attrs->ints("axes")) is_axis[axis] = true;
   // Offsets: x, y, and 1 for a reduced dim.
   Grid<3> dims;
   for (int i = 0, out = 0; i < x.rank; ++i) {
-    const bool gone = reduced[i] && !keepdims;
-    if (x.sizes[i] != 1) dims.add_dim(x.sizes[i], {x.strides[i], reduced[i] ? 0 : y.strides[out], reduced[i]});
+    const bool gone = is_axis[i] && !keepdims;
+    if (x.sizes[i] != 1) dims.add_dim(x.sizes[i], {x.strides[i], is_axis[i] ? 0 : y.strides[out], is_axis[i]});
     out += !gone;
   }
   dims.sort_by(0);
-  Pattern pattern;
   int64_t x_expected = 1, y_expected = 1;
   for (int i = dims.rank - 1; i >= 0; --i) {
-    pattern.dense &= dims.strides[i][0] == x_expected;
+    dense &= dims.strides[i][0] == x_expected;
     x_expected *= dims.sizes[i];
     if (dims.strides[i][2]) {
-      pattern.count *= dims.sizes[i];
+      count *= dims.sizes[i];
       continue;
     }
-    pattern.dense &= dims.strides[i][1] == y_expected;
+    dense &= dims.strides[i][1] == y_expected;
     y_expected *= dims.sizes[i];
   }
   for (int i = 0; i < dims.rank; ++i) {
     const bool is_reduced = dims.strides[i][2] != 0;
-    if (pattern.parts > 0 && pattern.reduced[pattern.parts - 1] == is_reduced) {
-      pattern.sizes[pattern.parts - 1] *= dims.sizes[i];
+    if (parts > 0 && reduced[parts - 1] == is_reduced) {
+      sizes[parts - 1] *= dims.sizes[i];
     } else {
-      pattern.reduced[pattern.parts] = is_reduced;
-      pattern.sizes[pattern.parts++] = dims.sizes[i];
+      reduced[parts] = is_reduced;
+      sizes[parts++] = dims.sizes[i];
     }
   }
-  return pattern;
 }
 
 void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t cols) {
@@ -108,10 +107,9 @@ void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* s
   });
 }
 
-KernelStatus run(const KernelCall& call, RowReduce op, KernelFunction fallback) {
+KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, KernelFunction fallback) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   if (x.numel() == 0) return fallback(call);
-  const Pattern pattern = pattern_of(call);
   const float* from = x.as<float>();
   float* to = y.as<float>();
   int64_t size[4];
@@ -142,7 +140,7 @@ KernelStatus run(const KernelCall& call, RowReduce op, KernelFunction fallback) 
 }
 
 int64_t reduce_scratch(const KernelCall& call) {
-  const Pattern pattern = pattern_of(call);
+  const Pattern pattern(call);
   int64_t size[4];
   if (pattern.is({false, true}, size)) return 0;
   if (pattern.is({false, true, false}, size)) return sum_columns_scratch_bytes(size[1], size[2]);
@@ -152,10 +150,18 @@ int64_t reduce_scratch(const KernelCall& call) {
   return 0;
 }
 
-KernelStatus reduce_sum(const KernelCall& call) { return run(call, RowReduce::kSum, reference::reduce_sum); }
-KernelStatus reduce_mean(const KernelCall& call) { return run(call, RowReduce::kMean, reference::reduce_mean); }
-KernelStatus reduce_max(const KernelCall& call) { return run(call, RowReduce::kMax, reference::reduce_max); }
-KernelStatus reduce_min(const KernelCall& call) { return run(call, RowReduce::kMin, reference::reduce_min); }
+KernelStatus reduce_sum(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kSum, reference::reduce_sum);
+}
+KernelStatus reduce_mean(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kMean, reference::reduce_mean);
+}
+KernelStatus reduce_max(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kMax, reference::reduce_max);
+}
+KernelStatus reduce_min(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kMin, reference::reduce_min);
+}
 
 }  // namespace
 

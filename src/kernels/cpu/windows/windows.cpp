@@ -23,7 +23,8 @@ constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannel
 
 struct Window {
   int64_t kernel[2], strides[2], pads[4], dilations[2] = {1, 1};
-  explicit Window(const BoundAttrs& attrs) {
+  explicit Window(const KernelCall& call) {
+    const BoundAttrs& attrs = *call.attrs;
     for (int i = 0; i < 2; ++i) {
       kernel[i] = attrs.ints("kernel_shape")[i];
       strides[i] = attrs.ints("strides")[i];
@@ -84,9 +85,8 @@ const char* supports_max_pool(const KernelQuery& query) {
   return supports_image(query);
 }
 
-KernelStatus max_pool(const KernelCall& call) {
+KernelStatus max_pool(const KernelCall& call, const Window& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0], &indices = call.outputs[1];
-  const Window window(*call.attrs);
   for_each_block(x, [&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
       for (int64_t oh = 0; oh < y.sizes[2]; ++oh) {
@@ -162,10 +162,13 @@ float divisor_of(const Window& window, bool include_pad, const TensorRef& x, int
   return static_cast<float>(product);
 }
 
-KernelStatus average_pool(const KernelCall& call) {
+struct Averages : Window {
+  explicit Averages(const KernelCall& call) : Window(call), include_pad(call.attrs->b("count_include_pad")) {}
+  bool include_pad;
+};
+
+KernelStatus average_pool(const KernelCall& call, const Averages& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  const Window window(*call.attrs);
-  const bool include_pad = call.attrs->b("count_include_pad");
   for_each_block(x, [&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
       for (int64_t oh = 0; oh < y.sizes[2]; ++oh) {
@@ -179,7 +182,7 @@ KernelStatus average_pool(const KernelCall& call) {
               for (int64_t i = 0; i < count; ++i) sum[i] += from[i];
             }
           }
-          const float divisor = divisor_of(window, include_pad, x, oh, ow);
+          const float divisor = divisor_of(window, window.include_pad, x, oh, ow);
           float* to = at<float>(y, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) to[i] = sum[i] / divisor;
         }
@@ -189,10 +192,8 @@ KernelStatus average_pool(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus average_pool_grad(const KernelCall& call) {
+KernelStatus average_pool_grad(const KernelCall& call, const Averages& window) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
-  const Window window(*call.attrs);
-  const bool include_pad = call.attrs->b("count_include_pad");
   for_each_block(dx, [&](int64_t n, int64_t first, int64_t channels) {
     fill_block(dx, n, first, channels, 0.0f);
     by_channel(dx, channels, [&](int64_t c, int64_t count) {
@@ -200,7 +201,7 @@ KernelStatus average_pool_grad(const KernelCall& call) {
         const Span rows = window.taps(0, oh, dx.sizes[2]);
         for (int64_t ow = 0; ow < dy.sizes[3]; ++ow) {
           const Span cols = window.taps(1, ow, dx.sizes[3]);
-          const float divisor = divisor_of(window, include_pad, dx, oh, ow);
+          const float divisor = divisor_of(window, window.include_pad, dx, oh, ow);
           const float* from = at<const float>(dy, n, first + c, oh, ow);
           for (int64_t kh = rows.begin; kh < rows.end; ++kh) {
             for (int64_t kw = cols.begin; kw < cols.end; ++kw) {
