@@ -135,27 +135,55 @@ class Windows(torch.nn.Module):
         return self.second(torch.nn.functional.gelu(self.first(x))).tanh().mean()
 
 
-def test_the_table_is_told_again_once_heights_and_widths_are_free(caplog):
-    """The first graph has them as numbers; its savings, taken for larger images, would be half of the real ones."""
+def run_windows(wrapped, *sizes):
+    """{combination: bytes saved} at the last size."""
+    for size in sizes:
+        wrapped(torch.ones(2, 3, size, size)).backward()
+    return {row["combination"]: row["saving_bytes"] for row in wrapped.memory_opportunities()}
 
-    def run(wrapped, *sizes):
-        for size in sizes:
-            wrapped(torch.ones(2, 3, size, size)).backward()
-        return {row["combination"]: row["saving_bytes"] for row in wrapped.memory_opportunities()}
 
+def test_heights_and_widths_are_free_where_savings_are_told(caplog):
+    """As numbers they would make savings of larger images those of the first ones."""
     wrapped = ORTModule(Windows(), DebugOptions(LogLevel.INFO))
-    run(wrapped, 16)
-    (first,) = tables(caplog.records)
-    assert "x_dim2" not in first.getMessage()
-    savings = run(wrapped, 24)
-    _, second = tables(caplog.records)
-    assert "x_dim2=24,\n" in second.getMessage()
+    savings = run_windows(wrapped, 16)
+    (table,) = tables(caplog.records)
+    assert "x_dim2=16,\n" in table.getMessage() and "x_dim3" in table.getMessage()
     assert len(savings) > 1
-    assert all(f"{combination} " in second.getMessage() for combination in savings)
-    assert all(f" {bytes_saved:,} " in second.getMessage() for bytes_saved in savings.values())
-    assert savings == run(ORTModule(Windows()), 24)
-    assert run(wrapped, 20, 32) == run(ORTModule(Windows()), 32)
-    assert len(tables(caplog.records)) == 4  # those of the two modules of one size
+    assert all(f"{combination} " in table.getMessage() for combination in savings)
+    assert all(f" {bytes_saved:,} " in table.getMessage() for bytes_saved in savings.values())
+    assert savings == run_windows(ORTModule(Windows()), 16)
+    for size in (24, 32):
+        assert run_windows(wrapped, size) == run_windows(ORTModule(Windows()), size)
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
+
+
+class Flattened(torch.nn.Module):
+    """Its weights are for images of one size, which the exporter finds out."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4 * 14 * 14, 2)
+
+    def forward(self, x):
+        if x.shape[2] not in (16,):
+            raise ValueError("images of 16 by 16")
+        return self.second(self.first(x).tanh().flatten(1)).sum()
+
+
+def test_sizes_that_the_model_fixes_are_numbers_where_savings_are_told(caplog):
+    wrapped = ORTModule(Flattened(), DebugOptions(LogLevel.INFO))
+    assert run_windows(wrapped, 16) == run_windows(ORTModule(Flattened()), 16)
+    assert wrapped.fallback_reason is None
+    assert "x_dim2" not in tables(caplog.records)[0].getMessage()
+
+
+def test_other_heights_and_widths_free_those_of_a_first_graph_that_told_no_savings(caplog):
+    wrapped = ORTModule(Windows(), DebugOptions(LogLevel.WARNING))
+    run_windows(wrapped, 16)
+    assert run_windows(wrapped, 24) == run_windows(ORTModule(Windows(), DebugOptions(LogLevel.INFO)), 24)
+    assert wrapped.transition_counts()["in training mode"]["sizes"] == 1
+    assert run_windows(wrapped, 20, 32) == run_windows(ORTModule(Windows()), 32)
+    assert wrapped.transition_counts()["in training mode"]["sizes"] == 1
 
 
 def test_nothing_at_error(caplog):

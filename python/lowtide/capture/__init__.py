@@ -117,6 +117,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
     try:
         exported = export(module, call, facts)
     except UnsupportedError as error:
+        if facts.free:
+            return capture(module, args, kwargs, replace(facts, free=False), numbers)
         if repeats_samples(call, facts):
             # Perhaps the code knows the example's sizes by heart.
             return capture(module, args, kwargs, replace(facts, exact=True), numbers)

@@ -55,6 +55,7 @@ class Facts:
     moving: frozenset = frozenset()  # dims of images and the like that do change
     fixed: frozenset = frozenset()  # dims that the graph needs as constants
     exact: bool = False  # export the example's own sizes
+    free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
 
     def renumbered(self, places):
         """For a call whose tensors lie elsewhere: `places` by their index here."""
@@ -62,7 +63,8 @@ class Facts:
         def dims(found):
             return frozenset((places[index], dim) for index, dim in found)
 
-        return Facts(frozenset(dims(pair) for pair in self.untied), dims(self.moving), dims(self.fixed), self.exact)
+        untied = frozenset(dims(pair) for pair in self.untied)
+        return Facts(untied, dims(self.moving), dims(self.fixed), self.exact, self.free)
 
 
 @dataclass
@@ -257,7 +259,7 @@ def tells_of_free_sizes(error):
 
 def _is_dynamic(dim, tensor, facts):
     """Images and the like first get a free batch only: free heights and widths make exports and plans several times
-    slower, and most training never changes them. A call that does teaches it.
+    slower, and most training never changes them. A call that does teaches it, and who wants formulas asks for it.
 
     A 1 that is exported as itself stays 1. The model has asked about it, perhaps for one input only, and the exporter
     would broadcast the others, free sizes then, against it without a guard."""
@@ -265,7 +267,7 @@ def _is_dynamic(dim, tensor, facts):
         return False
     if facts.exact and tensor.shape[dim[1]] == 1 and dim not in facts.moving:
         return False
-    return dim in facts.moving or tensor.dim() < 4 or dim[1] == 0
+    return facts.free or dim in facts.moving or tensor.dim() < 4 or dim[1] == 0
 
 
 def _example_sizes(call, facts):

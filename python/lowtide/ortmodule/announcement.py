@@ -20,9 +20,14 @@ def announce(agent, sizes, options):
         logger.warning("the feature table cannot be made: %s", error)
 
 
+def tells_savings(log_level):
+    """Whether the feature table of a graph that trains has rows for what memory plans save."""
+    return log_level < LogLevel.WARNING
+
+
 def _announce(agent, sizes, log_level):
     # Savings take analysis, and peaks take plans: only where they show.
-    wanted = log_level < LogLevel.WARNING and agent.training
+    wanted = tells_savings(log_level) and agent.training
     stat = agent.memory_stat(sizes=sizes) if wanted else None
     for notice in memory_notices(agent, sizes, stat):
         logger.warning("%s", notice)

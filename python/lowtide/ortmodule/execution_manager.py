@@ -7,7 +7,7 @@ from lowtide import environment, log
 from lowtide.capture import exclusive
 from lowtide.errors import Error, InternalError, UnsupportedError
 
-from .announcement import announce, announce_session
+from .announcement import announce, announce_session, tells_savings
 from .bug_reports import BugReports, bugs_are_internal_errors
 from .fallback import Failure, Fallback, reason_of
 from .graph_transition_manager import GraphTransitionManager
@@ -75,7 +75,11 @@ class ExecutionManager:
         if training not in self._transitions:
             mode = f"in {'training' if training else 'evaluation'} mode{'' if self.training else ', without gradients'}"
             self._transitions[training] = GraphTransitionManager(
-                self._module, self._make_agent, mode, with_gradients=self.training
+                self._module,
+                self._make_agent,
+                mode,
+                with_gradients=self.training,
+                tells_savings=lambda: training and tells_savings(self._options.log_level),
             )
         return self._transitions[training]
 

@@ -3,7 +3,7 @@ other processing, and both of them; docs/transitions.md tells when."""
 
 import time
 
-from lowtide.capture import Call, capture, capture_with_numbers, import_again, recapture
+from lowtide.capture import Call, Facts, capture, capture_with_numbers, import_again, recapture
 from lowtide.errors import InternalError, UnsupportedError
 from lowtide.guards import Change, Guards
 from lowtide.store import CaptureCache
@@ -26,10 +26,11 @@ _MOST_SIZES = 4096  # remembered answers of guards
 class GraphTransitionManager:
     """The graphs of one mode: in training or not, with gradients or without."""
 
-    def __init__(self, module, build_agent, mode, with_gradients):
-        """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words."""
+    def __init__(self, module, build_agent, mode, with_gradients, tells_savings):
+        """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words; `tells_savings`: whether the log
+        will tell of what a graph's memory plans save, in formulas that should hold for all sizes."""
         self._module, self._build_agent = module, build_agent
-        self.mode, self._with_gradients = mode, with_gradients
+        self.mode, self._with_gradients, self._tells_savings = mode, with_gradients, tells_savings
         self._schemas = []  # CallKind, latest first
         self._post_export_processed_model_info = None  # of the last call in the engine
         self._numbers = set()  # names of arguments that are inputs of some graph
@@ -184,7 +185,7 @@ class GraphTransitionManager:
 
     def _cache_entry(self, call, schema):
         numbers = (tuple(sorted(call.numbers)),) if call.numbers else ()
-        return self._cache.entry(call, (*schema.surroundings, *numbers))
+        return self._cache.entry(call, (*schema.surroundings, *numbers, self._tells_savings()))
 
     def _stored_graph(self, entry, captured, call, seen, schema, begin):
         """The processed graph of a capture that the cache gave; None where it cannot be processed."""
@@ -206,7 +207,7 @@ class GraphTransitionManager:
             return capture_with_numbers(self._module, call, constant, schema.values, known)
         if known is not None:
             return recapture(known, self._module, call.args, call.kwargs)
-        return capture(self._module, call.args, call.kwargs)
+        return capture(self._module, call.args, call.kwargs, Facts(free=self._tells_savings()))
 
     def _keep_constant(self, schema, why):
         """The graph of a schema with numbers was refused: those that it was the first to have stay constants."""

@@ -63,6 +63,7 @@ def _check_facts(facts, exported):
     dims = [dim for pair in facts.untied for dim in pair]
     _expect(all(_is_dim(dim, exported) for dim in (*dims, *facts.moving, *facts.fixed)), "facts about dims")
     _expect(type(facts.exact) is bool, "whether the export was of the example's sizes")
+    _expect(type(facts.free) is bool, "whether all sizes of images were free")
 
 
 def _check_source(source, taken, graph, module, call):

@@ -54,6 +54,7 @@ def to_text(captured, module, digest):
                 "moving": sorted(captured.facts.moving),
                 "fixed": sorted(captured.facts.fixed),
                 "exact": captured.facts.exact,
+                "free": captured.facts.free,
             },
             "names": exported.names,
             "example": [list(size) for size in exported.sizes],
@@ -117,6 +118,7 @@ def from_text(text, module, call, digest):
             frozenset(_pairs(facts["moving"])),
             frozenset(_pairs(facts["fixed"])),
             facts["exact"],
+            facts["free"],
         ),
     )
     check_captured(captured, module, call)
