@@ -132,13 +132,6 @@ void grad_mish(GradContext& c) {
   c.set(0, b.mul(c.dy(), b.add(t, inner)));
 }
 
-// dx = dy/(1 + |x|)^2 = dy*(1 - |y|)^2
-void grad_softsign(GradContext& c) {
-  Builder& b = c.b();
-  const ValueId slope = b.add(b.neg(b.op(Op::kAbs, {c.out(0)})), 1.0);
-  c.set(0, b.mul(c.dy(), b.mul(slope, slope)));
-}
-
 // dx = min <= x <= max ? dy : 0, or min < x < max ? dy : 0
 void grad_clip(GradContext& c) {
   Builder& b = c.b();

@@ -11,7 +11,6 @@ static void add_one_operand(List& list) {
   list.add(Op::kReciprocal, "negative", {real(shape, -2, -0.3)});
   for (Op op : {Op::kAbs, Op::kRelu, Op::kSign}) list.add(op, "", {smooth_but_at({0}, shape)});
   for (Op op : {Op::kFloor, Op::kCeil, Op::kTrunc}) list.add(op, "", {smooth_but_at({-2, -1, 0, 1, 2}, shape)});
-  list.add(Op::kSoftsign, "", {smooth_but_at({0}, shape)});
   list.add(Op::kRound, "", {smooth_but_at({-1.5, -0.5, 0.5, 1.5}, shape)});
   list.add(Op::kLeakyRelu, "", {smooth_but_at({0}, shape)}, {{"alpha", 0.1}});
   list.add(Op::kLeakyRelu, "negative alpha", {smooth_but_at({0}, shape)}, {{"alpha", -0.5}});

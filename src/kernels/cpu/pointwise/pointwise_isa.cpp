@@ -37,7 +37,6 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kRound)
     return abs(x) < splat(4194304.0f) ? copy_sign(round_even(x), x) : each_lane(x, __builtin_rintf);
   if constexpr (op == kTanh) return tanh(x);
-  if constexpr (op == kSoftsign) return x / (one + abs(x));
   if constexpr (op == kSigmoid) return sigmoid(x);
   if constexpr (op == kErf) return erf(x);
   if constexpr (op == kSin) return each_lane(x, [](float v) { return __builtin_sinf(v); });
