@@ -36,7 +36,6 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   }
   if constexpr (op == kRound)
     return abs(x) < splat(4194304.0f) ? copy_sign(round_even(x), x) : each_lane(x, __builtin_rintf);
-  if constexpr (op == kTrunc) return has_fraction(x) ? truncate(x) : x;
   if constexpr (op == kTanh) return tanh(x);
   if constexpr (op == kSigmoid) return sigmoid(x);
   if constexpr (op == kErf) return erf(x);
