@@ -34,7 +34,8 @@ using PendingCall = std::function<KernelStatus()>;
 struct CallHandler {
   std::function<KernelStatus(const CallRequest&, CallContext* context)> forward;
   std::function<KernelStatus(const CallGradRequest&)> backward;
-  // Begins a call that goes on until `pending` has been waited for; the request's tensors stay valid until then.
+  // Begins a call that goes on until `pending` has been waited for, or that has ended where it leaves that empty. The
+  // request's tensors stay valid until then.
   std::function<KernelStatus(const CallRequest&, PendingCall* pending)> begin;
 };
 

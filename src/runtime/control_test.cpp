@@ -453,6 +453,19 @@ TEST(Wait, WhatWasBegunHasEnded) {
   }
 }
 
+TEST(Wait, ACallMayEndAtOnce) {
+  Executor executor(written(kPending), {});
+  CallHandler calls;
+  calls.begin = [](const CallRequest& request, PendingCall*) -> KernelStatus {
+    std::copy_n(request.inputs[0].as<float>(), request.inputs[0].numel(), request.outputs[0].as<float>());
+    return nullptr;
+  };
+  executor.set_call_handler(calls);
+  std::vector<float> x = {1, -2, 3};
+  const TensorRef input = row_major(x, DType::kF32, {3});
+  EXPECT_EQ(floats(executor.forward({&input, 1}, 0, nullptr)[0]), (std::vector<float>{2, 4, 12}));
+}
+
 // A step that is stopped leaves nothing at work on memory that goes.
 TEST(Wait, AnInterruptedStepWaitsFirst) {
   StepHooks stop;

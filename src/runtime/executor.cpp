@@ -256,7 +256,10 @@ KernelStatus Executor::run_step(RunState& state, const RunView& run, int32_t ind
       if (!handler_.begin) return "no call handler is installed";
       return handler_.begin({&step.target, &bound.attrs, call.inputs, call.outputs},
                             &state.pending_[static_cast<size_t>(index)]);
-    case StepKind::kWait: return std::exchange(state.pending_[static_cast<size_t>(step.index)], nullptr)();
+    case StepKind::kWait: {
+      const PendingCall pending = std::exchange(state.pending_[static_cast<size_t>(step.index)], nullptr);
+      return pending ? pending() : nullptr;
+    }
     case StepKind::kLoop: return run_loop(state, run, static_cast<size_t>(step.index));
     case StepKind::kInspect: inspect(state, bound, call.inputs[0]); return nullptr;
     case StepKind::kEmit:
