@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kKey = 0x1234567890abcdef;
 
-// What stands for the process's BLAS here: the adapters to it are under test, not itself.
+// What stands for the process's BLAS here: what calls it is under test, not itself.
 template <class T>
 void plain_gemm(const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k, const T* alpha,
                 const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc) {
