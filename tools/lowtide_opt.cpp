@@ -12,6 +12,7 @@
 #include "ops/rule.h"
 #include "passes/optimize.h"
 #include "passes/pass.h"
+#include "schedule/order.h"
 
 namespace lowtide {
 namespace {
@@ -45,9 +46,14 @@ constexpr Pass kStages[] = {
     {"training", run_training},  // all passes after the gradient
 };
 
+// What planning does to a graph behind all passes.
+constexpr Pass kPlanning[] = {{"schedule_order", schedule_order}};
+
 const Pass* find_stage_or_pass(std::string_view name) {
   for (const Pass& stage : kStages)
     if (stage.name == name) return &stage;
+  for (const Pass& pass : kPlanning)
+    if (pass.name == name) return &pass;
   return find_pass(name);
 }
 
@@ -116,6 +122,7 @@ void run(int count, char** arguments) {
     if (std::string_view(arguments[i]) != "--list") continue;
     for (const Pass& stage : kStages) std::cout << stage.name << '\n';
     for (const Pass& pass : all_passes()) std::cout << pass.name << '\n';
+    for (const Pass& pass : kPlanning) std::cout << pass.name << '\n';
     return;
   }
   const CommandLine line = read_command_line(count, arguments);

@@ -368,6 +368,12 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("symbols", [](const PythonSession& self) { return self.session.symbols(); })
       .def_prop_ro("report", report)
       .def("memory", memory, "symbol_values"_a)
+      .def(
+          "estimated_arena",
+          [](const PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            return self.session.estimated_arena(symbol_values);
+          },
+          "symbol_values"_a)
       .def("captured_text", [](const PythonSession& self) { return self.session.captured_text(); })
       .def("lowered_text", [](const PythonSession& self) { return self.session.lowered_text(); })
       .def("forward_text", [](const PythonSession& self) { return self.session.forward_text(); })

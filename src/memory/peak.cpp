@@ -1,5 +1,6 @@
 #include "memory/peak.h"
 
+#include "base/check.h"
 #include "bind/binding.h"
 
 namespace lowtide {
@@ -11,6 +12,24 @@ MemoryReport planned_memory(const Program& program, std::span<const int64_t> sym
 MemoryReport planned_memory(const Graph& graph, const PlanOptions& options, std::span<const int64_t> symbol_values,
                             bool guard) {
   return planned_memory(plan(graph, options).program, symbol_values, guard);
+}
+
+std::vector<std::optional<MemoryReport>> planned_memory_at(const Program& program, std::span<const DimValues> sizes) {
+  std::vector<std::optional<MemoryReport>> reports;
+  std::vector<int32_t> order = program.pack_order;
+  for (const DimValues& dims : sizes) {
+    std::vector<int64_t> values;
+    for (const SymbolSource& symbol : program.symbols) values.push_back(dims.at(symbol.name));
+    reports.emplace_back();
+    try {
+      std::unique_ptr<Binding> binding = bind_program(program, std::move(values), order, false);
+      order = std::move(binding->pack_order);
+      reports.back() = binding->report;
+    } catch (const Error&) {
+      continue;  // as a call of these sizes would be refused
+    }
+  }
+  return reports;
 }
 
 }  // namespace lowtide

@@ -10,9 +10,10 @@
 
 namespace lowtide {
 
-static void check_names(const PassOptions& options) {
-  const auto check = [](const std::string& name) {
-    LT_USER_CHECK(ErrorKind::kInvalidArgument, find_pass(name), "no pass is called '", name, "'; there are ",
+static void check_names(std::span<const Pass> passes, const PassOptions& options) {
+  const auto check = [&](const std::string& name) {
+    const bool is_run = std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; });
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, is_run || find_pass(name), "no pass is called '", name, "'; there are ",
                   join(all_passes(), ", ", [](auto& out, const Pass& pass) { out << pass.name; }));
   };
   for (const std::string& name : options.disabled) check(name);
@@ -30,7 +31,7 @@ static void check_result(const Graph& graph, std::string_view pass, bool types) 
 }
 
 std::vector<PassRun> run_passes(Graph& graph, std::span<const Pass> passes, const PassOptions& options) {
-  check_names(options);
+  check_names(passes, options);
   std::vector<PassRun> runs;
   for (const Pass& pass : passes) {
     if (std::find(options.disabled.begin(), options.disabled.end(), pass.name) != options.disabled.end()) continue;

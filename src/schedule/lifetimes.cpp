@@ -40,10 +40,24 @@ static Holder holder_of(const Graph& graph, ValueId value) {
   return Holder::kArena;
 }
 
-Lifetimes find_lifetimes(const Graph& graph, std::span<const NodeId> order) {
+std::vector<ValueId> find_takeovers(const Graph& graph, std::span<const int32_t> buffers) {
+  std::vector<ValueId> takeovers(graph.value_count());
+  const auto buffer = [&](ValueId value) { return value.at() < buffers.size() ? buffers[value.at()] : -1; };
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (is_view(node.op)) continue;
+    for (ValueId output : node.outputs)
+      for (ValueId input : node.inputs)
+        if (output && input && buffer(output) >= 0 && buffer(output) == buffer(input)) takeovers[output.at()] = input;
+  }
+  return takeovers;
+}
+
+Lifetimes find_lifetimes(const Graph& graph, std::span<const NodeId> order, std::span<const ValueId> takeovers) {
   Lifetimes result{find_owners(graph), std::vector<Life>(graph.value_count())};
   const int32_t end = static_cast<int32_t>(order.size());
-  for (const GraphInput& input : graph.inputs()) result.lives[input.value.at()] = {Holder::kCaller, -1, -1, false};
+  for (const GraphInput& input : graph.inputs())
+    result.lives[input.value.at()] = {Holder::kCaller, -1, -1, false, false};
   int32_t forward_end = end;
   std::set<ValueId> inspected;
   for (int32_t i = 0; i < end; ++i) {
@@ -53,7 +67,8 @@ Lifetimes find_lifetimes(const Graph& graph, std::span<const NodeId> order) {
     for (ValueId input : node.inputs)
       if (input) result.lives[result.owner(input).at()].last = i;
     for (ValueId output : node.outputs)
-      if (output && result.owner(output) == output) result.lives[output.at()] = {holder_of(graph, output), i, i, false};
+      if (output && result.owner(output) == output)
+        result.lives[output.at()] = {holder_of(graph, output), i, i, false, false};
   }
   const auto hand_out = [&](ValueId value, Holder holder, int32_t until) {
     Life& life = result.lives[result.owner(value).at()];
@@ -65,6 +80,11 @@ Lifetimes find_lifetimes(const Graph& graph, std::span<const NodeId> order) {
   for (const GraphOutput& output : graph.outputs()) {
     if (output.kind == OutputKind::kUpdate) hand_out(output.value, Holder::kArena, forward_end);
     if (output.kind == OutputKind::kGradient) hand_out(output.value, Holder::kGradient, end);
+  }
+  for (size_t i = 0; i < takeovers.size(); ++i) {
+    if (!takeovers[i]) continue;
+    Life& taken = result.lives[result.owner(takeovers[i]).at()];
+    if (taken.last == result.lives[i].first) taken.is_taken = true;
   }
   return result;
 }

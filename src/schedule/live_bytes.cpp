@@ -17,7 +17,10 @@ std::vector<int64_t> arena_bytes(const Graph& graph, const Lifetimes& lifetimes,
 
 Timeline live_bytes(const Lifetimes& lifetimes, std::span<const int64_t> bytes, size_t positions) {
   Timeline timeline(static_cast<int32_t>(positions));
-  for (size_t i = 0; i < bytes.size(); ++i) timeline.add({lifetimes.lives[i].first, lifetimes.lives[i].last}, bytes[i]);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const Life& life = lifetimes.lives[i];
+    timeline.add({life.first, life.is_taken ? life.last - 1 : life.last}, bytes[i]);
+  }
   return timeline;
 }
 

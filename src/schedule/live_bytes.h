@@ -1,5 +1,6 @@
 // How many bytes a graph keeps alive at each node of an order, at sizes in numbers: an estimate, since the kernels are
-// not chosen yet. Emission may copy, works in place, and adds scratch.
+// not chosen yet. Emission may copy and adds scratch; what it does in place is known where lifetimes were found with
+// takeovers.
 #pragma once
 
 #include <span>

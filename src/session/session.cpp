@@ -6,10 +6,12 @@
 
 #include "base/check.h"
 #include "bind/binding.h"
+#include "ir/parse.h"
 #include "ir/print.h"
 #include "memory/peak.h"
 #include "pack/csv.h"
 #include "report/plan_report.h"
+#include "schedule/live_bytes.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
 #include "session/stages.h"
@@ -39,6 +41,7 @@ struct Session::Impl {
   void plan_anew(Graph graph);
   void take(StoredPlan stored);
   void index_program();
+  DimValues dims_of(std::span<const int64_t> symbol_values) const;
 };
 
 Session::Session(Graph captured, SessionOptions options, std::string_view stored_plan)
@@ -128,11 +131,7 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
     selection = select(*considered);
     optimizer = considered.get();
   }
-  DimValues dims;
-  const std::vector<std::string> names = symbols();
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, names.size() == symbol_values.size(), "expected ", names.size(),
-                " sizes (", join(names, ", "), "), found ", symbol_values.size());
-  for (size_t i = 0; i < names.size(); ++i) dims[names[i]] = symbol_values[i];
+  const DimValues dims = impl_->dims_of(symbol_values);
 
   std::map<std::vector<int32_t>, int64_t> peaks;  // of selections: several tables ask for the same
   auto peak_of = [&](std::vector<int32_t> chosen) {
@@ -169,6 +168,24 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
   stat.json = insight_json(*optimizer, selection, stat.rows, dims, stat.peak_without, stat.peak_with);
   stat.notices = std::move(selection.warnings);
   return stat;
+}
+
+DimValues Session::Impl::dims_of(std::span<const int64_t> symbol_values) const {
+  const std::vector<SymbolSource>& symbols = executor->program().symbols;
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, symbols.size() == symbol_values.size(), "expected ", symbols.size(),
+                " sizes (", join(symbols, ", ", [](std::ostream& out, const SymbolSource& each) { out << each.name; }),
+                "), found ", symbol_values.size());
+  DimValues dims;
+  for (size_t i = 0; i < symbols.size(); ++i) dims[symbols[i].name] = symbol_values[i];
+  return dims;
+}
+
+int64_t Session::estimated_arena(std::span<const int64_t> symbol_values) const {
+  const Graph graph = parse(training_text());
+  const std::vector<int32_t> buffers = plan(graph, {impl_->options.disabled_kernels}).value_buffers;
+  const Lifetimes lifetimes = find_lifetimes(graph, graph.order(), find_takeovers(graph, buffers));
+  const std::vector<int64_t> bytes = arena_bytes(graph, lifetimes, impl_->dims_of(symbol_values));
+  return live_bytes(lifetimes, bytes, graph.order().size()).peak();
 }
 
 int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,

@@ -7,9 +7,12 @@
 #include "grad/gradient.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "memory/peak.h"
 #include "ops/rule.h"
 #include "passes/optimize.h"
 #include "report/config.h"
+#include "schedule/lifetimes.h"
+#include "schedule/order.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
 
@@ -20,6 +23,14 @@ static bool is_default_strategy(const std::string& name) {
   return std::any_of(strategies().begin(), strategies().end(), [&](const Strategy* strategy) {
     return strategy->is_default() && strategy->default_name == name;
   });
+}
+
+// The name by which users switch the choice of an order off.
+static constexpr std::string_view kScheduleOrder = "schedule_order";
+
+static bool is_off(const SessionOptions& options, std::string_view name) {
+  return std::find(options.disabled_passes.begin(), options.disabled_passes.end(), name) !=
+         options.disabled_passes.end();
 }
 
 MemoryOptions memory_options(const SessionOptions& options, std::string_view config, std::string_view probe_config,
@@ -50,10 +61,34 @@ static bool has_backward(const Graph& graph) {
 static PassOptions pass_options(const SessionOptions& options) {
   PassOptions passes;
   for (const std::string& name : options.disabled_passes)
-    if (!is_default_strategy(name)) passes.disabled.push_back(name);
+    if (!is_default_strategy(name) && name != kScheduleOrder) passes.disabled.push_back(name);
   passes.cast_level = options.cast_level;
   passes.cast_allow = options.cast_allow;
   return passes;
+}
+
+Graph Stages::keep_less(Graph graph, const SessionOptions& options) {
+  if (!options.training) return graph;
+  memory_optimizer.reset();  // it looks at what changes here
+  before_memory = std::move(graph);
+  plan_before = plan(before_memory, {options.disabled_kernels});
+  memory_optimizer = std::make_unique<MemoryOptimizer>(
+      before_memory, plan_before,
+      memory_options(options, options.memory_config, options.probe_config, options.memory_level));
+  selection = select(*memory_optimizer);
+  return memory_optimizer->apply(selection.chosen);
+}
+
+// What an order was judged by were lives alone: the peak that is true counts copies, scratch and packing too.
+static bool needs_less(const Program& program, const Program& than, const std::vector<DimValues>& samples) {
+  const auto now = planned_memory_at(program, samples), before = planned_memory_at(than, samples);
+  bool is_less = false;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (!now[i] || !before[i]) continue;
+    if (now[i]->peak_bytes > before[i]->peak_bytes) return false;
+    is_less = is_less || now[i]->peak_bytes < before[i]->peak_bytes;
+  }
+  return is_less;
 }
 
 Stages::Stages(Graph captured, const SessionOptions& options) {
@@ -93,20 +128,27 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   timed("training passes", [&] { optimize_training(graph, passes); });
   verify(graph);
   verify_types(graph);
-  if (options.training) {
-    timed("memory", [&] {
-      before_memory = std::move(graph);
-      plan_before = plan(before_memory, plan_options);
-      memory_optimizer = std::make_unique<MemoryOptimizer>(
-          before_memory, plan_before,
-          memory_options(options, options.memory_config, options.probe_config, options.memory_level));
-      selection = select(*memory_optimizer);
-      graph = memory_optimizer->apply(selection.chosen);
-      verify(graph);
-      verify_types(graph);
+  Graph in_program_order = std::move(graph);
+  timed("memory", [&] { graph = keep_less(in_program_order.clone(), options); });
+  if (!is_off(options, kScheduleOrder))
+    timed("schedule", [&] {
+      const std::vector<DimValues> samples = sample_sizes(in_program_order);
+      const PlanResult planned_so = plan(in_program_order, plan_options);
+      std::vector<NodeId> order =
+          find_order(in_program_order, samples, find_takeovers(in_program_order, planned_so.value_buffers));
+      if (order == in_program_order.order()) return;
+      Graph ordered = in_program_order.clone();
+      ordered.set_order(std::move(order));
+      Graph after = keep_less(std::move(ordered), options);
+      if (needs_less(plan(after, plan_options).program, plan(graph, plan_options).program, samples)) {
+        graph = std::move(after);
+      } else {
+        graph = keep_less(std::move(in_program_order), options);
+      }
     });
-    gradient_sources = lowtide::gradient_sources(graph);
-  }
+  verify(graph);
+  verify_types(graph);
+  if (options.training) gradient_sources = lowtide::gradient_sources(graph);
   training_text = print(graph);
   timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || wants_fault(options)}); });
 #ifdef LOWTIDE_TEST_FAULTS

@@ -33,6 +33,11 @@ struct Stages {
   std::unique_ptr<Observation> observation;             // if the options ask for it
   std::vector<StepHooks> hooks;                         // a fault, in test builds
   std::vector<std::pair<std::string, double>> seconds;  // stage → time
+
+ private:
+  // The graph with what the options ask of the memory optimizer in force, which is made for it; in a session without
+  // training, the graph.
+  Graph keep_less(Graph graph, const SessionOptions& options);
 };
 
 // The session's own, with these requests in place of its configuration.
