@@ -1,5 +1,5 @@
-"""Planned peaks in program order and in the order that is chosen, and how good the estimate is by which orders are
-judged: ./dev bench peaks [--zoo] [NAME ...]
+"""Planned peaks in program order and in the one that is chosen, and how near the plan's timeline is to what is packed:
+./dev bench peaks [--zoo] [NAME ...]
 
 Nothing runs: models are captured and planned, at the sizes of ./dev bench training (--zoo: the architectures of
 tests/zoo.py).
@@ -16,7 +16,7 @@ import models  # noqa: E402
 import zoo  # noqa: E402
 
 from lowtide import _lowtide  # noqa: E402
-from lowtide.capture import Call, capture  # noqa: E402
+from lowtide.capture import capture  # noqa: E402
 
 
 def arguments():
@@ -26,41 +26,33 @@ def arguments():
     return parser.parse_args()
 
 
-def symbol_values(session, captured, call):
-    values = []
-    for line in session.program_text().splitlines():
-        if line.startswith("symbol "):
-            _, _, tensor, dim = line.split()[:4]
-            values.append(call.tensors[captured.sources[int(tensor)].index].shape[int(dim)])
-    return values
-
-
 def measure(model, batch):
-    """What Session.memory tells, the estimate, and the seconds of stages: in program order, then in the chosen one."""
+    """What Session.memory tells, the timeline's peak, the seconds of stages: in program order, and in the chosen."""
     captured = capture(model.train(), (), batch)
     for disabled in (["schedule_order"], []):
         session = _lowtide.Session(captured.graph, disabled_passes=disabled)
-        values = symbol_values(session, captured, Call((), batch))
-        yield session.memory(values), session.estimated_arena(values), session.report["seconds"]
+        places = [captured.imported.sizes.dims[name] for name in session.symbols]
+        values = [captured.exported.sizes[index][position] for index, position in places]
+        yield session.memory(values), session.timeline_peak(values), session.report["seconds"]
 
 
 def main():
     options = arguments()
     _lowtide.install_torch(2)  # its convolutions are part of the plans
-    print(f"{'MB':14}{'peak':>10}{'ordered':>10}{'arena':>10}{'live':>10}{'estimate':>10}{'of arena':>10}  schedule")
+    print(f"{'MB':14}{'peak':>10}{'ordered':>10}{'arena':>10}{'live':>10}{'timeline':>10}{'of arena':>10}  schedule")
     room = zoo if options.zoo else models
     for name in options.names or room.NAMES:
         model, make_batch = room.build(name)[:2]
-        (before, _, _), (memory, estimate, seconds) = measure(model, make_batch())
+        (before, _, _), (memory, timeline, seconds) = measure(model, make_batch())
         numbers = (
             before["planned_peak_bytes"],
             memory["planned_peak_bytes"],
             memory["arena_bytes"],
             memory["lower_bound_bytes"],
-            estimate,
+            timeline,
         )
         text = "".join(f"{number / 1e6:10.3f}" for number in numbers)
-        share = estimate / memory["arena_bytes"]
+        share = timeline / memory["arena_bytes"]
         print(f"{name:14}{text}{share:10.4f}{seconds['schedule'] * 1e3:7.0f} ms", flush=True)
 
 

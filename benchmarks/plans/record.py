@@ -9,7 +9,7 @@ sys.path.insert(0, str(HERE.parent / "training"))
 import models  # noqa: E402
 
 from lowtide import _lowtide  # noqa: E402
-from lowtide.capture import Call, capture  # noqa: E402
+from lowtide.capture import capture  # noqa: E402
 
 
 def record(name):
@@ -17,12 +17,8 @@ def record(name):
     batch = make_batch()
     captured = capture(model.train(), (), batch)
     session = _lowtide.Session(captured.graph)
-    call = Call((), batch)
-    sizes = []
-    for line in session.program_text().splitlines():
-        if line.startswith("symbol "):
-            _, _, tensor, dim = line.split()[:4]
-            sizes.append(call.tensors[captured.sources[int(tensor)].index].shape[int(dim)])
+    places = [captured.imported.sizes.dims[name] for name in session.symbols]
+    sizes = [captured.exported.sizes[index][position] for index, position in places]
     (HERE / f"{name}.csv").write_text(session.packing_csv(sizes))
     print(name, session.memory(sizes))
 

@@ -369,9 +369,9 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("report", report)
       .def("memory", memory, "symbol_values"_a)
       .def(
-          "estimated_arena",
+          "timeline_peak",
           [](const PythonSession& self, const std::vector<int64_t>& symbol_values) {
-            return self.session.estimated_arena(symbol_values);
+            return self.session.timeline_peak(symbol_values);
           },
           "symbol_values"_a)
       .def("captured_text", [](const PythonSession& self) { return self.session.captured_text(); })

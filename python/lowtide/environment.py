@@ -46,7 +46,10 @@ VARIABLES = {
     "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
     "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
     "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
-    "LOWTIDE_DISABLE_PASSES": Variable("", "names of graph passes to leave out, joined by commas"),
+    "LOWTIDE_DISABLE_PASSES": Variable(
+        "",
+        "names of graph passes, of `schedule_order` and of `default_rematerialisation` to leave out, joined by commas",
+    ),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
     "LOWTIDE_ISA": Variable(
         "the best of the CPU", "portable, avx2 or avx512: the widest instructions of kernels; read once a process"

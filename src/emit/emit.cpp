@@ -21,22 +21,26 @@ PlanResult Emitter::run() {
     emit(order[i], static_cast<int32_t>(i));
     if (options_.list_places) list_places(order[i]);
     emit_ready_gradients(order[i]);
+    step_positions_.resize(program_.steps.size(), static_cast<int32_t>(i));
   }
   finish_regions();
+  // Behind a cut at the last step nothing is left.
+  if (program_.regions.size() > 2 && program_.regions.back().first == program_.regions.back().end)
+    program_.regions.pop_back();
   finish_outputs();
   finish_lifetimes();
   check(program_);
   std::vector<int32_t> value_buffers;
   for (const std::optional<Storage>& place : places_) value_buffers.push_back(place ? place->buffer : -1);
-  return {std::move(program_), std::move(choices_), std::move(value_buffers), std::move(value_places_)};
+  return {std::move(program_), std::move(choices_), std::move(value_buffers), std::move(step_positions_),
+          std::move(value_places_)};
 }
 
 void Emitter::list_places(NodeId id) {
-  const Node& node = graph_.node(id);
-  if (node.op == Op::kYieldOp) region_ = 1;
-  for (ValueId output : node.outputs)
+  const int32_t region = static_cast<int32_t>(program_.regions.size()) - 1;
+  for (ValueId output : graph_.node(id).outputs)
     if (output && places_[output.at()])
-      value_places_.push_back({output, operand_of(output), static_cast<int32_t>(program_.steps.size()), region_});
+      value_places_.push_back({output, operand_of(output), static_cast<int32_t>(program_.steps.size()), region});
 }
 
 // The elements from the first to the last: more than numel where strides leave gaps.

@@ -30,8 +30,10 @@ class Emitter {
   void list_places(NodeId id);
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);
+  void cut_backward();
   void finish_regions();
   void finish_outputs();
+  void end_gradients_at_cuts();
   void finish_lifetimes();
 
   ExpressionId expression(const Dim& dim);
@@ -72,7 +74,8 @@ class Emitter {
   std::map<int32_t, int32_t> inspect_steps_;  // value → the step that inspects it
   int64_t inspections_ = 0;                   // Inspect nodes so far
   std::vector<ValuePlace> value_places_;
-  int32_t region_ = 0;  // of what value_places_ gets next
+  std::vector<int32_t> step_positions_;
+  size_t handed_out_ = 0;  // gradients that a region hands out already
 };
 
 }  // namespace lowtide

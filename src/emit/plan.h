@@ -14,6 +14,10 @@ namespace lowtide {
 struct PlanOptions {
   std::vector<std::string> disabled_kernels;  // kernel names or providers
   bool list_places = false;                   // fill PlanResult::places
+  // 0: backward is one region and its gradients live to its end: PyTorch may keep them. Otherwise backward is cut
+  // behind every so many gradients, in the order of their last write, and whoever takes them at the cut has used them
+  // up when the next region begins: their bytes are free from there on.
+  size_t gradients_per_region = 0;
 };
 
 // Where and when a value can be seen: its bytes are there before step `step`, and the next steps may write over them.
@@ -34,8 +38,9 @@ struct KernelChoice {
 struct PlanResult {
   Program program;
   std::vector<KernelChoice> choices;
-  std::vector<int32_t> value_buffers;  // by graph value: the Program's buffer that holds its bytes; -1: none
-  std::vector<ValuePlace> places;      // in order of steps, views too; inputs not. Only if asked for
+  std::vector<int32_t> value_buffers;   // by graph value: the Program's buffer that holds its bytes; -1: none
+  std::vector<int32_t> step_positions;  // by step: the place in the graph's order of the node that it serves
+  std::vector<ValuePlace> places;       // in order of steps, views too; inputs not. Only if asked for
 };
 
 // Requires: a verified graph of computing ops, views, calls and YieldOp. Where no kernel takes a node:

@@ -37,12 +37,12 @@ graph @net(%x: f32[batch, 8] input, %ids: i64[batch] input, %table: f32[16, 8] p
 }
 )";
 
-Program planned() {
-  Graph graph = parse(kModel);
+Program planned(const PlanOptions& options = {}, std::string_view model = kModel) {
+  Graph graph = parse(model);
   optimize_forward(graph, {});
   Graph training = build_gradient(graph);
   optimize_training(training, {});
-  return plan(training, {}).program;
+  return plan(training, options).program;
 }
 
 struct Batch {
@@ -168,6 +168,65 @@ TEST(Executor, RegionsHandOutTheSameGradientsOneByOne) {
     EXPECT_TRUE(parted.is_done(*state));
     EXPECT_THROW(parted.run_next_region(*state), Error);
   }
+}
+
+// The weight is tied: its gradient is final behind the sum of both, and leaves there.
+TEST(Executor, APlanMayCutBackwardBehindGradients) {
+  PlanOptions with_a_gradient_per_region;
+  with_a_gradient_per_region.gradients_per_region = 1;
+  Executor whole(planned(), {}), parted(planned(with_a_gradient_per_region), {.guard = true});
+  const Program& program = parted.program();
+  ASSERT_EQ(program.regions.size(), 3u);
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const ProgramStep& emit = program.steps[i];
+    if (emit.kind != StepKind::kEmit) continue;
+    const auto writes = [&](const ProgramStep& step) {
+      const int32_t buffer = program.operands[static_cast<size_t>(emit.inputs[0])].buffer;
+      return std::any_of(step.outputs.begin(), step.outputs.end(), [&](int32_t operand) {
+        return operand >= 0 && program.operands[static_cast<size_t>(operand)].buffer == buffer;
+      });
+    };
+    EXPECT_TRUE(writes(program.steps[i - 1])) << emit.node;
+    EXPECT_TRUE(std::none_of(program.steps.begin() + static_cast<std::ptrdiff_t>(i), program.steps.end(), writes));
+  }
+  Batch batch(6), other(6);
+  const StepResult expected = step(whole, batch);
+  std::shared_ptr<RunState> state;
+  const std::vector<OwnedTensor> outputs = parted.forward(other.tensors(), 9, &state);
+  float number = 1;
+  TensorRef one;
+  one.data = &number;
+  one.present = true;
+  parted.begin_backward(*state, {&one, 1}, saved_tensors(parted, other));
+  for (size_t region = 1; region < 3; ++region) {
+    const std::vector<OwnedTensor> handed_out = parted.run_next_region(*state).tensors();
+    ASSERT_EQ(handed_out.size(), 1u);
+    EXPECT_EQ(values(handed_out)[0], expected.gradients[static_cast<size_t>(program.regions[region].gradients[0])]);
+  }
+}
+
+// Layers that grow towards the input: most is live where the last gradient is made, beside those that are kept.
+TEST(Executor, GradientsUsedUpAtCutsLeaveThePeak) {
+  constexpr char kLayers[] = R"(
+graph @layers(%x: f32[2, 256] input, %a: f32[128, 256] param, %b: f32[64, 128] param, %c: f32[32, 64] param) {
+  %h: f32[2, 128] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %x, %a
+  %i: f32[2, 64] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %h, %b
+  %j: f32[2, 32] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %i, %c
+  %loss: f32[] = ReduceMean(axes=[0, 1], keepdims=false) %j
+  return %loss output
+}
+)";
+  const auto most_live_of = [&](size_t gradients_per_region) {
+    PlanOptions options;
+    options.disabled_kernels = {"cpu", "blas", "aten"};  // reference kernels have no scratch
+    options.gradients_per_region = gradients_per_region;
+    const Program program = planned(options, kLayers);
+    return bind_program(program, {}, {}, false)->report.lower_bound_bytes;
+  };
+  const int64_t b = 64 * 128 * 4, c = 32 * 64 * 4;
+  EXPECT_EQ(most_live_of(0) - most_live_of(1), b + c);
+  EXPECT_EQ(most_live_of(0) - most_live_of(2), b + c);
+  EXPECT_EQ(most_live_of(3), most_live_of(0));
 }
 
 // A gradient whose bytes are used again after its region is the caller's until the next one begins.

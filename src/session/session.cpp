@@ -9,9 +9,9 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "memory/peak.h"
+#include "memory/plan_timeline.h"
 #include "pack/csv.h"
 #include "report/plan_report.h"
-#include "schedule/live_bytes.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
 #include "session/stages.h"
@@ -180,12 +180,12 @@ DimValues Session::Impl::dims_of(std::span<const int64_t> symbol_values) const {
   return dims;
 }
 
-int64_t Session::estimated_arena(std::span<const int64_t> symbol_values) const {
+int64_t Session::timeline_peak(std::span<const int64_t> symbol_values) const {
   const Graph graph = parse(training_text());
-  const std::vector<int32_t> buffers = plan(graph, {impl_->options.disabled_kernels}).value_buffers;
-  const Lifetimes lifetimes = find_lifetimes(graph, graph.order(), find_takeovers(graph, buffers));
-  const std::vector<int64_t> bytes = arena_bytes(graph, lifetimes, impl_->dims_of(symbol_values));
-  return live_bytes(lifetimes, bytes, graph.order().size()).peak();
+  const PlanResult planned = plan(graph, {impl_->options.disabled_kernels});
+  const std::unique_ptr<Binding> binding =
+      bind_program(planned.program, {symbol_values.begin(), symbol_values.end()}, {}, false);
+  return plan_timeline(graph, planned, *binding, impl_->dims_of(symbol_values)).peak();
 }
 
 int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,

@@ -144,9 +144,9 @@ class Session {
   // switched on); empty: the session's own. `with_peaks` plans the step once more for each row.
   MemoryStat memory_stat(std::string_view config, std::string_view probe_config, std::span<const int64_t> symbol_values,
                          bool with_peaks);
-  // The most bytes that are live in the arena at these sizes, as the planned graph and its order alone tell
-  // (schedule/live_bytes.h): beside memory() it shows how good the estimate is that orders are judged by.
-  int64_t estimated_arena(std::span<const int64_t> symbol_values) const;
+  // The most bytes that are live in the arena at these sizes, as the timeline of the planned graph tells
+  // (memory/plan_timeline.h): beside memory() it shows how near that is to what is packed.
+  int64_t timeline_peak(std::span<const int64_t> symbol_values) const;
   // The planned peak of a step with these candidates of an optimizer switched on, where a session begins at these
   // sizes: planned and packed as sessions do it.
   int64_t peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
