@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <new>
 #include <random>
 #include <thread>
 
@@ -19,6 +20,10 @@ __attribute__((noinline)) void* operator new(std::size_t size) {
   ++allocations;
   if (void* bytes = std::malloc(size == 0 ? 1 : size)) return bytes;
   throw std::bad_alloc();
+}
+__attribute__((noinline)) void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size == 0 ? 1 : size);
 }
 __attribute__((noinline)) void operator delete(void* bytes) noexcept { std::free(bytes); }
 __attribute__((noinline)) void operator delete(void* bytes, std::size_t) noexcept { std::free(bytes); }
