@@ -1,5 +1,5 @@
-"""Fails on any #include, CMake dependency or Python import that goes against the arrows between folders, and on an
-arrow that no file uses.
+"""Fails on any #include, CMake dependency or Python import that goes against the arrows between folders, on an arrow
+that no file uses, and on a file that names an op (Op::kMatMul) where facts of ops are asked for instead.
 
 The arrows are those of docs/architecture.md. An arrow carries on: who may include `ir` may include what `ir` may.
 """
@@ -24,7 +24,7 @@ ARROWS = {
     "torch_symbols": ("base",),
     "program": ("opset",),
     "schedule": ("ir",),
-    "emit": ("schedule", "program"),
+    "emit": ("ops", "schedule", "program"),
     "bind": ("program", "kernels", "pack"),
     "memory": ("passes", "schedule", "emit", "bind"),
     "report": ("memory",),
@@ -67,6 +67,35 @@ PYTHON_ARROWS = {
 }
 ONLY_IN = {"onnx": ("onnx_io",)}  # a third-party package -> the modules that may import it
 NEVER_IN_PACKAGE = ("transformers",)
+
+# Folder or file of src/ -> why it names ops. All others ask what an op is (opset/op.h: traits, is_view, is_yield …) or
+# call a rule that stands with the op (LT_SIMPLIFY …), so that a new op is no edit there.
+NAMES_OPS = {
+    "opset": "the list",
+    "ops": "what is known of each op",
+    "lower": "makes ops of ATen's",
+    "grad": "makes gradients",
+    "kernels": "compute ops",
+    "ir/parse.cpp": "a bare target is written for an Aten node",
+    "passes/bias_sum.cpp": "takes a bias out of a product",
+    "passes/fuse_attention.cpp": "makes Attention",
+    "passes/fuse_bias_dropout.cpp": "makes BiasDropout",
+    "passes/fuse_bias_gelu.cpp": "makes BiasGelu and FastGelu",
+    "passes/fuse_bias_softmax.cpp": "makes BiasSoftmax",
+    "passes/fuse_gelu.cpp": "makes Gelu, FastGelu, QuickGelu and Swish",
+    "passes/fuse_matmul.cpp": "makes FusedMatMul",
+    "passes/fuse_rms_norm.cpp": "makes SimplifiedLayerNormalization",
+    "passes/fuse_rotary.cpp": "makes RotaryEmbedding",
+    "passes/gather_onto.cpp": "makes GatherGrad with a third operand",
+    "passes/patch_conv.cpp": "makes Gemm of Conv",
+    "passes/pattern.cpp": "makes SameGradient",
+    "passes/simplify_attention.cpp": "makes Attention of Attention",
+    "memory/compress": "makes PackBits and UnpackBits",
+    "emit/places.cpp": "makes Copy steps",
+    "report/clusters.cpp": "one name for both forms of tanh-GELU",
+    "runtime/executor.cpp": "copies a caller's tensors with the kernels of Copy",
+}
+OP_NAME = re.compile(r"\bOp::k[A-Z]\w*")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 CMAKE_CALL = re.compile(r"\blowtide_(?:library|tests)\(\s*(\w+)([^)]*)\)")
@@ -169,13 +198,32 @@ def check_python(root):
                 yield f"{where}:{line}: imports {top}: not in lowtide.{module}"
 
 
+def names_ops(path):
+    """The entry of NAMES_OPS that lets a file of src/ name ops, or None."""
+    prefixes = ("/".join(path.parts[:count]) for count in range(1, len(path.parts) + 1))
+    return next((prefix for prefix in prefixes if prefix in NAMES_OPS), None)
+
+
+def check_op_names(root):
+    """Files that name ops without an entry of NAMES_OPS. Tests may name what they like."""
+    for path in sorted(p for suffix in ("h", "cpp", "inc") for p in (root / "src").rglob(f"*.{suffix}")):
+        if path.stem.endswith("_test"):
+            continue
+        if names_ops(path.relative_to(root / "src")):
+            continue
+        text = path.read_text()
+        for match in OP_NAME.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path.relative_to(root)}:{line}: names {match.group()}: ask for a fact of the op (NAMES_OPS)"
+
+
 def check(root):
     """All that goes against the arrows under `root`, as lines to print."""
-    return [*check_cpp(root), *check_cmake(root), *check_python(root)]
+    return [*check_cpp(root), *check_cmake(root), *check_python(root), *check_op_names(root)]
 
 
 def check_unused(root):
-    """The arrows that no file under `root` follows."""
+    """The arrows that no file under `root` follows, and the entries of NAMES_OPS that none needs."""
     used = set()
     for path in (p for suffix in ("h", "cpp", "inc", "def") for p in (root / "src").rglob(f"*.{suffix}")):
         folder = path.relative_to(root / "src").parts[0]
@@ -185,6 +233,14 @@ def check_unused(root):
         for _, name in imported_modules(path, relative.parts[:-1]):
             if name.startswith("lowtide."):
                 used.add((relative.parts[0].removesuffix(".py"), name.split(".")[1]))
+    naming = {
+        names_ops(path.relative_to(root / "src"))
+        for path in (root / "src").rglob("*")
+        if path.suffix in (".h", ".cpp", ".inc") and OP_NAME.search(path.read_text())
+    }
+    for name in NAMES_OPS:
+        if name not in naming:
+            yield f"tools/check_layers.py: NAMES_OPS: no file of {name} names an op"
     for name, arrows in (("ARROWS", ARROWS), ("PYTHON_ARROWS", PYTHON_ARROWS)):
         for folder, targets in arrows.items():
             for target in targets:

@@ -127,10 +127,11 @@ static void check_devices(const Program& program, const ProgramStep& step, const
     if (id < 0) return;
     const ProgramBuffer& buffer =
         program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(id)].buffer)];
-    LT_USER_CHECK(ErrorKind::kInvalidProgram,
-                  buffer.device == bound.device || (buffer.device == 0 && bound.kernel->op == Op::kCopy), step.kernel,
-                  " of ", step.node, " works on ", program.devices[static_cast<size_t>(bound.device)], ", but ",
-                  buffer.name, " lies on ", program.devices[static_cast<size_t>(buffer.device)]);
+    LT_USER_CHECK(
+        ErrorKind::kInvalidProgram,
+        buffer.device == bound.device || (buffer.device == 0 && has_trait(bound.kernel->op, Trait::kFreshBytes)),
+        step.kernel, " of ", step.node, " works on ", program.devices[static_cast<size_t>(bound.device)], ", but ",
+        buffer.name, " lies on ", program.devices[static_cast<size_t>(buffer.device)]);
   };
   for (int32_t id : step.inputs) check(id);
   for (int32_t id : step.outputs) check(id);

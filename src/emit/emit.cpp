@@ -88,10 +88,10 @@ void Emitter::read_inputs() {
 
 void Emitter::emit(NodeId id, int32_t position) {
   const Node& node = graph_.node(id);
-  if (node.op == Op::kYieldOp) return emit_yield(id);
+  if (is_yield(node.op)) return emit_yield(id);
   if (is_view(node.op)) return emit_view(id, position);
-  if (is_call(node.op) || node.op == Op::kCallGrad) return emit_call(id);
-  if (node.op == Op::kInspect) return emit_inspect(id);
+  if (is_call(node.op) || is_call_gradient(node.op)) return emit_call(id);
+  if (is_inspection(node.op)) return emit_inspect(id);
   if (has_trait(node.op, Trait::kFiller)) {
     const bool symbolic = node.attrs.has("int_value") && !node.attrs.dim("int_value").is_constant();
     if (!symbolic) return emit_constant(id);
@@ -104,11 +104,11 @@ void Emitter::emit_view(NodeId id, int32_t) {
   const ValueId input = node.inputs[0], output = node.outputs[0];
   if (!output) return;
   const TensorType& input_type = graph_.type(input);
-  std::optional<Storage> storage = view_storage(graph_, id, input_type.shape, *places_[input.at()]);
+  std::optional<Storage> storage = view_storage(graph_, node, *places_[input.at()]);
   if (!storage) {
     const Storage copy = emit_copy(input_type, *places_[input.at()], row_major_strides(input_type.shape),
                                    kind_of(output), graph_.value(output).name, describe(graph_, id));
-    storage = view_storage(graph_, id, input_type.shape, copy);
+    storage = view_storage(graph_, node, copy);
     LT_CHECK(storage.has_value(), "a row-major copy still cannot be viewed by ", describe(graph_, id));
   }
   places_[output.at()] = std::move(storage);
@@ -157,7 +157,7 @@ void Emitter::emit_call(NodeId id) {
   step.kind = StepKind::kHostCall;
   step.attrs = program_attrs(node.attrs);
   step.node = describe(graph_, id);
-  const bool backward = node.op == Op::kCallGrad;
+  const bool backward = is_call_gradient(node.op);
   if (!backward) step.target = node.target;
   size_t first = 0;
   if (backward) {
@@ -181,7 +181,7 @@ void Emitter::emit_call(NodeId id) {
     // The backward node's outputs say which inputs need a gradient.
     for (NodeId user : graph_.order()) {
       const Node& grad = graph_.node(user);
-      if (grad.op != Op::kCallGrad) continue;
+      if (!is_call_gradient(grad.op)) continue;
       auto slot = context_slots_.find(grad.inputs[0].index);
       if (slot == context_slots_.end() || slot->second != step.index) continue;
       for (size_t i = 0; i < grad.outputs.size() && i < 32; ++i)

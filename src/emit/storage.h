@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "ir/graph.h"
 #include "kernels/kernel.h"
+#include "ops/view.h"
 
 namespace lowtide {
 
@@ -15,19 +15,12 @@ struct Storage {
   Shape strides;   // elements, one per dim of the value
 };
 
-Shape row_major_strides(const Shape& shape);
 Shape channels_last_strides(const Shape& shape);
 Shape heads_last_strides(const Shape& shape);  // [B, H, S, D] stored as [B, S, H, D]
 
-// The storage of a view op's result over its operand's storage; nothing where the result needs other bytes (a reshape
+// The storage of a view's result over its operand's storage; nothing where the result needs other bytes (a reshape
 // across strides).
-std::optional<Storage> view_storage(const Graph& graph, NodeId view, const Shape& input_shape, const Storage& input);
-
-// The strides of `shape` over the elements of `old_shape` at `old_strides`, if one can be proven for every size.
-std::optional<Shape> reshape_strides(const Shape& old_shape, const Shape& old_strides, const Shape& shape);
-
-// Whether two lists of strides walk `shape` alike: dims of size 1 have no stride to speak of.
-bool same_strides(const Shape& shape, const Shape& a, const Shape& b);
+std::optional<Storage> view_storage(const Graph& graph, const Node& view, const Storage& input);
 
 Layout layout_of(const Shape& shape, const Shape& strides);
 

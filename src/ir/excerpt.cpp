@@ -45,7 +45,7 @@ class Excerpt {
   // A context has no bytes to give; kernels want to see that a constant is one.
   bool is_cut(ValueId value) const {
     const NodeId producer = graph_.value(value).producer;
-    if (!producer || graph_.node(producer).op == Op::kYieldOp) return true;
+    if (!producer || is_yield(graph_.node(producer).op)) return true;
     return cuts_.contains(value) && graph_.type(value).dtype != DType::kContext &&
            !graph_.node(producer).inputs.empty();
   }

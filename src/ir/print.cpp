@@ -65,7 +65,7 @@ class Printer {
     });
     if (node.outputs.empty()) text = "()";
     text += " = ";
-    if (node.op == Op::kAten && is_bare_target(node.target)) {
+    if (is_aten_call(node.op) && is_bare_target(node.target)) {
       text += node.target;
     } else {
       text += name(node.op);

@@ -165,7 +165,7 @@ class Verifier {
   // I5
   void attributes(NodeId id) const {
     const Node& node = graph_.node(id);
-    check(is_call(node.op) ? !node.target.empty() : node.target.empty() || node.op == Op::kCallGrad, "I5", at(id),
+    check(is_call(node.op) ? !node.target.empty() : node.target.empty() || is_call_gradient(node.op), "I5", at(id),
           is_call(node.op) ? " does not say what it calls" : " is no call and has a target");
     for (const auto& [name, value] : node.attrs)
       check(is_identifier(name), "I5", "attribute '", name, "' of ", at(id), " is no identifier");
@@ -210,7 +210,7 @@ class Verifier {
     std::vector<bool> is_backward(graph_.node_capacity());
     bool after = false;
     for (NodeId node : graph_.order()) {
-      check(node == id || graph_.node(node).op != Op::kYieldOp, "I7", "a second YieldOp");
+      check(node == id || !is_yield(graph_.node(node).op), "I7", "a second YieldOp");
       is_backward[node.at()] = after;
       after = after || node == id;
     }
@@ -245,7 +245,7 @@ class Verifier {
   // I8
   void body(NodeId id) const {
     const Node& node = graph_.node(id);
-    check((node.op == Op::kFusedGroup) == (node.body != nullptr), "I8", at(id),
+    check(owns_body(node.op) == (node.body != nullptr), "I8", at(id),
           node.body ? " has a body and is no FusedGroup" : " has no body");
     if (!node.body) return;
     const Graph& inner = *node.body;

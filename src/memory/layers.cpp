@@ -96,7 +96,7 @@ constexpr int kLeastNodes = 2;
 std::vector<NodeId> forward_nodes(const Graph& graph) {
   std::vector<NodeId> nodes;
   for (NodeId id : graph.order()) {
-    if (graph.node(id).op == Op::kYieldOp) break;
+    if (is_yield(graph.node(id).op)) break;
     nodes.push_back(id);
   }
   return nodes;

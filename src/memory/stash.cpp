@@ -10,7 +10,7 @@ namespace {
 
 // Where PyTorch's own saved tensors may lie: the inputs and outputs of the call that a CallGrad differentiates.
 bool is_held_by_context(const Node& reader, size_t operand) {
-  return reader.op == Op::kCallGrad && operand > static_cast<size_t>(reader.attrs.i("num_grads"));
+  return is_call_gradient(reader.op) && operand > static_cast<size_t>(reader.attrs.i("num_grads"));
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ StashAnalysis::StashAnalysis(const Graph& graph, const PlanResult& plan, std::se
   yield_position_ = static_cast<int32_t>(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
     positions_[order[i].at()] = static_cast<int32_t>(i);
-    if (graph.node(order[i]).op == Op::kYieldOp) yield_position_ = static_cast<int32_t>(i);
+    if (is_yield(graph.node(order[i]).op)) yield_position_ = static_cast<int32_t>(i);
   }
   auto buffer = [&](ValueId value) {
     return value.at() < plan.value_buffers.size() ? plan.value_buffers[value.at()] : -1;

@@ -10,6 +10,13 @@ namespace lowtide {
 
 std::vector<Dim> dims(const std::vector<int64_t>& values) { return {values.begin(), values.end()}; }
 
+Builder before(Graph& graph, NodeId node) {
+  Builder builder(graph);
+  builder.insert_before(node);
+  builder.set_origin(graph.node(node).origin);
+  return builder;
+}
+
 NodeId Builder::node(Op op, std::vector<ValueId> inputs, Attrs attrs, std::vector<bool> wanted) {
   std::vector<const TensorType*> operands;
   for (ValueId input : inputs) operands.push_back(input ? &graph_.type(input) : nullptr);

@@ -69,6 +69,9 @@ class Builder {
   std::string name_;
 };
 
+// A builder that writes before `node` with its origin.
+Builder before(Graph& graph, NodeId node);
+
 std::vector<Dim> dims(const std::vector<int64_t>& values);
 
 }  // namespace lowtide

@@ -49,7 +49,7 @@ static void check_node_types(const Graph& graph, const Node& node) {
   std::vector<const TensorType*> operands;
   for (ValueId input : node.inputs) operands.push_back(input ? &graph.type(input) : nullptr);
   std::vector<TensorType> expected;
-  if (node.op == Op::kYieldOp) {
+  if (is_yield(node.op)) {
     for (int64_t source : node.attrs.is("grads")) {
       LT_USER_CHECK(ErrorKind::kInvalidGraph, source >= 0 && source < static_cast<int64_t>(operands.size()),
                     "YieldOp: grads holds ", source, " but it has ", operands.size(), " operands");

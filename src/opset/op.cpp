@@ -50,10 +50,40 @@ constexpr Trait traits_of(Op op) {
   }
 }
 
+constexpr std::string_view parts_of(Op op) {
+  switch (op) {
+#define LT_OP(...)
+#define LT_PARTS(name, parts) \
+  case Op::k##name: return parts;
+#include "opset/ops.def"
+    default: return {};
+  }
+}
+
+constexpr int first_update_of(Op op) {
+  switch (op) {
+#define LT_OP(...)
+#define LT_UPDATES(name, operand) \
+  case Op::k##name: return operand;
+#include "opset/ops.def"
+    default: return kNoUpdate;
+  }
+}
+
 constexpr OpInfo kOps[] = {
-#define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad)         \
-  {Op::k##name, #name,   OpCategory::k##category, RecomputePrice::k##recompute, min_in, max_in, \
-   min_out,     max_out, attrs_of(Op::k##name),   traits_of(Op::k##name)},
+#define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad) \
+  {Op::k##name,                                                                         \
+   #name,                                                                               \
+   OpCategory::k##category,                                                             \
+   RecomputePrice::k##recompute,                                                        \
+   min_in,                                                                              \
+   max_in,                                                                              \
+   min_out,                                                                             \
+   max_out,                                                                             \
+   attrs_of(Op::k##name),                                                               \
+   traits_of(Op::k##name),                                                              \
+   parts_of(Op::k##name),                                                               \
+   first_update_of(Op::k##name)},
 #include "opset/ops.def"
 };
 

@@ -37,8 +37,9 @@ enum class Trait : uint32_t {
   kNorm = 1u << 17,                 // roles in a transformer's layer
   kAttentionScores = 1u << 18,
   kResidual = 1u << 19,
-  kLoss = 1u << 20,                    // of logits and labels
-  kRematerialisedByDefault = 1u << 21  // made again in backward where its operands are there anyway
+  kLoss = 1u << 20,                     // of logits and labels
+  kRematerialisedByDefault = 1u << 21,  // made again in backward where its operands are there anyway
+  kImages = 1u << 22                    // its kernels write images (rank 4) channels-last
 };
 
 constexpr Trait operator|(Trait a, Trait b) { return Trait(static_cast<uint32_t>(a) | static_cast<uint32_t>(b)); }
@@ -60,7 +61,12 @@ struct OpInfo {
   int min_outputs, max_outputs;
   std::span<const AttrSchema> attrs;
   Trait traits;  // all of them
+  // What other exports write where they have no such op: op types, each followed by '+'. Empty: the same op.
+  std::string_view parts;
+  // Operands from this one on are statistics that the op hands on updated; its other outputs need none of them.
+  int first_update;
 };
+inline constexpr int kNoUpdate = 1 << 30;
 
 const OpInfo& info(Op op);
 inline bool has_trait(Op op, Trait trait) {
@@ -71,7 +77,15 @@ std::optional<Op> find_op(std::string_view name);
 std::span<const OpInfo> all_ops();
 
 inline bool is_view(Op op) { return info(op).category == OpCategory::kView; }
+// The ops that the graph's grammar is made of.
+inline bool is_yield(Op op) { return op == Op::kYieldOp; }
+inline bool is_inspection(Op op) { return op == Op::kInspect; }
+inline bool is_gradient_tie(Op op) { return op == Op::kSameGradient; }
+inline bool owns_body(Op op) { return op == Op::kFusedGroup; }
 // Aten and PythonOp carry a target and free attributes.
-inline bool is_call(Op op) { return op == Op::kAten || op == Op::kPythonOp; }
+inline bool is_aten_call(Op op) { return op == Op::kAten; }
+inline bool is_custom_function(Op op) { return op == Op::kPythonOp; }
+inline bool is_call(Op op) { return is_aten_call(op) || is_custom_function(op); }
+inline bool is_call_gradient(Op op) { return op == Op::kCallGrad; }
 
 }  // namespace lowtide

@@ -69,7 +69,7 @@ bool cse(Graph& graph) {
     bool after = false;
     for (NodeId id : graph.order()) {
       is_backward[id.at()] = after;
-      after = after || graph.node(id).op == Op::kYieldOp;
+      after = after || is_yield(graph.node(id).op);
     }
   }
   const std::vector<NodeId> order = graph.order();

@@ -34,7 +34,7 @@ ValueId Pattern::take_with_constant(ValueId value, Op op, double number) {
 bool Pattern::is_closed(NodeId root) const {
   const auto is_inside = [&](NodeId node) {
     return std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end() ||
-           (inspected_ && graph_->node(node).op == Op::kInspect);
+           (inspected_ && is_inspection(graph_->node(node).op));
   };
   for (NodeId id : nodes_) {
     if (id == root) continue;

@@ -69,7 +69,7 @@ class Propagation {
 
   // What `value` is a widening cast of.
   ValueId widened_from(ValueId value) const {
-    const NodeId cast = producer(graph_, value, Op::kCast);
+    const NodeId cast = producer_with(graph_, value, Trait::kConvertsDtype);
     if (!cast) return {};
     const ValueId x = operand(graph_, cast, 0);
     return is_narrower(graph_.type(x).dtype, graph_.type(value).dtype) ? x : ValueId{};

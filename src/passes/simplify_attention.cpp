@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "passes/index_form.h"
+#include "ops/index_form.h"
 #include "passes/rewrite.h"
 
 namespace lowtide {

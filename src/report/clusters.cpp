@@ -8,7 +8,7 @@
 namespace lowtide {
 
 std::string_view cluster_name(const Node& node) {
-  if (node.op == Op::kAten) return node.target;
+  if (is_aten_call(node.op)) return node.target;
   if (node.op == Op::kGelu && node.attrs.s("approximate") == "tanh") return "FastGelu";
   return name(node.op);
 }
@@ -60,13 +60,6 @@ std::string canonical_cluster(std::string_view cluster) {
   return canonical;
 }
 
-// What an op does that other exports write out.
-static std::string_view written_out(Op op) {
-  if (op == Op::kAttention) return "MatMul+Mul+Div+Add+Where+Softmax+Dropout+MatMul+";
-  if (op == Op::kSoftmaxCrossEntropyLoss) return "LogSoftmax+NegativeLogLikelihoodLoss+";
-  return "";
-}
-
 std::vector<std::string> absorbed_by(const Graph& graph, std::string_view cluster) {
   std::set<std::string> wanted;
   for (const std::string& type : op_types(canonical_cluster(cluster))) wanted.insert(type);
@@ -74,9 +67,9 @@ std::vector<std::string> absorbed_by(const Graph& graph, std::string_view cluste
   if (wanted.empty()) return {};
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    if (node.op == Op::kYieldOp) break;
+    if (is_yield(node.op)) break;
     std::set<std::string> inside;
-    for (const std::string& type : op_types(concat(node.origin.note, "+", written_out(node.op))))
+    for (const std::string& type : op_types(concat(node.origin.note, "+", info(node.op).parts)))
       inside.insert(plain_name(type));
     if (std::includes(inside.begin(), inside.end(), wanted.begin(), wanted.end())) found.emplace(cluster_name(node));
   }

@@ -35,7 +35,7 @@ static Holder holder_of(const Graph& graph, ValueId value) {
   const NodeId producer = graph.value(value).producer;
   if (!producer) return Holder::kCaller;
   const Node& node = graph.node(producer);
-  if (node.op == Op::kYieldOp) return Holder::kCaller;
+  if (is_yield(node.op)) return Holder::kCaller;
   if (is_repeated_number(node) || graph.type(value).dtype == DType::kContext) return Holder::kNowhere;
   return Holder::kArena;
 }
@@ -62,8 +62,8 @@ Lifetimes find_lifetimes(const Graph& graph, std::span<const NodeId> order, std:
   std::set<ValueId> inspected;
   for (int32_t i = 0; i < end; ++i) {
     const Node& node = graph.node(order[static_cast<size_t>(i)]);
-    if (node.op == Op::kYieldOp) forward_end = i;
-    if (node.op == Op::kInspect && !inspected.insert(node.inputs[0]).second) continue;
+    if (is_yield(node.op)) forward_end = i;
+    if (is_inspection(node.op) && !inspected.insert(node.inputs[0]).second) continue;
     for (ValueId input : node.inputs)
       if (input) result.lives[result.owner(input).at()].last = i;
     for (ValueId output : node.outputs)

@@ -88,7 +88,7 @@ class Schedule {
   const Node& node_at(int32_t position) const { return graph_.node(order_[static_cast<size_t>(position)]); }
 
   static bool is_fixed(const Node& node) {
-    return node.op == Op::kYieldOp || node.op == Op::kInspect || node.op == Op::kCallGrad || is_call(node.op) ||
+    return is_yield(node.op) || is_inspection(node.op) || is_call_gradient(node.op) || is_call(node.op) ||
            has_trait(node.op, Trait::kEffect);
   }
   bool is_view_at(int32_t position) const { return is_view(node_at(position).op); }

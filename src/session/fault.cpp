@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/half.h"
 #include "base/text.h"
+#include "ir/views.h"
 
 namespace lowtide {
 

@@ -20,7 +20,7 @@ std::vector<std::vector<int>> gradient_sources(const Graph& training) {
       const Value& value = training.value(id);
       if (!value.producer) continue;
       const Node& node = training.node(value.producer);
-      if (node.op == Op::kYieldOp)
+      if (is_yield(node.op))
         found.push_back(value.output_index);
       else
         pending.insert(pending.end(), node.inputs.begin(), node.inputs.end());
@@ -42,13 +42,13 @@ std::vector<bool> existing_gradients(const Graph& training, const std::vector<bo
     };
     const bool is_reached = any(reached), has_gradient = any(exists);
     // A CallGrad's first operand is the context that the call makes.
-    const Node* call = node.op == Op::kCallGrad ? &training.node(training.value(node.inputs[0]).producer) : nullptr;
-    const bool is_function = call != nullptr && call->op == Op::kPythonOp;
+    const Node* call = is_call_gradient(node.op) ? &training.node(training.value(node.inputs[0]).producer) : nullptr;
+    const bool is_function = call != nullptr && is_custom_function(call->op);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (!node.outputs[i]) continue;
       const size_t output = node.outputs[i].at();
-      reached[output] = node.op == Op::kYieldOp ? given.at(i) : is_reached;
-      exists[output] = !is_function ? node.op == Op::kYieldOp ? given.at(i) : has_gradient
+      reached[output] = is_yield(node.op) ? given.at(i) : is_reached;
+      exists[output] = !is_function ? is_yield(node.op) ? given.at(i) : has_gradient
                                     : is_reached && !missing.contains({call->attrs.i("call"), static_cast<int64_t>(i)});
     }
   }

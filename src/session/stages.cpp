@@ -55,7 +55,7 @@ static bool is_lowered(const Graph& graph) {
 // A training graph in text form has its backward already.
 static bool has_backward(const Graph& graph) {
   return std::any_of(graph.order().begin(), graph.order().end(),
-                     [&](NodeId id) { return graph.node(id).op == Op::kYieldOp; });
+                     [&](NodeId id) { return is_yield(graph.node(id).op); });
 }
 
 static PassOptions pass_options(const SessionOptions& options) {

@@ -107,3 +107,25 @@ def test_an_arrow_that_no_file_uses(tmp_path):
     assert not any(
         "of capture uses its arrow to errors" in line or "of capture uses its arrow to log" in line for line in unused
     )
+
+
+@pytest.mark.parametrize(
+    "path, good",
+    [
+        ("src/passes/cse.cpp", False),
+        ("src/memory/stash.cpp", False),
+        ("src/ops/gemm.cpp", True),
+        ("src/passes/fuse_matmul.cpp", True),
+        ("src/passes/cse_test.cpp", True),
+    ],
+)
+def test_a_file_that_names_an_op(tmp_path, path, good):
+    lines = found(tmp_path, path, "bool is_product(Op op) {\n  return op == Op::kMatMul;\n}\n")
+    assert [line.split(": ask")[0] for line in lines] == ([] if good else [f"{path}:2: names Op::kMatMul"])
+
+
+def test_a_file_that_may_name_ops_and_names_none(tmp_path):
+    found(tmp_path, "src/passes/fuse_matmul.cpp", "Op::kFusedMatMul\n")
+    unused = list(check_layers.check_unused(tmp_path))
+    assert "tools/check_layers.py: NAMES_OPS: no file of passes/fuse_gelu.cpp names an op" in unused
+    assert not any("passes/fuse_matmul.cpp" in line for line in unused)

@@ -60,9 +60,10 @@ class Rewriter {
     return context_.stash.base(node.outputs[0]) == value;
   }
 
-  // Images of a max pool lie channels-last in memory: packed in that order, they need not be turned.
+  // Images that lie channels-last in memory are packed in that order: they need not be turned.
   bool is_channels_last(ValueId value) const {
-    return graph_.node(graph_.value(value).producer).op == Op::kMaxPool && graph_.type(value).shape.size() == 4;
+    const Op op = graph_.node(graph_.value(value).producer).op;
+    return has_trait(op, Trait::kImages) && graph_.type(value).shape.size() == 4;
   }
 
   Origin origin_of(NodeId id) const {

@@ -28,7 +28,7 @@ class Rewriter {
         rewrite_reader(id);
       }
       new_order_.push_back(id);
-      backward = backward || graph_.node(id).op == Op::kYieldOp;
+      backward = backward || is_yield(graph_.node(id).op);
     }
     graph_.set_order(new_order_);
     drop_unread();
@@ -103,7 +103,7 @@ class Rewriter {
     const std::vector<NodeId> order = graph_.order();
     for (size_t i = order.size(); i-- > 0;) {
       const Node& node = graph_.node(order[i]);
-      if (node.op == Op::kYieldOp || is_call(node.op) || node.outputs.empty()) continue;
+      if (is_yield(node.op) || is_call(node.op) || node.outputs.empty()) continue;
       const bool is_read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
         return output && (!graph_.value(output).users.empty() || graph_.is_output(output));
       });

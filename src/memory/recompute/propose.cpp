@@ -91,7 +91,7 @@ class Search {
     for (ValueId read : stash.reads)
       for (NodeId user : graph_.value(read).users) {
         const Node& reader = graph_.node(user);
-        if (reader.op == Op::kCallGrad && graph_.value(reader.inputs[0]).producer != stash.producer) return false;
+        if (is_call_gradient(reader.op) && graph_.value(reader.inputs[0]).producer != stash.producer) return false;
       }
     return true;
   }
@@ -171,8 +171,7 @@ class Search {
 
 std::vector<ValueId> operands_again(const Node& node) {
   std::vector<ValueId> inputs = node.inputs;
-  if (node.op == Op::kBatchNormalization)
-    for (size_t i = 3; i < inputs.size(); ++i) inputs[i] = {};
+  for (size_t i = static_cast<size_t>(info(node.op).first_update); i < inputs.size(); ++i) inputs[i] = {};
   return inputs;
 }
 

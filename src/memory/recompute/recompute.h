@@ -12,8 +12,7 @@ namespace lowtide {
 // all who read them, and are named after their originals.
 void run_again(Graph& graph, const MemoryContext& context, std::span<const Candidate* const> chosen);
 
-// What a node reads when it runs again: a batch norm makes its result without the running statistics, which forward has
-// updated by then.
+// What a node reads when it runs again: not the running statistics of a batch norm, which forward has updated by then.
 std::vector<ValueId> operands_again(const Node& node);
 
 }  // namespace lowtide

@@ -5,25 +5,24 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ir/graph.h"
+#include "ops/view.h"
 
 namespace lowtide {
 
 // x[i_0, i_1, ..] = offset + Σ strides[k]*i_k. A dim of size 1 has stride 0.
-struct IndexForm {
-  Dim offset;
-  std::vector<Dim> strides;
+struct IndexForm : Strided {
   bool is_constant() const;
-  friend bool operator==(const IndexForm&, const IndexForm&) = default;
 };
 
 // A bool tensor: the same everywhere, or true exactly where `form <= 0`.
 struct Truth {
   enum Kind { kFalse, kTrue, kWhereNotPositive } kind;
   IndexForm form;
+  bool is_constant() const { return kind != kWhereNotPositive; }
 };
 
-// Answers for values of one graph, remembered; edits that keep the values' meaning keep the answers.
+// Answers for values of one graph, remembered; edits that keep the values' meaning keep the answers. The rules of ops
+// are LT_INDEX and LT_TRUTH of ops.def; views show the form of what they view (view.h).
 class IndexForms {
  public:
   explicit IndexForms(const Graph& graph) : graph_(graph) {}
@@ -36,8 +35,6 @@ class IndexForms {
  private:
   std::optional<IndexForm> find_form(ValueId value);
   std::optional<Truth> find_truth(ValueId value);
-  std::optional<IndexForm> concat(const Node& node);
-  Truth where_not_positive(IndexForm form, const Shape& shape) const;
 
   const Graph& graph_;
   std::unordered_map<ValueId, std::optional<IndexForm>> forms_;
