@@ -4,8 +4,6 @@
 
 namespace lowtide {
 
-static bool ends_paths(Op op) { return op == Op::kDetach || op == Op::kBernoulli; }
-
 static bool any_of(const std::vector<ValueId>& values, const std::vector<bool>& marks) {
   return std::any_of(values.begin(), values.end(), [&](ValueId value) { return value && marks[value.at()]; });
 }
@@ -16,7 +14,7 @@ std::vector<bool> needs_gradient(const Graph& forward) {
     needs[input.value.at()] = input.requires_grad && is_float(forward.type(input.value).dtype);
   for (NodeId id : forward.order()) {
     const Node& node = forward.node(id);
-    if (ends_paths(node.op) || !any_of(node.inputs, needs)) continue;
+    if (has_trait(node.op, Trait::kBlocksGradient) || !any_of(node.inputs, needs)) continue;
     for (ValueId output : node.outputs)
       if (output) needs[output.at()] = is_float(forward.type(output).dtype);
   }

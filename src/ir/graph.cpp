@@ -31,7 +31,7 @@ bool Graph::is_output(ValueId id) const {
 
 NodeId Graph::yield() const {
   for (NodeId id : order_)
-    if (node(id).op == Op::kYieldOp) return id;
+    if (is_yield(node(id).op)) return id;
   return {};
 }
 
@@ -178,13 +178,7 @@ void Graph::replace_uses(ValueId from, ValueId to) {
   }
   for (GraphOutput& output : outputs_)
     if (output.value == from) output.value = to;
-  stand_ins_[from] = to;
-  if (const auto at = stand_ins_.find(to); at != stand_ins_.end() && at->second) stand_ins_.erase(at);
-}
-
-ValueId Graph::stand_in(ValueId value) const {
-  for (auto at = stand_ins_.find(value); at != stand_ins_.end(); at = stand_ins_.find(value)) value = at->second;
-  return value;
+  if (replacements_) replacements_->note(from, to);
 }
 
 void Graph::drop_output(NodeId node, size_t index) {
@@ -232,7 +226,6 @@ Graph Graph::clone() const {
   copy.outputs_ = outputs_;
   copy.ranges_ = ranges_;
   copy.by_name_ = by_name_;
-  copy.stand_ins_ = stand_ins_;
   copy.next_suffix_ = next_suffix_;
   for (const Node& node : nodes_) {
     Node copied;

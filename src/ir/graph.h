@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "ir/replacements.h"
 #include "opset/attrs.h"
 #include "opset/op.h"
 #include "symbolic/dim.h"
@@ -48,7 +49,7 @@ struct Value {
 class Graph;
 
 struct Node {
-  Op op = Op::kIdentity;
+  Op op{};
   std::string target;            // of Aten and PythonOp: what is called
   std::vector<ValueId> inputs;   // an invalid id: an absent optional operand
   std::vector<ValueId> outputs;  // an invalid id: an output that nobody wants
@@ -129,11 +130,8 @@ class Graph {
   ValueId add_node_output(NodeId node, TensorType type, std::string name = {});
   // Every user of `from`, and the graph outputs (not the target of updates), read `to` instead.
   void replace_uses(ValueId from, ValueId to);
-  // The value is another one from now on, for its node was edited so.
-  void redefine(ValueId value) { stand_ins_[value] = ValueId{}; }
-  // The value that took the place of `value` in all replace_uses so far: itself, if it never lost its users; none, if
-  // that one was redefined.
-  ValueId stand_in(ValueId value) const;
+  // replace_uses writes into `replacements` (nullptr: nowhere) from now on. Clones do not.
+  void follow(Replacements* replacements) { replacements_ = replacements; }
   // An output that nobody reads becomes invalid.
   void drop_output(NodeId node, size_t index);
   // The last output, invalid already, loses its place too.
@@ -160,7 +158,7 @@ class Graph {
   std::vector<GraphOutput> outputs_;
   DimRanges ranges_;
   std::map<std::string, ValueId, std::less<>> by_name_;
-  std::map<ValueId, ValueId> stand_ins_;
+  Replacements* replacements_ = nullptr;
   mutable std::map<std::string, int, std::less<>> next_suffix_;
 };
 

@@ -40,13 +40,28 @@ std::optional<BiasSum> match_bias_sum(const Graph& graph, Pattern& pattern, Valu
   return BiasSum{sum, bias, product};
 }
 
-void take_bias(Graph& graph, const BiasSum& sum) {
-  if (!sum.product) return;
-  graph.drop_last_operand(sum.product);
-  for (ValueId value = sum.x;; value = operand(graph, graph.value(value).producer, 0)) {
-    graph.redefine(value);
-    if (graph.value(value).producer == sum.product) return;
+ValueId without_bias(Graph& graph, const BiasSum& sum) {
+  if (!sum.product) return sum.x;
+  // From the sum down to the product; the old nodes lose their readers with the match.
+  std::vector<NodeId> chain;
+  for (ValueId value = sum.x; chain.empty() || chain.back() != sum.product; value = operand(graph, chain.back(), 0))
+    chain.push_back(graph.value(value).producer);
+  ValueId made;
+  for (auto at = chain.rbegin(); at != chain.rend(); ++at) {
+    const Node& old = graph.node(*at);
+    const std::string name = graph.value(old.outputs[0]).name;
+    graph.rename(old.outputs[0], name + "_biased");
+    std::vector<ValueId> inputs = old.inputs;
+    if (*at == sum.product) {
+      inputs.pop_back();
+    } else {
+      inputs[0] = made;
+    }
+    const NodeId node =
+        graph.add_node(old.op, std::move(inputs), {graph.type(old.outputs[0])}, old.attrs, old.origin, *at, {name});
+    made = graph.node(node).outputs[0];
   }
+  return made;
 }
 
 Origin bias_origin(const Graph& graph, std::initializer_list<NodeId> nodes) {

@@ -27,7 +27,7 @@ static bool fuse_bias_dropout_at(Graph& graph, NodeId dropout) {
       operands.push_back(residual);
     }
   }
-  take_bias(graph, *sum);
+  operands[0] = without_bias(graph, *sum);
   const Attrs attrs = graph.node(dropout).attrs;
   Builder b = before(graph, root);
   b.set_origin(root == dropout ? bias_origin(graph, {dropout}) : bias_origin(graph, {dropout, root}));

@@ -10,10 +10,10 @@ static bool fuse_bias_gelu_at(Graph& graph, NodeId root) {
   pattern.add(root);
   const std::optional<BiasSum> sum = match_bias_sum(graph, pattern, operand(graph, root, 0));
   if (!sum || !pattern.is_closed(root)) return false;
-  take_bias(graph, *sum);
+  const ValueId x = without_bias(graph, *sum);
   Builder b = before(graph, root);
   b.set_origin(bias_origin(graph, {root}));
-  const ValueId y = b.op(op == Op::kGelu ? Op::kBiasGelu : Op::kFastGelu, {sum->x, sum->bias});
+  const ValueId y = b.op(op == Op::kGelu ? Op::kBiasGelu : Op::kFastGelu, {x, sum->bias});
   graph.replace_uses(graph.node(root).outputs[0], y);
   return true;
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "ir/reads.h"
 #include "ops/rule.h"
 
 namespace lowtide {
@@ -22,11 +23,12 @@ static bool is_read_past(const Graph& graph, ValueId value) {
   }
 }
 
-ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueId>& lowered) {
+ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueId>& lowered,
+                                  const Replacements& replacements) {
   ForwardValues forward_values;
   std::map<ValueId, std::set<ValueId>> merged;  // value → lowered values that it stands for
   for (ValueId value : lowered) {
-    forward_values.values.push_back(value ? forward.stand_in(value) : ValueId{});
+    forward_values.values.push_back(value ? replacements.now(value) : ValueId{});
     if (forward_values.values.back()) merged[forward_values.values.back()].insert(value);
   }
   std::set<ValueId> taken;
@@ -37,12 +39,12 @@ ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueI
 }
 
 std::vector<MappedValue> value_map(const Graph& functional, const ForwardValues& forward_values,
-                                   const std::vector<ValueId>& gradients, const Graph& graph,
-                                   const std::vector<ValuePlace>& places) {
+                                   const std::vector<ValueId>& gradients, const Replacements& replacements,
+                                   const Graph& graph, const std::vector<ValuePlace>& places) {
   std::set<ValueId> seen;
   for (const ValuePlace& place : places) seen.insert(place.value);
   auto name_of = [&](ValueId value) {
-    const ValueId now = value ? graph.stand_in(value) : ValueId{};
+    const ValueId now = value ? replacements.now(value) : ValueId{};
     return seen.contains(now) ? graph.value(now).name : std::string();
   };
   std::vector<MappedValue> result;

@@ -27,8 +27,9 @@ struct ForwardValues {
   std::vector<ValueId> values;       // by captured value
   std::vector<bool> share_gradient;  // by captured value
 };
-// `lowered`: LoweringReport::values.
-ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueId>& lowered);
+// `lowered`: LoweringReport::values; `replacements`: of the passes over the forward graph.
+ForwardValues find_forward_values(const Graph& forward, const std::vector<ValueId>& lowered,
+                                  const Replacements& replacements);
 
 // Of an observed session.
 struct Observation {
@@ -39,10 +40,10 @@ struct Observation {
 };
 
 // For every value of `functional`, the captured graph after functionalise. `graph`: the planned one; `gradients`:
-// GradientGraph::gradients, empty without a backward.
+// GradientGraph::gradients, empty without a backward; `replacements`: of all passes.
 std::vector<MappedValue> value_map(const Graph& functional, const ForwardValues& forward_values,
-                                   const std::vector<ValueId>& gradients, const Graph& graph,
-                                   const std::vector<ValuePlace>& places);
+                                   const std::vector<ValueId>& gradients, const Replacements& replacements,
+                                   const Graph& graph, const std::vector<ValuePlace>& places);
 
 std::vector<Probe> probes(const Graph& graph, const std::vector<ValuePlace>& places);
 

@@ -101,6 +101,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   const PassOptions passes = pass_options(options);
   const PlanOptions plan_options{options.disabled_kernels};
   if (options.observed) observation = std::make_unique<Observation>();
+  Replacements replacements;  // where somebody observes
   ForwardValues forward_values;
   std::vector<ValueId> gradients;
   Graph graph;
@@ -113,19 +114,22 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   verify(graph);
   verify_types(graph);  // passes and rules take the types of a captured text for right
   lowered_text = print(graph);
+  if (observation) graph.follow(&replacements);
   const bool is_forward = !has_backward(graph);
   if (is_forward) timed("forward passes", [&] { optimize_forward(graph, passes); });
   forward_text = print(graph);
-  if (observation) forward_values = find_forward_values(graph, lowering.values);
+  if (observation) forward_values = find_forward_values(graph, lowering.values, replacements);
   if (is_forward && options.training) {
     timed("gradient", [&] {
       GradientGraph built = build_gradient_graph(graph, options.output_needs_grad);
       graph = std::move(built.graph);
       gradients = std::move(built.gradients);
+      if (observation) graph.follow(&replacements);
     });
     verify(graph);
   }
   timed("training passes", [&] { optimize_training(graph, passes); });
+  graph.follow(nullptr);
   verify(graph);
   verify_types(graph);
   Graph in_program_order = std::move(graph);
@@ -155,7 +159,8 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   if (wants_fault(options)) hooks.push_back(fault_hooks(graph, planned, options));
 #endif
   if (observation) {
-    observation->value_map = value_map(observation->functional, forward_values, gradients, graph, planned.places);
+    observation->value_map =
+        value_map(observation->functional, forward_values, gradients, replacements, graph, planned.places);
     observation->probes = probes(graph, planned.places);
     observation->training = std::move(graph);
   }

@@ -1,0 +1,81 @@
+#include "grad/sweep.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "ops/inference.h"
+#include "ops/rule.h"
+
+namespace lowtide {
+
+std::string grad_name(const Graph& graph, ValueId value) { return graph.value(value).name + "_grad"; }
+
+Origin gradient_origin(const Origin& of) { return {of.module, of.line, OriginKind::kGradient, {}}; }
+
+void Sweep::visit(NodeId id) {
+  const Node& node = graph_.node(id);
+  std::vector<ValueId> output_grads;
+  for (ValueId output : node.outputs) output_grads.push_back(output ? total(output) : ValueId{});
+  if (std::none_of(output_grads.begin(), output_grads.end(), [](ValueId grad) { return grad.valid(); })) return;
+  std::vector<bool> wanted;
+  for (ValueId input : node.inputs) wanted.push_back(input && needs_[input.at()]);
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool wants) { return wants; })) return;
+  const Origin origin = gradient_origin(node.origin);
+  builder_.set_origin(origin);
+  if (node.op == Op::kSlice && node.attrs.dim("step").is(1)) {
+    Accumulated& into = gradients_[node.inputs[0].at()];
+    into.pieces.push_back({output_grads[0], node.attrs.i("axis"), node.attrs.dim("start"), node.attrs.dim("end")});
+    into.origin = origin;
+    return;
+  }
+  const GradFunction rule = grad_function(node.op);
+  LT_CHECK(rule != nullptr, "a gradient flows into ", with_origin(std::string(name(node.op)), node.origin),
+           ", which has no rule");
+  const size_t values_before = graph_.value_count();
+  GradContext context(builder_, graph_, id, std::move(output_grads), std::move(wanted),
+                      std::vector<ValueId>(node.inputs.size()));
+  rule(context);
+  std::set<ValueId> named;
+  for (size_t i = 0; i < context.results().size(); ++i) {
+    const ValueId grad = context.results()[i];
+    if (!grad) continue;
+    const ValueId input = node.inputs[i];
+    const TensorType &found = graph_.type(grad), &expected = graph_.type(input);
+    LT_CHECK(context.wants(i), name(node.op), ": the rule made a gradient of operand ", i, ", which needs none");
+    LT_CHECK(found.dtype == expected.dtype && shapes_agree(found.shape, expected.shape, graph_.ranges()), name(node.op),
+             ": operand ", i, " is ", to_string(expected), ", its gradient ", to_string(found));
+    // One text for one size, however the rule came by it.
+    if (found != expected) graph_.set_type(grad, expected);
+    if (grad.at() >= values_before && named.insert(grad).second) graph_.rename(grad, grad_name(graph_, input));
+    add(input, grad, origin);
+  }
+}
+
+void Sweep::add(ValueId value, ValueId grad, const Origin& origin) {
+  Accumulated& into = gradients_[value.at()];
+  into.origin = origin;
+  if (!into.sum) {
+    into.sum = grad;
+    return;
+  }
+  builder_.set_origin(origin);
+  into.sum = builder_.named(grad_name(graph_, value)).add(into.sum, grad);
+}
+
+ValueId Sweep::total(ValueId value) {
+  Accumulated& from = gradients_[value.at()];
+  if (from.pieces.empty()) return from.sum;
+  builder_.set_origin(from.origin);
+  std::vector<GradientPiece> pieces = std::exchange(from.pieces, {});
+  add(value, join_pieces(builder_, graph_.type(value).shape, std::move(pieces)), from.origin);
+  return from.sum;
+}
+
+std::vector<ValueId> Sweep::totals() const {
+  std::vector<ValueId> totals;
+  for (const Accumulated& gradient : gradients_) totals.push_back(gradient.pieces.empty() ? gradient.sum : ValueId{});
+  return totals;
+}
+
+}  // namespace lowtide
