@@ -92,7 +92,6 @@ NAMES_OPS = {
     "passes/simplify_attention.cpp": "makes Attention of Attention",
     "memory/compress": "makes PackBits and UnpackBits",
     "emit/places.cpp": "makes Copy steps",
-    "report/clusters.cpp": "one name for both forms of tanh-GELU",
     "runtime/executor.cpp": "copies a caller's tensors with the kernels of Copy",
 }
 OP_NAME = re.compile(r"\bOp::k[A-Z]\w*")

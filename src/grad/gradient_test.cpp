@@ -239,7 +239,7 @@ TEST(Gradient, ActivationsReadTheirResultWhereItIsEnough) {
   %b: f32[n] = Tanh %a
   %c: f32[n] = Sigmoid %b
   %d: f32[n] = Softmax(axis=0) %c
-  %e: f32[n] = Gelu(approximate="none") %d
+  %e: f32[n] = Gelu %d
   %f: f32[n] = Dropout(ratio=0.1, stream=3) %e
   %g: f32[n] = Exp %f
   return %g output
@@ -248,7 +248,7 @@ TEST(Gradient, ActivationsReadTheirResultWhereItIsEnough) {
   %g_grad: f32[n] = YieldOp(grads=[0]) %g
   %f_grad: f32[n] = Mul %g_grad, %g  // gradient of:
   %e_grad: f32[n] = DropoutGrad(ratio=0.1, stream=3) %f_grad  // gradient of:
-  %d_grad: f32[n] = GeluGrad(approximate="none") %e_grad, %d  // gradient of:
+  %d_grad: f32[n] = GeluGrad %e_grad, %d  // gradient of:
   %c_grad: f32[n] = SoftmaxGrad(axis=0) %d_grad, %d  // gradient of:
   %b_grad: f32[n] = SigmoidGrad %c_grad, %c  // gradient of:
   %a_grad: f32[n] = TanhGrad %b_grad, %b  // gradient of:

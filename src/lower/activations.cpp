@@ -8,7 +8,7 @@ namespace lowtide {
 static ValueId self(Call& c) { return c.operand("self", c.dtype()); }
 
 bool lower_gelu(Call& c) {
-  return c.result(c.b.op(Op::kGelu, {self(c)}, {{"approximate", c.text("approximate", "none")}}));
+  return c.result(c.b.op(c.text("approximate", "none") == "tanh" ? Op::kFastGelu : Op::kGelu, {self(c)}));
 }
 
 bool lower_leaky_relu(Call& c) {

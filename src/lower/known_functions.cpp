@@ -8,7 +8,7 @@ namespace lowtide {
 // digits that f32 can tell; in f64 it is another function than ours.
 static ValueId bloom_gelu(Builder& b, std::span<const ValueId> operands) {
   if (operands.size() != 1 || b.dtype(operands[0]) == DType::kF64) return {};
-  return b.op(Op::kGelu, {operands[0]}, {{"approximate", "tanh"}});
+  return b.op(Op::kFastGelu, {operands[0]});
 }
 
 static constexpr std::pair<std::string_view, KnownFunction> kKnownFunctions[] = {

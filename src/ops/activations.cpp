@@ -99,7 +99,7 @@ void grad_softplus(GradContext& c) {
   c.set(0, b.op(Op::kWhere, {linear, c.dy(), b.mul(c.dy(), b.op(Op::kSigmoid, {scaled}))}));
 }
 
-void grad_gelu(GradContext& c) { c.set(0, c.b().op(Op::kGeluGrad, {c.dy(), c.in(0)}, c.attrs())); }
+void grad_gelu(GradContext& c) { c.set(0, c.b().op(Op::kGeluGrad, {c.dy(), c.in(0)})); }
 
 void grad_swish(GradContext& c) { c.set(0, c.b().op(Op::kSwishGrad, {c.dy(), c.in(0)})); }
 

@@ -85,7 +85,6 @@ static void check_axes(const InferArgs& args) {
 std::vector<TensorType> infer_same(const InferArgs& args) {
   check_domain(args, 0);
   check_axes(args);
-  if (args.op == Op::kGelu) check_word(args, "approximate", "none, tanh");
   if (args.attrs.has("ratio")) {
     const double ratio = args.attrs.f("ratio");
     LT_INFER_CHECK(args, ratio >= 0 && ratio <= 1, "ratio must lie in [0, 1], is ", ratio);
@@ -117,7 +116,6 @@ std::vector<TensorType> infer_binary(const InferArgs& args) {
     axis_attr(args, "axis", rank(args.in(0)));
     check_shape(args, 1, "y", args.in(0).shape);
   }
-  if (args.op == Op::kGeluGrad) check_word(args, "approximate", "none, tanh");
   return {{args.in(0).dtype, shape}};
 }
 

@@ -21,8 +21,7 @@ static bool fuse_bias_gelu_at(Graph& graph, NodeId root) {
 static bool is_candidate(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   if (node.outputs.empty() || !is_read(graph, node.outputs[0])) return false;
-  if (node.op == Op::kGelu) return node.attrs.s("approximate") == "none";
-  return node.op == Op::kFastGelu && (node.inputs.size() < 2 || !node.inputs[1]);
+  return node.op == Op::kGelu || (node.op == Op::kFastGelu && (node.inputs.size() < 2 || !node.inputs[1]));
 }
 
 bool fuse_bias_gelu(Graph& graph) {

@@ -9,7 +9,7 @@ namespace lowtide {
 //   %y = Gelu(none) %s             %v = Reshape %s                    →   %v = Reshape %s
 //   → %y = BiasGelu %x, %bias      %y = FastGelu %v                       %y = FastGelu %v, %bias
 // A BLAS writes the bias into the product's result before it multiplies, which costs a pass over memory.
-// Requires: fuse_gelu, which leaves FastGelu in place of Gelu(tanh), and dce after it. Leaves: dead nodes (run dce).
+// Requires: fuse_gelu, and dce after it. Leaves: dead nodes (run dce).
 bool fuse_bias_gelu(Graph& graph);
 
 }  // namespace lowtide

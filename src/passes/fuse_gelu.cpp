@@ -125,8 +125,7 @@ struct Activation {
 std::optional<Activation> activation(Op function, const Polynomial& argument) {
   const double inverse_sqrt2 = std::sqrt(0.5), c = std::sqrt(2 / M_PI);
   const Polynomial half = {{{1, 0}, 0.5}, {{1, 1}, 0.5}};
-  if (function == Op::kErf && are_near(argument, {{{1, 0}, inverse_sqrt2}}))
-    return Activation{Op::kGelu, {{"approximate", std::string("none")}}, half};
+  if (function == Op::kErf && are_near(argument, {{{1, 0}, inverse_sqrt2}})) return Activation{Op::kGelu, {}, half};
   if (function == Op::kTanh && are_near(argument, {{{1, 0}, c}, {{3, 0}, c * 0.044715}}))
     return Activation{Op::kFastGelu, {}, half};
   if (function != Op::kSigmoid || argument.size() != 1 || argument.begin()->first != std::pair(1, 0))
@@ -160,15 +159,6 @@ bool fuse_gelu_at(Graph& graph, NodeId function) {
   return false;
 }
 
-// Gelu(approximate="tanh") → FastGelu
-bool rename_tanh_form(Graph& graph, NodeId id) {
-  if (graph.node(id).attrs.s("approximate") != "tanh") return false;
-  Node& node = graph.edit(id);
-  node.op = Op::kFastGelu;
-  node.attrs = {};
-  return true;
-}
-
 }  // namespace
 
 bool fuse_gelu(Graph& graph) {
@@ -177,7 +167,6 @@ bool fuse_gelu(Graph& graph) {
   for (NodeId id : order) {
     const Op op = graph.node(id).op;
     if (op == Op::kTanh || op == Op::kErf || op == Op::kSigmoid) changed = fuse_gelu_at(graph, id) || changed;
-    if (op == Op::kGelu) changed = rename_tanh_form(graph, id) || changed;
   }
   return changed;
 }

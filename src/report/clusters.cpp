@@ -9,7 +9,6 @@ namespace lowtide {
 
 std::string_view cluster_name(const Node& node) {
   if (is_aten_call(node.op)) return node.target;
-  if (node.op == Op::kGelu && node.attrs.s("approximate") == "tanh") return "FastGelu";
   return name(node.op);
 }
 

@@ -26,7 +26,7 @@ graph @net(%x: f32[batch, 8] input, %ids: i64[batch] input, %table: f32[16, 8] p
   %e: f32[batch, 8] = Gather(axis=0) %table, %ids
   %s: f32[batch, 8] = Add %e, %x
   %h: f32[batch, 8] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %s, %w
-  %g: f32[batch, 8] = Gelu(approximate="tanh") %h
+  %g: f32[batch, 8] = FastGelu %h
   %d: f32[batch, 8] = Dropout(ratio=0.25, stream=3) %g
   %h2: f32[batch, 8] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %d, %w
   %t: f32[batch, 8] = Tanh %h2

@@ -91,7 +91,7 @@ class ExecutableGraphs {
   }
 
   ValueId gelu(ValueId x) {
-    if (pick(3) == 0) return b_.op(Op::kGelu, {x}, {{"approximate", pick(2) ? "none" : "tanh"}});
+    if (pick(3) == 0) return b_.op(pick(2) ? Op::kGelu : Op::kFastGelu, {x});
     if (pick(2)) {
       const ValueId erf = b_.op(Op::kErf, {b_.mul(x, std::sqrt(0.5))});
       return b_.mul(b_.mul(x, 0.5), b_.add(erf, 1.0));

@@ -128,7 +128,7 @@ constexpr const char* kBlocks[] = {
   %at: f64[2, 3, 2, 2] = Transpose(perm=[0, 2, 1, 3]) %a
   %ar: f64[2, 3, 4] = Reshape(shape=[2, 3, 4]) %at
   %o: f64[2, 3, 4] = MatMul %ar, %p
-  %g: f64[2, 3, 4] = Gelu(approximate="tanh") %o
+  %g: f64[2, 3, 4] = FastGelu %o
   %r: f64[2, 3, 4] = Add %g, %h
   %s: f64[2, 3, 4] = MatMul %r, %p
   %e: f64[2, 3, 6] = FusedMatMul(alpha=1.0, transA=false, transB=true) %s, %wte

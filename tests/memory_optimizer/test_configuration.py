@@ -12,7 +12,6 @@ from training_text import StashText
 from lowtide.errors import InvalidArgument
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
 
-# Cluster FastGelu+ is the op Gelu with approximate="tanh", alone or with its bias.
 FAST_GELU = ("Gelu", "FastGelu", "BiasGelu")
 
 

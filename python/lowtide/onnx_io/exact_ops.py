@@ -7,12 +7,11 @@ from onnx import helper
 
 from .element_types import FLOATS, NUMPY_TYPES, ONNX_TYPES
 
-_SAME = """Identity Abs Neg Exp Log Sqrt Reciprocal Sin Cos Tan Atan Tanh Sigmoid Erf Relu Floor Ceil Round Sign Not
-    BitwiseNot IsNaN IsInf HardSwish Mish Add Sub Mul Div Pow Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor Equal
-    Less LessOrEqual Greater GreaterOrEqual Where MatMul GatherND""".split()
+_SAME = """Identity Abs Neg Exp Log Sqrt Reciprocal Sin Cos Tan Atan Tanh Sigmoid Erf Relu Gelu Floor Ceil Round Sign
+    Not BitwiseNot IsNaN IsInf HardSwish Mish Add Sub Mul Div Pow Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor
+    Equal Less LessOrEqual Greater GreaterOrEqual Where MatMul GatherND""".split()
 _WITH_ATTRIBUTES = {  # op → attributes of the same name and meaning
     "LeakyRelu": ("alpha",),
-    "Gelu": ("approximate",),
     "Softmax": ("axis",),
     "LogSoftmax": ("axis",),
     "Transpose": ("perm",),

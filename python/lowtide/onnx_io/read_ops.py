@@ -1,7 +1,7 @@
 """ONNX's ops as lowtide's: one function each, from the reader and a node to the value (or values) that it gives."""
 
 from .read_indices import INDICES
-from .read_pointwise import POINTWISE, gelu, same
+from .read_pointwise import POINTWISE, same
 from .read_products import PRODUCTS, fused_matmul
 from .read_rows import ROWS
 from .read_views import VIEWS
@@ -38,7 +38,7 @@ def _quick_gelu(r, n):
 
 
 MICROSOFT = {
-    "Gelu": gelu("none"),
+    "Gelu": same("Gelu"),
     "BiasGelu": _bias_gelu,
     "FastGelu": same("FastGelu"),
     "QuickGelu": _quick_gelu,

@@ -65,8 +65,8 @@ def _softplus(r, n):
     return r.op("Softplus", r.operands(n), beta=1.0, threshold=20.0)
 
 
-def gelu(approximate=None):
-    return lambda r, n: r.op("Gelu", r.operands(n), approximate=approximate or n.get("approximate", "none"))
+def _gelu(r, n):
+    return r.op("FastGelu" if n.get("approximate", "none") == "tanh" else "Gelu", r.operands(n))
 
 
 def _hard_sigmoid(r, n):
@@ -187,7 +187,7 @@ POINTWISE = {
     "Elu": _elu,
     "Selu": _selu,
     "Softplus": _softplus,
-    "Gelu": gelu(),
+    "Gelu": _gelu,
     "HardSigmoid": _hard_sigmoid,
     "LeakyRelu": _leaky_relu,
     "PRelu": _p_relu,

@@ -163,13 +163,6 @@ KernelStatus where(const KernelCall& call) {
 }
 
 KernelStatus gelu_grad(const KernelCall& call) {
-  if (call.attrs->s("approximate") == "tanh") {
-    return map_two_floats(call, [](double dy, double x) {
-      constexpr double kScale = M_2_SQRTPI * M_SQRT1_2;
-      const double t = std::tanh(kScale * (x + 0.044715 * x * x * x));
-      return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kScale * (1 + 3 * 0.044715 * x * x));
-    });
-  }
   return map_two_floats(call, [](double dy, double x) {
     const double density = std::exp(-0.5 * x * x) * (0.5 * M_2_SQRTPI * M_SQRT1_2);
     return dy * (0.5 * (1 + std::erf(x * M_SQRT1_2)) + x * density);

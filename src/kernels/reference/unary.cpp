@@ -63,10 +63,6 @@ KernelStatus softplus(const KernelCall& call) {
   return map_floats(call, [=](double x) { return beta * x > threshold ? x : log1p_exp(beta * x) / beta; });
 }
 KernelStatus gelu(const KernelCall& call) {
-  if (call.attrs->s("approximate") == "tanh") {
-    return map_floats(
-        call, [](double x) { return 0.5 * x * (1 + std::tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x))); });
-  }
   return map_floats(call, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); });
 }
 KernelStatus quick_gelu(const KernelCall& call) {

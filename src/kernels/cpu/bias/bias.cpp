@@ -73,9 +73,9 @@ KernelStatus run_sum_grad(const KernelCall& call, UnaryGradOp op) {
 }
 
 KernelStatus bias_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kGelu); }
-KernelStatus fast_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kGeluTanh); }
+KernelStatus fast_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kFastGelu); }
 KernelStatus bias_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGelu); }
-KernelStatus fast_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGeluTanh); }
+KernelStatus fast_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kFastGelu); }
 
 struct Dropout {
   explicit Dropout(const KernelCall& call)

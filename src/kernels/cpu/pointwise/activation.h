@@ -44,12 +44,12 @@ LT_INLINE vf gelu_slope(vf x) {
   return fma(x * 0.39894228f, at.density, cdf);
 }
 
-LT_INLINE vf gelu_tanh(vf x) {
+LT_INLINE vf fast_gelu(vf x) {
   const vf u = x * fma(x * x, splat(kGeluCubic), splat(kGeluLinear));
   return x * sigmoid(u);
 }
 
-LT_INLINE vf gelu_tanh_slope(vf x) {
+LT_INLINE vf fast_gelu_slope(vf x) {
   const vf square = x * x;
   const vf s = sigmoid(x * fma(square, splat(kGeluCubic), splat(kGeluLinear)));
   const vf u_slope = fma(square, splat(3 * kGeluCubic), splat(kGeluLinear));

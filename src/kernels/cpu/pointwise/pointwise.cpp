@@ -109,10 +109,6 @@ KernelStatus unary(const KernelCall& call) {
   return run_unary(call, op);
 }
 
-struct GeluForm {
-  explicit GeluForm(const KernelCall& call) : tanh(call.attrs->s("approximate") == "tanh") {}
-  bool tanh;
-};
 struct Alpha {
   explicit Alpha(const KernelCall& call) : value(call.attrs->f("alpha")) {}
   double value;
@@ -124,9 +120,7 @@ struct ClipBounds {
   double low, high;
 };
 
-KernelStatus gelu(const KernelCall& call, const GeluForm& form) {
-  return run_unary(call, form.tanh ? UnaryOp::kGeluTanh : UnaryOp::kGelu);
-}
+KernelStatus gelu(const KernelCall& call) { return run_unary(call, UnaryOp::kGelu); }
 KernelStatus softplus(const KernelCall& call) { return run_unary(call, UnaryOp::kSoftplus); }
 KernelStatus quick_gelu(const KernelCall& call, const Alpha& alpha) {
   return run_unary(call, UnaryOp::kQuickGelu, alpha.value);
@@ -149,9 +143,7 @@ const char* supports_plain_softplus(const KernelQuery& query) {
   return supports_float(query);
 }
 
-KernelStatus gelu_grad(const KernelCall& call, const GeluForm& form) {
-  return run_unary_grad(call, form.tanh ? UnaryGradOp::kGeluTanh : UnaryGradOp::kGelu);
-}
+KernelStatus gelu_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kGelu); }
 KernelStatus swish_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSwish); }
 KernelStatus quick_gelu_grad(const KernelCall& call, const Alpha& alpha) {
   return run_unary_grad(call, UnaryGradOp::kQuickGelu, alpha.value);

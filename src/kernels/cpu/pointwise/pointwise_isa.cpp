@@ -45,7 +45,7 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kExpm1) return each_lane(x, [](float v) { return __builtin_expm1f(v); });
   if constexpr (op == kRelu) return vmax(zero, x);
   if constexpr (op == kGelu) return gelu(x);
-  if constexpr (op == kGeluTanh) return gelu_tanh(x);
+  if constexpr (op == kFastGelu) return fast_gelu(x);
   // x sigmoid(x)
   if constexpr (op == kSwish) return x * sigmoid(x);
   if constexpr (op == kQuickGelu) return swish(x, a);
@@ -66,7 +66,7 @@ LT_INLINE vf slope(vf x, vf a) {
   if constexpr (op == kTanhFromY) return fma(-x, x, one);
   if constexpr (op == kSigmoidFromY) return x * (one - x);
   if constexpr (op == kGelu) return gelu_slope(x);
-  if constexpr (op == kGeluTanh) return gelu_tanh_slope(x);
+  if constexpr (op == kFastGelu) return fast_gelu_slope(x);
   if constexpr (op == kSwish) return swish_slope(x, one);
   if constexpr (op == kQuickGelu) return swish_slope(x, a);
   return one;

@@ -16,7 +16,7 @@ enum class UnaryOp : uint8_t {
   kCopy,
   kSquare,
   kGelu,       // x/2 (1 + erf(x/sqrt(2)))
-  kGeluTanh,   // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+  kFastGelu,   // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   kQuickGelu,  // x sigmoid(a x), a = 1.702 in the models that use it
   kSoftplus,   // log(1 + exp(x))
   kLeakyRelu,  // x > 0 ? x : a x
@@ -31,7 +31,7 @@ enum class UnaryGradOp : uint8_t {
   kTanhFromY,
   kSigmoidFromY,
   kGelu,
-  kGeluTanh,
+  kFastGelu,
   kSwish,
   kQuickGelu,
 };
