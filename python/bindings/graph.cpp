@@ -96,14 +96,15 @@ void bind_graph(nb::module_& module) {
       .def(
           "add_python_op",
           [](Graph& graph, const std::string& target, const Operands& operands, nb::list outputs, int64_t call,
-             nb::handle sizes, const std::string& path, const std::string& line) {
+             nb::handle sizes, std::optional<std::string> computes, const std::string& path, const std::string& line) {
             Attrs attrs{{"call", Dim(call)}};
+            if (computes) attrs.set("computes", *computes);
             if (Shape dims = shape_from(sizes); !dims.empty())
               attrs.set("sizes", std::vector<Dim>(dims.begin(), dims.end()));
             return add_call(graph, Op::kPythonOp, target, operands, outputs, std::move(attrs), path, line);
           },
-          "target"_a, "operands"_a, "outputs"_a, "call"_a, "sizes"_a, "module"_a, "line"_a,
-          "`sizes`: what the call takes beside tensors and plain objects.")
+          "target"_a, "operands"_a, "outputs"_a, "call"_a, "sizes"_a, "computes"_a.none(), "module"_a, "line"_a,
+          "`sizes`: what the call takes beside tensors and plain objects; `computes`: the op that it is known to be.")
       .def(
           "add_output", [](Graph& graph, int32_t value) { graph.add_output(values_from(graph, {value})[0]); },
           "value"_a)

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "lower/call.h"
 #include "lower/dtypes.h"
-#include "lower/known_functions.h"
 #include "lower/targets.h"
 #include "ops/inference.h"
 
@@ -132,14 +131,21 @@ class Walk {
     copy_node(id, operands);
   }
 
+  // The op of ours that a Function was found to compute, forward and backward (capture/formulas.py). Its constants have
+  // the digits that f32 can tell: in f64 it is another function.
+  std::optional<Op> computed_op(const Node& node, const std::vector<ValueId>& operands) const {
+    if (!node.attrs.has("computes") || operands.size() != 1 || node.outputs.size() != 1) return std::nullopt;
+    if (graph_.type(operands[0]).dtype == DType::kF64) return std::nullopt;
+    const std::optional<Op> op = find_op(node.attrs.s("computes"));
+    return op && info(*op).category == OpCategory::kPointwise ? op : std::nullopt;
+  }
+
   void lower_function(NodeId id, const std::vector<ValueId>& operands) {
     const Node& node = captured_.node(id);
     const size_t first_new = graph_.value_count();
-    if (const KnownFunction known = find_known_function(node.target); known != nullptr && node.outputs.size() == 1) {
-      if (const ValueId result = known(builder_, operands)) {
-        ++report_.lowered;
-        return take_results(id, {result}, first_new);
-      }
+    if (const std::optional<Op> op = computed_op(node, operands)) {
+      ++report_.lowered;
+      return take_results(id, {builder_.op(*op, operands)}, first_new);
     }
     report_.fallbacks.push_back(describe_call(node));
     copy_node(id, operands);

@@ -24,13 +24,12 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 
 Fault find_fault(const Graph& graph, const PlanResult& planned, const std::string& value) {
   ValueId made = graph.find_value(value);
-  while (made && graph.value(made).producer && is_view(graph.node(graph.value(made).producer).op))
-    made = graph.node(graph.value(made).producer).inputs[0];
+  if (made) made = base_of_views(graph, made);
   std::vector<std::string> names;
   for (const ValuePlace& place : planned.places) {
     const NodeId producer = graph.value(place.value).producer;
     const Op op = graph.node(producer).op;
-    if (!is_float(graph.type(place.value).dtype) || op == Op::kYieldOp || has_trait(op, Trait::kFiller)) continue;
+    if (!is_float(graph.type(place.value).dtype) || is_yield(op) || has_trait(op, Trait::kFiller)) continue;
     if (place.value == made) return {place.step - 1, place.operand};
     names.push_back(graph.value(place.value).name);
   }

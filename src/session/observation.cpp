@@ -4,11 +4,6 @@
 #include <map>
 #include <set>
 
-#include "base/check.h"
-#include "base/text.h"
-#include "ir/reads.h"
-#include "ops/rule.h"
-
 namespace lowtide {
 
 // Whether somebody reads what a chain of reshapes and transposes up to `value` starts from.

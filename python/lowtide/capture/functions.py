@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.errors import UnsupportedError
 
+from .formulas import computed_op
 from .real_trace import trace_for_real
 
 _OWN = ("torch._", "torch.utils.checkpoint", "torch.distributed", "torch.nn.")
@@ -47,6 +48,14 @@ class FunctionCall:
     @property
     def name(self):
         return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
+    def computes(self):
+        """The op that this call is known to be, forward and backward; None: a call that nobody can look into."""
+        takes_one = [getattr(argument, "kind", None) for argument in self.arguments] == ["tensor"]
+        gives_one = self.single and self.outputs == [("tensor", 0, True)]
+        is_plain = takes_one and gives_one and not _has_setup_context(self.function)
+        return computed_op(self.function.forward, self.function.backward) if is_plain else None
 
     def filled(self, tensors, sizes=()):
         """The arguments of `apply`."""

@@ -289,8 +289,7 @@ class _Importer:
         ]
         outputs += [(f"{node.name}_written_{index}", *self._graph.type_of(operands[index])) for index in written]
         if names is None:
-            call, dims = attrs
-            numbers = self._graph.add_python_op(target, operands, outputs, call, dims, *origin(node))
+            numbers = self._graph.add_python_op(target, operands, outputs, *attrs, *origin(node))
         else:
             numbers = self._graph.add_aten(target, operands, names, outputs, attrs, *origin(node))
         values = [None] * len(results)
@@ -306,7 +305,9 @@ class _Importer:
         tensors, sizes, call = node.args
         record = self._exported.functions[call]
         dims = [self._sizes.dim(self._value(size)) for size in sizes]
-        self._append(node, record.name, [self._tensor(tensor) for tensor in tensors], None, (call, dims))
+        self._append(
+            node, record.name, [self._tensor(tensor) for tensor in tensors], None, (call, dims, record.computes)
+        )
         if self._inside is not None:
             self._inside.update(self._values[node])
 

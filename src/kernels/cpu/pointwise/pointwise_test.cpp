@@ -49,7 +49,7 @@ void check_unary(const UnaryCase& each, const std::vector<float>& x) {
       });
 }
 
-const BoundAttrs    kQuick{{"alpha", static_cast<double>(1.702f)}};
+const BoundAttrs kQuick{{"alpha", static_cast<double>(1.702f)}};
 
 TEST(Pointwise, VectorMathIsWithinFiveInTenMillionEverywhere) {
   const std::vector<float> x = all_floats();
@@ -79,8 +79,8 @@ TEST(Pointwise, ActivationsNearTheOrigin) {
   std::vector<float> x = random_floats(100003, 1, 3);
   check_unary({"Gelu", [](double v) { return v * normal_cdf(v); }, 4e-7, 1e-6}, x);
   check_unary(
-      {"FastGelu", [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }, 4e-7,
-       1e-6},
+      {"FastGelu", [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); },
+       4e-7, 1e-6},
       x);
   check_unary({"Swish", [](double v) { return v * sigmoid(v); }, 4e-7}, x);
   check_unary({"QuickGelu", [](double v) { return v * sigmoid(1.702 * v); }, 2e-6, 1e-6, kQuick}, x);
@@ -98,7 +98,8 @@ TEST(Pointwise, GradientsAreTheSlopes) {
   };
   const Case cases[] = {
       {"GeluGrad", [](double v) { return v * normal_cdf(v); }},
-      {"FastGeluGrad", [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
+      {"FastGeluGrad",
+       [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
       {"SwishGrad", [](double v) { return v * sigmoid(v); }},
       {"QuickGeluGrad", [](double v) { return v * sigmoid(static_cast<double>(1.702f) * v); }, kQuick},
   };
