@@ -125,6 +125,8 @@ def _check_call(call, node):
     for given in _given(call.arguments):
         _expect(_is_whole(given.index, ends[given.kind]), "arguments that a call brings")
     _expect(len(call.needs_input_grad) == len(call.arguments), "which arguments need a gradient")
+    switches = (call.autocast[0], call.single, *call.needs_input_grad)
+    _expect(all(type(switch) is bool for switch in switches), "switches of a function that are on or off")
     _expect(all(_is_whole(operand, call.operands) for operand in call.dirty), "operands that forward changes")
     places = []
     for kind, *rest in call.outputs:
