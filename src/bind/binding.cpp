@@ -95,15 +95,16 @@ static void check_broadcast(const ProgramStep& step, const KernelCall& call) {
   }
 }
 
-KernelCall bound_call(const Binding& binding, const BoundStep& step) {
+KernelCall step_call(const Binding& binding, const BoundStep& step) {
   KernelCall call;
   const std::span<const TensorRef> refs(binding.refs);
   call.inputs = refs.subspan(static_cast<size_t>(step.first), static_cast<size_t>(step.inputs));
   call.outputs = refs.subspan(static_cast<size_t>(step.first + step.inputs), static_cast<size_t>(step.outputs));
-  call.attrs = &step.attrs;
   call.state = step.state;
   return call;
 }
+
+BoundCall bound_call(const Binding& binding, const BoundStep& step) { return {step_call(binding, step), &step.attrs}; }
 
 // The kernel, and the device in the program's list whose memory it works in.
 static std::pair<const Kernel*, int32_t> find_kernel_on(const Program& program, std::span<const Device* const> devices,
@@ -202,7 +203,7 @@ static void bind_kernels(const Program& program, Binding& binding, std::span<con
     BoundStep& bound = binding.steps[i];
     std::tie(bound.kernel, bound.device) = find_kernel_on(program, devices, program.steps[i].kernel);
     check_devices(program, program.steps[i], bound);
-    const KernelCall call = bound_call(binding, bound);
+    const BoundCall call = bound_call(binding, bound);
     const Op op = bound.kernel->op;
     const bool broadcasts = info(op).category == OpCategory::kPointwise || has_trait(op, Trait::kBroadcasts);
     if (broadcasts && bound.outputs > 0) check_broadcast(program.steps[i], call);

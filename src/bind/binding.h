@@ -119,8 +119,9 @@ TensorRef bind_operand(const Program& program, const Binding& binding, int32_t i
 // tensor.
 int64_t extent(const TensorRef& tensor);
 
-// The call of a kernel step, without scratch and random key.
-KernelCall bound_call(const Binding& binding, const BoundStep& step);
+// The call of a step, without scratch and random key: as a run of its kernel gets it, and as preparing it does.
+KernelCall step_call(const Binding& binding, const BoundStep& step);
+BoundCall bound_call(const Binding& binding, const BoundStep& step);
 
 // The ints of program attributes are expressions.
 BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs);

@@ -105,7 +105,7 @@ KernelStatus set_symbols(const Program& program, Binding& binding, const SymbolU
   for (int32_t index : use.steps) {
     BoundStep& step = binding.steps[static_cast<size_t>(index)];
     if (step.kernel == nullptr) continue;
-    const KernelCall call = bound_call(binding, step);
+    const BoundCall call = bound_call(binding, step);
     if (step.kernel->scratch_bytes && step.kernel->scratch_bytes(call) > step.scratch_bytes)
       return "its kernel needs more scratch with the sizes that steps found than with the most they may be";
     if (step.kernel->prepare) step.kernel->prepare(call, step.state);

@@ -45,15 +45,19 @@ struct TensorRef {
   }
 };
 
-// What a call of a kernel gets. Output buffers may be any bytes before; outputs that nobody wants are not `present`.
+// What a run of a kernel gets. Output buffers may be any bytes before; outputs that nobody wants are not `present`.
 struct KernelCall {
   std::span<const TensorRef> inputs;
   std::span<const TensorRef> outputs;
-  const BoundAttrs* attrs = nullptr;
   void* scratch = nullptr;  // 64-byte aligned, `scratch_bytes` as the kernel's scratch function asked
   int64_t scratch_bytes = 0;
   uint64_t random_key = 0;      // of this forward; a random op combines it with its `stream`
   const void* state = nullptr;  // what the kernel's `prepare` made of these operands and attributes
+};
+
+// What a kernel gets once, when its operands are bound: no data yet, but the attributes, which a run cannot look up.
+struct BoundCall : KernelCall {
+  const BoundAttrs* attrs = nullptr;
 };
 
 // The most bytes that a kernel's state may have.
@@ -63,8 +67,8 @@ constexpr size_t kMostStateBytes = 1024;
 // nothing of the caller's was written.
 using KernelStatus = const char*;
 using KernelFunction = KernelStatus (*)(const KernelCall&);
-using PrepareFunction = void (*)(const KernelCall&, void* state);
-using ScratchFunction = int64_t (*)(const KernelCall&);
+using PrepareFunction = void (*)(const BoundCall&, void* state);
+using ScratchFunction = int64_t (*)(const BoundCall&);
 
 // What the planner tells a kernel before choosing it. Sizes may be symbolic there, so only ranks, dtypes, attributes
 // and layout classes.

@@ -1,10 +1,11 @@
 // How a kernel gets a state: it is a function of a call and of a struct that is made once, of the bound call.
 //   struct ClipBounds {
-//     explicit ClipBounds(const KernelCall& call) : low(call.attrs->f("min")), high(call.attrs->f("max")) {}
+//     explicit ClipBounds(const BoundCall& call) : low(call.attrs->f("min")), high(call.attrs->f("max")) {}
 //     double low, high;
 //   };
 //   KernelStatus clip(const KernelCall& call, const ClipBounds& bounds);
-// Prepared<clip> has the functions that a Kernel stands for.
+// Prepared<clip> has the functions that a Kernel stands for. The struct keeps nothing of the call: neither its
+// attributes nor its operands are there when the kernel runs.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +31,14 @@ struct Prepared<function, KernelStatus (*)(const KernelCall&, const State&)> {
   static_assert(sizeof(State) <= kMostStateBytes && std::is_trivially_copyable_v<State> &&
                 std::is_trivially_destructible_v<State>);
   static KernelStatus run(const KernelCall& call) { return function(call, *static_cast<const State*>(call.state)); }
-  static void prepare(const KernelCall& call, void* state) { new (state) State(call); }
+  static void prepare(const BoundCall& call, void* state) { new (state) State(call); }
   static constexpr KernelFunction kRun = run;
   static constexpr PrepareFunction kPrepare = prepare;
   static constexpr size_t kStateBytes = sizeof(State);
 };
 
 // Runs a kernel once, outside of a plan.
-inline KernelStatus run_once(const Kernel& kernel, KernelCall call) {
+inline KernelStatus run_once(const Kernel& kernel, BoundCall call) {
   alignas(64) std::byte state[kMostStateBytes];
   if (kernel.prepare != nullptr) {
     kernel.prepare(call, state);

@@ -60,7 +60,7 @@ const Kernel kKernels[] = {{.op = Op::kCopy, .name = "test.Copy", .provider = "t
                             .provider = "test",
                             .run = mul,
                             .supports = nullptr,
-                            .scratch_bytes = [](const KernelCall&) -> int64_t { return 1000; }}};
+                            .scratch_bytes = [](const BoundCall&) -> int64_t { return 1000; }}};
 const Device kDevice{"test", kKernels, allocate};
 
 // y = x⁴, computed on the device: x goes there, is squared twice, comes back.

@@ -155,10 +155,8 @@ MemoryReport Executor::memory(std::span<const int64_t> symbol_values) { return b
 
 static void copy_tensor(const TensorRef& from, const TensorRef& to) {
   KernelCall call;
-  const BoundAttrs attrs;
   call.inputs = {&from, 1};
   call.outputs = {&to, 1};
-  call.attrs = &attrs;
   for (const Kernel& kernel : kernels_of(Op::kCopy))
     if (kernel.provider == std::string_view("reference")) kernel.run(call);
 }
@@ -228,7 +226,7 @@ KernelStatus Executor::run_step(RunState& state, const RunView& run, int32_t ind
   Binding& binding = *state.binding_;
   const ProgramStep& step = program_.steps[static_cast<size_t>(index)];
   const BoundStep& bound = binding.steps[static_cast<size_t>(index)];
-  KernelCall call = bound_call(binding, bound);
+  KernelCall call = step_call(binding, bound);
   switch (step.kind) {
     case StepKind::kKernel: {
       if (step.index >= 0 && state.left_out_[static_cast<size_t>(step.index)]) return nullptr;

@@ -59,7 +59,7 @@ static void run(Op op, std::span<const TensorRef> inputs, std::span<const Tensor
                 uint64_t key) {
   const Kernel* kernel = find_kernel(concat("reference.", name(op)));
   LT_CHECK(kernel != nullptr, "no reference kernel of ", name(op));
-  KernelCall call{inputs, outputs, &attrs, nullptr, 0, key};
+  BoundCall call{{inputs, outputs, nullptr, 0, key}, &attrs};
   std::vector<std::max_align_t> scratch;
   if (kernel->scratch_bytes) {
     call.scratch_bytes = kernel->scratch_bytes(call);

@@ -80,7 +80,7 @@ Buffer make_buffer(const TensorRef& like, Order order, uint8_t byte) {
 }
 
 void copy(const TensorRef& from, const TensorRef& to) {
-  KernelCall call{{&from, 1}, {&to, 1}, nullptr};
+  KernelCall call{{&from, 1}, {&to, 1}};
   kernels_of(Op::kCopy).back().run(call);
 }
 
@@ -170,6 +170,18 @@ struct Case {
   BoundAttrs attrs;
 };
 
+// Prepares a kernel as a binding does: of operands without data, and nothing of them or of the attributes is left when
+// it runs. Returns its bytes of scratch.
+int64_t prepare(const Kernel& kernel, const KernelCall& call, BoundAttrs attrs, void* state) {
+  std::vector<TensorRef> inputs(call.inputs.begin(), call.inputs.end());
+  std::vector<TensorRef> outputs(call.outputs.begin(), call.outputs.end());
+  for (std::vector<TensorRef>* refs : {&inputs, &outputs})
+    for (TensorRef& ref : *refs) ref.data = nullptr;
+  const BoundCall bound{{inputs, outputs}, &attrs};
+  if (kernel.prepare) kernel.prepare(bound, state);
+  return kernel.scratch_bytes ? kernel.scratch_bytes(bound) : 0;
+}
+
 // Runs with operands in `order`; in_place >= 0: output 0 in the buffer of that input. Nothing if the kernel refuses.
 std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_place = -1) {
   const Kernel& kernel = test.kernel;
@@ -218,15 +230,17 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
   std::vector<TensorRef> input_refs, output_refs;
   for (const Buffer& buffer : inputs) input_refs.push_back(buffer.ref);
   for (const Buffer& buffer : outputs) output_refs.push_back(buffer.ref);
-  KernelCall call{input_refs, output_refs, &test.attrs, nullptr, 0, kKey};
-  if (kernel.scratch_bytes) call.scratch_bytes = kernel.scratch_bytes(call);
+  KernelCall call{input_refs, output_refs, nullptr, 0, kKey};
+  alignas(64) std::byte state[kMostStateBytes];
+  call.scratch_bytes = prepare(kernel, call, test.attrs, state);
+  if (kernel.prepare) call.state = state;
   const size_t canary = 64, words = static_cast<size_t>(round_up(call.scratch_bytes));
   std::vector<double> memory(words + canary + 8, std::nan(""));
   double* scratch = memory.data();
   while (reinterpret_cast<uintptr_t>(scratch) % 64 != 0) ++scratch;
   std::fill(scratch + words, memory.data() + memory.size(), 42.0);
   call.scratch = scratch;
-  const KernelStatus status = run_once(kernel, call);
+  const KernelStatus status = kernel.run(call);
   EXPECT_EQ(status, nullptr);
   for (double* past = scratch + words; past < memory.data() + memory.size(); ++past)
     EXPECT_EQ(*past, 42.0) << "wrote past its scratch";

@@ -18,7 +18,7 @@ LibraryTensor library_tensor(const TensorRef& tensor) {
 }
 
 struct Window {
-  explicit Window(const KernelCall& call) : groups(call.attrs->i("group")) {
+  explicit Window(const BoundCall& call) : groups(call.attrs->i("group")) {
     const std::vector<int64_t>& steps = call.attrs->ints("strides");
     spatial = static_cast<int>(steps.size());
     std::copy(steps.begin(), steps.end(), strides);
@@ -63,7 +63,7 @@ const char* supports_library_conv(const KernelQuery& query) {
 }
 
 // In two dims the result is computed in place; else the library's own is copied.
-int64_t library_conv_bytes(const KernelCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
+int64_t library_conv_bytes(const BoundCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
 
 KernelStatus library_conv_grad(const KernelCall& call, const Window& window) {
   LibraryTensor tensors[3];
@@ -83,7 +83,7 @@ const char* supports_library_conv_grad(const KernelQuery& query) {
   return refuses(query);
 }
 
-int64_t library_conv_grad_bytes(const KernelCall& call) {
+int64_t library_conv_grad_bytes(const BoundCall& call) {
   // Its results, and what oneDNN reorders into its own layout before it starts: dy, x and w at most.
   return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2)) + bytes_of(input(call, 0)) +
          bytes_of(input(call, 1)) + bytes_of(input(call, 2));

@@ -17,7 +17,7 @@ constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 constexpr int64_t kSmallProduct = int64_t{1} << 22;
 
 struct BlasProducts : Products {
-  explicit BlasProducts(const KernelCall& call) : Products(call) {
+  explicit BlasProducts(const BoundCall& call) : Products(call) {
     for (const TensorRef* tensor : {&call.inputs[0], &call.inputs[1], &call.outputs[0]})
       is_too_large =
           is_too_large || tensor->sizes[tensor->rank - 1] > kMaxInt || tensor->sizes[tensor->rank - 2] > kMaxInt;
@@ -46,7 +46,7 @@ void run_blas(const Products& p, const ProductOperands& operands, BlasGemm<T> ge
 }
 
 KernelStatus blas_matmul(const KernelCall& call, const BlasProducts& products) {
-  if (products.is_too_large || products.is_empty) return products.reference(call);
+  if (products.is_too_large || products.is_empty) return reference::multiply(call, products.asked);
   const ProductOperands operands = operands_of(call, products);
   if (products.beta != 0) copy_tensor(call.inputs[2], operands.y);
   if (operands.y.dtype == DType::kF64) {
@@ -66,7 +66,7 @@ const char* supports_blas(const KernelQuery& query) {
   return nullptr;
 }
 
-int64_t blas_scratch(const KernelCall& call) { return Products(call).bytes; }
+int64_t blas_scratch(const BoundCall& call) { return Products(call).bytes; }
 
 }  // namespace
 

@@ -12,13 +12,14 @@ namespace {
 constexpr size_t kMaxOperands = 16;
 
 // The call with every half operand replaced by a row-major f32 one at `memory`, and every other one that is not
-// row-major by a row-major copy; `bytes` of the memory are used.
+// row-major by a row-major copy; `bytes` of the memory are used. Call: a KernelCall or a BoundCall.
+template <class Call>
 struct Widened {
   std::array<TensorRef, kMaxOperands> inputs, outputs;
-  KernelCall call;
+  Call call;
   int64_t bytes = 0;
 
-  Widened(const KernelCall& original, char* memory) : call(original) {
+  Widened(const Call& original, char* memory) : call(original) {
     std::copy(original.inputs.begin(), original.inputs.end(), inputs.begin());
     std::copy(original.outputs.begin(), original.outputs.end(), outputs.begin());
     for (size_t i = 0; i < original.inputs.size(); ++i) widen(inputs[i], memory);
@@ -43,7 +44,7 @@ struct Widened {
 
 }  // namespace
 
-void prepare_widened(const KernelCall& call, void* state, PrepareFunction f32) {
+void prepare_widened(const BoundCall& call, void* state, PrepareFunction f32) {
   const Widened widened(call, nullptr);
   f32(widened.call, state);
 }
@@ -60,7 +61,7 @@ KernelStatus run_widened(const KernelCall& call, KernelFunction f32) {
   return nullptr;
 }
 
-int64_t widened_scratch(const KernelCall& call, ScratchFunction f32) {
+int64_t widened_scratch(const BoundCall& call, ScratchFunction f32) {
   const Widened widened(call, nullptr);
   return widened.bytes + (f32 != nullptr ? f32(widened.call) : 0);
 }

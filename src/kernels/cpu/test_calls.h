@@ -39,7 +39,7 @@ inline KernelStatus run_kernel(std::string_view name, const std::vector<TensorRe
   const Kernel* kernel = find_kernel(name);
   EXPECT_NE(kernel, nullptr) << name;
   if (kernel == nullptr) return "no such kernel";
-  KernelCall call{inputs, outputs, &attrs, nullptr, 0, key};
+  BoundCall call{{inputs, outputs, nullptr, 0, key}, &attrs};
   if (kernel->scratch_bytes != nullptr) call.scratch_bytes = kernel->scratch_bytes(call);
   const size_t words = static_cast<size_t>((call.scratch_bytes + 7) / 8), canary = 8;
   std::vector<double> memory(words + canary + 8);

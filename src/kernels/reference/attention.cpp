@@ -16,11 +16,20 @@ struct Shape {
   Strides mask_strides;  // over [B, H, S, T]
   int64_t batches, heads, queries, keys, width, value_width, heads_per_kv;
   bool causal;
-  double scale, dropout_scale;
-  uint64_t threshold, key, stream;
+  double scale;
+  Dropped dropped;
+  uint64_t key;
 
-  Shape(const KernelCall& call, const TensorRef& q_, const TensorRef& k_, const TensorRef& v_, const TensorRef* mask_)
-      : q(q_), k(k_), v(v_), mask(mask_) {
+  Shape(const KernelCall& call, const AttentionTerms& terms, const TensorRef& q_, const TensorRef& k_,
+        const TensorRef& v_, const TensorRef* mask_)
+      : q(q_),
+        k(k_),
+        v(v_),
+        mask(mask_),
+        causal(terms.causal),
+        scale(terms.scale),
+        dropped(terms.dropped),
+        key(call.random_key) {
     batches = q.sizes[0];
     heads = q.sizes[1];
     queries = q.sizes[2];
@@ -28,13 +37,6 @@ struct Shape {
     keys = k.sizes[2];
     value_width = v.sizes[3];
     heads_per_kv = k.sizes[1] > 0 ? heads / k.sizes[1] : 1;
-    causal = call.attrs->b("is_causal");
-    scale = call.attrs->f("scale");
-    const double ratio = call.attrs->f("dropout");
-    threshold = dropout_threshold(ratio);
-    dropout_scale = q.dtype == DType::kF64 && ratio < 1 ? 1 / (1 - ratio) : lowtide::dropout_scale(ratio);
-    key = call.random_key;
-    stream = static_cast<uint64_t>(call.attrs->i("stream", 0));
     if (mask) {
       TensorRef scores;
       scores.rank = 4;
@@ -71,9 +73,10 @@ struct Shape {
 
   // What dropout multiplies probability (b, h, i, j) by.
   double kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    if (threshold == 0) return 1;
+    if (dropped.threshold == 0) return 1;
     const int64_t index = ((b * heads + h) * queries + i) * keys + j;
-    return dropout_keep(key, stream, static_cast<uint64_t>(index), threshold) ? dropout_scale : 0;
+    const bool keep = dropout_keep(key, dropped.stream, static_cast<uint64_t>(index), dropped.threshold);
+    return keep ? dropped.scale : 0;
   }
 
   static int64_t offset(const TensorRef& tensor, int64_t b, int64_t h, int64_t i) {
@@ -88,8 +91,13 @@ double probability(double score, double log_sum_exp) {
 
 }  // namespace
 
-KernelStatus attention(const KernelCall& call) {
-  const Shape s(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3));
+AttentionTerms::AttentionTerms(const BoundCall& call, size_t q)
+    : causal(call.attrs->b("is_causal")),
+      scale(call.attrs->f("scale")),
+      dropped(call.attrs->f("dropout"), call.inputs[q].dtype, static_cast<uint64_t>(call.attrs->i("stream", 0))) {}
+
+KernelStatus attention(const KernelCall& call, const AttentionTerms& terms) {
+  const Shape s(call, terms, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3));
   const TensorRef *y = output(call, 0), *log_sum_exp = output(call, 1);
   parallel_for(s.batches * s.heads * s.queries, 1, [&](int64_t begin, int64_t end) {
     static thread_local std::vector<double> row;
@@ -120,9 +128,9 @@ KernelStatus attention(const KernelCall& call) {
 
 // With P the probabilities, m the dropout factors: dP = (dy V^T) m, dS = P (dP - dy.y);
 // dq = scale dS K, dk = scale dS^T q, dv = (P m)^T dy, dmask = dS summed over what the mask repeats.
-KernelStatus attention_grad(const KernelCall& call) {
+KernelStatus attention_grad(const KernelCall& call, const AttentionGradTerms& terms) {
   const TensorRef &dy = call.inputs[0], &y = call.inputs[4], &lse = call.inputs[5];
-  const Shape s(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6));
+  const Shape s(call, terms, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6));
   const TensorRef *dq = output(call, 0), *dk = output(call, 1), *dv = output(call, 2), *dmask = output(call, 3);
   const int64_t kv_heads = s.k.sizes[1], mask_numel = dmask ? dmask->numel() : 0;
   Strides dmask_sums;  // of a row-major sum of the mask's shape, over [B, H, S, T]
@@ -189,9 +197,8 @@ KernelStatus attention_grad(const KernelCall& call) {
 }
 
 // y = x*cos + rotate(x)*sin with rotate(x) = (-x2, x1) for x = (x1, x2); transposed: (g2, -g1) with g = dy*sin.
-KernelStatus rotary_embedding(const KernelCall& call) {
+KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) {
   const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
-  const bool transposed = call.attrs->b("transposed", false);
   const int last = x.rank - 1;
   const int64_t width = x.sizes[last], half = width / 2;
   const Strides cos_strides = broadcast_strides(cos, x), sin_strides = broadcast_strides(sin, x);
@@ -205,8 +212,8 @@ KernelStatus rotary_embedding(const KernelCall& call) {
         const double x1 = x_at(e), x2 = x_at(e + half);
         const double c1 = get(cos, at[1] + e * cos_strides.at[last]);
         const double c2 = get(cos, at[1] + (e + half) * cos_strides.at[last]);
-        const double r1 = transposed ? x2 * sin_at(e + half) : -x2 * sin_at(e);
-        const double r2 = transposed ? -x1 * sin_at(e) : x1 * sin_at(e + half);
+        const double r1 = rotation.transposed ? x2 * sin_at(e + half) : -x2 * sin_at(e);
+        const double r2 = rotation.transposed ? -x1 * sin_at(e) : x1 * sin_at(e + half);
         set(y, at[3] + e * y.strides[last], x1 * c1 + r1);
         set(y, at[3] + (e + half) * y.strides[last], x2 * c2 + r2);
       }

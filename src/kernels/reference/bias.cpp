@@ -89,20 +89,17 @@ KernelStatus fast_gelu(const KernelCall& call) { return map_sum(call, fast_gelu_
 KernelStatus bias_gelu_grad(const KernelCall& call) { return map_sum_grad(call, gelu_slope); }
 KernelStatus fast_gelu_grad(const KernelCall& call) { return map_sum_grad(call, fast_gelu_slope); }
 
-KernelStatus bias_dropout(const KernelCall& call) {
+KernelStatus bias_dropout(const KernelCall& call, const Dropped& dropped) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
   const TensorRef* residual = input(call, 2);
-  const double ratio = call.attrs->f("ratio");
-  const uint64_t threshold = dropout_threshold(ratio), stream = static_cast<uint64_t>(call.attrs->i("stream"));
-  const double scale = y.dtype == DType::kF64 && ratio < 1 ? 1.0 / (1.0 - ratio) : dropout_scale(ratio);
   for_each_run<4>(y, {broadcast_strides(x, y), broadcast_strides(bias, y), bias_strides(residual, y), strides_of(y)},
                   kRun, [&](int64_t first, const auto& at, const auto& steps, int64_t n) {
                     double values[kRun], added[kRun];
                     load_sum(x, &bias, at[0], steps[0], at[1], steps[1], n, values);
                     for (int64_t i = 0; i < n; ++i) {
-                      const bool keep =
-                          dropout_keep(call.random_key, stream, static_cast<uint64_t>(first + i), threshold);
-                      values[i] = keep ? values[i] * scale : 0.0;
+                      const bool keep = dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i),
+                                                     dropped.threshold);
+                      values[i] = keep ? values[i] * dropped.scale : 0.0;
                     }
                     if (residual) {
                       round_to(y.dtype, values, n);
@@ -114,9 +111,9 @@ KernelStatus bias_dropout(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus bias_softmax(const KernelCall& call) {
+KernelStatus bias_softmax(const KernelCall& call, const Axis& along) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), size = x.sizes[axis];
+  const int64_t axis = along.axis, size = x.sizes[axis];
   const Strides bias_at = broadcast_strides(bias, x);
   const int64_t x_step = x.strides[axis], bias_step = bias_at.at[axis], y_step = y.strides[axis];
   const Grid<3> rows = rows_over<3>(x, axis, {strides_of(x), bias_at, strides_of(y)});

@@ -69,8 +69,8 @@ KernelStatus floor_div(const KernelCall& call) {
   });
 }
 
-KernelStatus mod(const KernelCall& call) {
-  const bool dividend_sign = call.attrs->b("fmod", false);
+KernelStatus mod(const KernelCall& call, const Remainder& kind) {
+  const bool dividend_sign = kind.dividend_sign;
   if (is_float(call.inputs[0].dtype)) {
     return map_two_floats(call, [=](double a, double b) {
       const double remainder = std::fmod(a, b);
@@ -177,8 +177,8 @@ static double swish_slope(double x, double alpha) {
 KernelStatus swish_grad(const KernelCall& call) {
   return map_two_floats(call, [](double dy, double x) { return dy * swish_slope(x, 1); });
 }
-KernelStatus quick_gelu_grad(const KernelCall& call) {
-  const double alpha = call.attrs->f("alpha");
+KernelStatus quick_gelu_grad(const KernelCall& call, const Alpha& steepness) {
+  const double alpha = steepness.alpha;
   return map_two_floats(call, [=](double dy, double x) { return dy * swish_slope(x, alpha); });
 }
 KernelStatus relu_grad(const KernelCall& call) {

@@ -7,8 +7,6 @@ namespace lowtide::reference {
 
 namespace {
 
-constexpr int kSpatial = 3;
-
 // Sizes and strides of [N, C, d1..dk] with missing spatial dims of size 1 in front.
 struct Image {
   const TensorRef* tensor;
@@ -31,22 +29,6 @@ struct Image {
   }
 };
 
-struct Window {
-  int64_t strides[kSpatial] = {1, 1, 1}, pads[kSpatial] = {}, dilations[kSpatial] = {1, 1, 1};
-  int64_t group;
-
-  Window(const KernelCall& call, int spatial) : group(call.attrs->i("group")) {
-    const auto &s = call.attrs->ints("strides"), &p = call.attrs->ints("pads"), &d = call.attrs->ints("dilations");
-    for (int i = 0; i < spatial; ++i) {
-      strides[kSpatial - spatial + i] = s[i];
-      pads[kSpatial - spatial + i] = p[i];
-      dilations[kSpatial - spatial + i] = d[i];
-    }
-  }
-  // Input position that tap k of output position o reads, perhaps outside.
-  int64_t source(int dim, int64_t o, int64_t k) const { return o * strides[dim] - pads[dim] + k * dilations[dim]; }
-};
-
 // body(position[3]) over a box.
 template <class Body>
 void for_each_point(const int64_t* sizes, Body body) {
@@ -60,10 +42,19 @@ void for_each_point(const int64_t* sizes, Body body) {
 
 }  // namespace
 
-KernelStatus conv(const KernelCall& call) {
+ConvWindow::ConvWindow(const BoundCall& call) : group(call.attrs->i("group")) {
+  const int spatial = call.inputs[1].rank - 2;
+  const auto &s = call.attrs->ints("strides"), &p = call.attrs->ints("pads"), &d = call.attrs->ints("dilations");
+  for (int i = 0; i < spatial; ++i) {
+    strides[kSpatial - spatial + i] = s[i];
+    pads[kSpatial - spatial + i] = p[i];
+    dilations[kSpatial - spatial + i] = d[i];
+  }
+}
+
+KernelStatus conv(const KernelCall& call, const ConvWindow& window) {
   const Image x(call.inputs[0]), w(call.inputs[1]), y(call.outputs[0]);
   const TensorRef* bias = input(call, 2);
-  const Window window(call, x.tensor->rank - 2);
   const int64_t per_group = w.outer / window.group;
   parallel_for(y.outer * y.channels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
@@ -89,9 +80,8 @@ KernelStatus conv(const KernelCall& call) {
 }
 
 // dx: every output that reads the point. dw: every pair of points that the tap joins. dbias: sum of dy.
-KernelStatus conv_grad(const KernelCall& call) {
+KernelStatus conv_grad(const KernelCall& call, const ConvWindow& window) {
   const Image dy(call.inputs[0]), x(call.inputs[1]), w(call.inputs[2]);
-  const Window window(call, x.tensor->rank - 2);
   const int64_t per_group = w.outer / window.group;
   if (const TensorRef* tensor = output(call, 0)) {
     const Image dx(*tensor);

@@ -16,69 +16,73 @@ static KernelStatus generate(const KernelCall& call, Value value) {
   return nullptr;
 }
 
-KernelStatus constant(const KernelCall& call) {
+Filling::Filling(const BoundCall& call) {
   const BoundAttrs& attrs = *call.attrs;
   if (is_float(call.outputs[0].dtype)) {
-    const double value = attrs.has("value") ? attrs.f("value") : static_cast<double>(attrs.i("int_value", 0));
-    return generate<double>(call, [=](int64_t) { return value; });
+    value = attrs.has("value") ? attrs.f("value") : static_cast<double>(attrs.i("int_value", 0));
+  } else {
+    int_value = attrs.has("int_value") ? attrs.i("int_value") : static_cast<int64_t>(attrs.f("value", 0));
   }
-  const int64_t value = attrs.has("int_value") ? attrs.i("int_value") : static_cast<int64_t>(attrs.f("value", 0));
-  return generate<int64_t>(call, [=](int64_t) { return value; });
 }
 
-KernelStatus range(const KernelCall& call) {
-  const BoundAttrs& attrs = *call.attrs;
+KernelStatus constant(const KernelCall& call, const Filling& filling) {
   if (is_float(call.outputs[0].dtype)) {
-    const double start = attrs.has("start") ? attrs.f("start") : static_cast<double>(attrs.i("int_start", 0));
-    const double step = attrs.has("step") ? attrs.f("step") : static_cast<double>(attrs.i("int_step", 1));
-    return generate<double>(call, [=](int64_t i) { return start + static_cast<double>(i) * step; });
+    return generate<double>(call, [value = filling.value](int64_t) { return value; });
   }
-  const int64_t start = attrs.i("int_start", 0), step = attrs.i("int_step", 1);
-  return generate<int64_t>(call, [=](int64_t i) { return start + i * step; });
+  return generate<int64_t>(call, [value = filling.int_value](int64_t) { return value; });
 }
 
-static uint64_t stream_of(const KernelCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
+Progression::Progression(const BoundCall& call) {
+  const BoundAttrs& attrs = *call.attrs;
+  int_start = attrs.i("int_start", 0);
+  int_step = attrs.i("int_step", 1);
+  start = attrs.has("start") ? attrs.f("start") : static_cast<double>(int_start);
+  step = attrs.has("step") ? attrs.f("step") : static_cast<double>(int_step);
+}
 
-KernelStatus dropout(const KernelCall& call) {
+KernelStatus range(const KernelCall& call, const Progression& p) {
+  if (is_float(call.outputs[0].dtype)) {
+    return generate<double>(call, [=](int64_t i) { return p.start + static_cast<double>(i) * p.step; });
+  }
+  return generate<int64_t>(call, [=](int64_t i) { return p.int_start + i * p.int_step; });
+}
+
+KernelStatus dropout(const KernelCall& call, const Dropped& dropped) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  const double ratio = call.attrs->f("ratio");
-  const uint64_t threshold = dropout_threshold(ratio), stream = stream_of(call);
-  const double scale = y.dtype == DType::kF64 && ratio < 1 ? 1.0 / (1.0 - ratio) : dropout_scale(ratio);
   for_each_run<2>(y, {broadcast_strides(x, y), strides_of(y)}, kRun,
                   [&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
                     double values[kRun];
                     load(x, offsets[0], steps[0], n, values);
                     for (int64_t i = 0; i < n; ++i) {
-                      const bool keep =
-                          dropout_keep(call.random_key, stream, static_cast<uint64_t>(first + i), threshold);
-                      values[i] = keep ? values[i] * scale : 0.0;
+                      const bool keep = dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i),
+                                                     dropped.threshold);
+                      values[i] = keep ? values[i] * dropped.scale : 0.0;
                     }
                     store(y, offsets[1], steps[1], n, values);
                   });
   return nullptr;
 }
 
-KernelStatus random_uniform(const KernelCall& call) {
-  const double low = call.attrs->f("low"), width = call.attrs->f("high") - low;
-  const uint64_t stream = stream_of(call), key = call.random_key;
-  return generate<double>(call, [=](int64_t i) { return low + width * lowtide::random_uniform(key, stream, i); });
+KernelStatus random_uniform(const KernelCall& call, const Uniform& u) {
+  return generate<double>(call, [&u, key = call.random_key](int64_t i) {
+    return u.low + u.width * lowtide::random_uniform(key, u.stream, i);
+  });
 }
 
-KernelStatus random_normal(const KernelCall& call) {
-  const double mean = call.attrs->f("mean"), scale = call.attrs->f("scale");
-  const uint64_t stream = stream_of(call), key = call.random_key;
-  return generate<double>(call, [=](int64_t i) { return mean + scale * lowtide::random_normal(key, stream, i); });
+KernelStatus random_normal(const KernelCall& call, const Normal& n) {
+  return generate<double>(call, [&n, key = call.random_key](int64_t i) {
+    return n.mean + n.scale * lowtide::random_normal(key, n.stream, i);
+  });
 }
 
-KernelStatus bernoulli(const KernelCall& call) {
+KernelStatus bernoulli(const KernelCall& call, const Stream& source) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  const uint64_t stream = stream_of(call);
   for_each_run<2>(y, {broadcast_strides(x, y), strides_of(y)}, kRun,
                   [&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
                     double values[kRun];
                     load(x, offsets[0], steps[0], n, values);
                     for (int64_t i = 0; i < n; ++i) {
-                      const double drawn = lowtide::random_uniform(call.random_key, stream, first + i);
+                      const double drawn = lowtide::random_uniform(call.random_key, source.stream, first + i);
                       values[i] = drawn < values[i] ? 1.0 : 0.0;
                     }
                     store(y, offsets[1], steps[1], n, values);

@@ -64,9 +64,9 @@ Gathered split(const TensorRef& data, const TensorRef& indices, const TensorRef&
 
 }  // namespace
 
-KernelStatus gather(const KernelCall& call) {
+KernelStatus gather(const KernelCall& call, const Axis& along) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), size = data.sizes[axis], bytes = size_bytes(data.dtype);
+  const int64_t axis = along.axis, size = data.sizes[axis], bytes = size_bytes(data.dtype);
   if (!all_inside(indices, size)) return "Gather: an index is out of range";
   const Gathered grids = split(data, indices, y, axis);
   grids.before.for_each([&](int64_t, const auto& outer) {
@@ -80,12 +80,15 @@ KernelStatus gather(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus gather_grad(const KernelCall& call) {
+GatherGradRows::GatherGradRows(const BoundCall& call)
+    : Axis(call),
+      padding(call.attrs->has("padding_idx") ? wrapped(call.attrs->i("padding_idx"), call.outputs[0].sizes[axis])
+                                             : -1) {}
+
+KernelStatus gather_grad(const KernelCall& call, const GatherGradRows& rows) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), size = dx.sizes[axis];
+  const int64_t axis = rows.axis, size = dx.sizes[axis];
   if (!all_inside(indices, size)) return "GatherGrad: an index is out of range";
-  const bool has_padding = call.attrs->has("padding_idx");
-  const int64_t padding = has_padding ? wrapped(call.attrs->i("padding_idx"), size) : -1;
   if (call.inputs.size() > 2 && call.inputs[2].present) {
     copy_all(call.inputs[2], dx);
   } else {
@@ -95,7 +98,7 @@ KernelStatus gather_grad(const KernelCall& call) {
   grids.before.for_each([&](int64_t, const auto& outer) {
     grids.middle.for_each([&](int64_t, const auto& at) {
       const int64_t index = wrapped(get_int(indices, at[0]), size);
-      if (index == padding) return;
+      if (index == rows.padding) return;
       grids.after.for_each([&](int64_t, const auto& inner) {
         add_element(dx, outer[0] + index * dx.strides[axis] + inner[0], dy, outer[1] + at[1] + inner[1]);
       });
@@ -112,9 +115,9 @@ static Grid<3> elements_grid(const TensorRef& indices, const TensorRef& along, c
   return grid_over<3>(indices, {strides_of(indices), along_strides, strides_of(other)});
 }
 
-KernelStatus gather_elements(const KernelCall& call) {
+KernelStatus gather_elements(const KernelCall& call, const Axis& along) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), size = data.rank > 0 ? data.sizes[axis] : 1;
+  const int64_t axis = along.axis, size = data.rank > 0 ? data.sizes[axis] : 1;
   const int64_t bytes = size_bytes(data.dtype), stride = data.rank > 0 ? data.strides[axis] : 0;
   if (!all_inside(indices, size)) return "GatherElements: an index is out of range";
   elements_grid(indices, data, y, axis).for_each([&](int64_t, const auto& at) {
@@ -124,46 +127,46 @@ KernelStatus gather_elements(const KernelCall& call) {
   return nullptr;
 }
 
-// to = reduce(to, from)
+// What stands in the place of `to` afterwards.
 template <class T>
-static T reduced(char reduction, T to, T from) {
-  switch (reduction) {
-    case 'a': return to + from;
-    case 'u': return to * from;
-    case 'x': return is_nan_value(to) || to > from ? to : from;
-    case 'i': return is_nan_value(to) || to < from ? to : from;
-    default: return from;
+static T joined(Joining joining, T to, T from) {
+  switch (joining) {
+    case Joining::kReplace: return from;
+    case Joining::kAdd: return to + from;
+    case Joining::kMultiply: return to * from;
+    case Joining::kMaximum: return is_nan_value(to) || to > from ? to : from;
+    case Joining::kMinimum: return is_nan_value(to) || to < from ? to : from;
   }
+  return from;
 }
 
-// none, add, mul, max, min by a letter of their own.
-static char letter_of(const std::string& reduction) {
-  return reduction == "add"   ? 'a'
-         : reduction == "mul" ? 'u'
-         : reduction == "max" ? 'x'
-         : reduction == "min" ? 'i'
-                              : 'n';
+Scattering::Scattering(const BoundCall& call) {
+  const std::string& reduction = call.attrs->s("reduction");
+  joining = reduction == "add"   ? Joining::kAdd
+            : reduction == "mul" ? Joining::kMultiply
+            : reduction == "max" ? Joining::kMaximum
+            : reduction == "min" ? Joining::kMinimum
+                                 : Joining::kReplace;
 }
 
-static void reduce_element(char reduction, const TensorRef& to, int64_t to_offset, const TensorRef& from,
-                           int64_t offset) {
+static void join_element(Joining joining, const TensorRef& to, int64_t to_offset, const TensorRef& from,
+                         int64_t offset) {
   if (is_float(to.dtype)) {
-    set(to, to_offset, reduced(reduction, get(to, to_offset), get(from, offset)));
+    set(to, to_offset, joined(joining, get(to, to_offset), get(from, offset)));
   } else {
-    set_int(to, to_offset, reduced(reduction, get_int(to, to_offset), get_int(from, offset)));
+    set_int(to, to_offset, joined(joining, get_int(to, to_offset), get_int(from, offset)));
   }
 }
 
-KernelStatus scatter_elements(const KernelCall& call) {
+KernelStatus scatter_elements(const KernelCall& call, const AxisScattering& scattering) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), size = y.rank > 0 ? y.sizes[axis] : 1;
+  const int64_t axis = scattering.axis, size = y.rank > 0 ? y.sizes[axis] : 1;
   const int64_t stride = y.rank > 0 ? y.strides[axis] : 0;
   if (!all_inside(indices, size)) return "ScatterElements: an index is out of range";
-  const char reduction = letter_of(call.attrs->s("reduction"));
   copy_all(data, y);
   elements_grid(indices, y, updates, axis).for_each([&](int64_t, const auto& at) {
     const int64_t to = at[1] + wrapped(get_int(indices, at[0]), size) * stride;
-    reduce_element(reduction, y, to, updates, at[2]);
+    join_element(scattering.joining, y, to, updates, at[2]);
   });
   return nullptr;
 }
@@ -222,16 +225,16 @@ KernelStatus gather_nd(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus scatter_nd(const KernelCall& call) {
+KernelStatus scatter_nd(const KernelCall& call, const Scattering& scattering) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &y = call.outputs[0];
   const Slices slices = slices_of(y, indices, updates);
   if (!all_slices_inside(slices, y, indices)) return "ScatterND: an index is out of range";
-  const char reduction = letter_of(call.attrs->s("reduction"));
   copy_all(data, y);
   slices.tuples.for_each([&](int64_t, const auto& at) {
     const int64_t to = slice_offset(slices, y, indices, at[0]);
-    slices.slice.for_each(
-        [&](int64_t, const auto& inner) { reduce_element(reduction, y, to + inner[0], updates, at[1] + inner[1]); });
+    slices.slice.for_each([&](int64_t, const auto& inner) {
+      join_element(scattering.joining, y, to + inner[0], updates, at[1] + inner[1]);
+    });
   });
   return nullptr;
 }

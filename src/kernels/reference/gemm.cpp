@@ -18,11 +18,21 @@ Matrix matrix_of(const TensorRef& tensor, bool transposed) {
   return {&tensor, tensor.sizes[r], tensor.sizes[c], tensor.strides[r], tensor.strides[c]};
 }
 
-// y = alpha * a b + beta * c over the batch dims of y; c may be null, else broadcasts to y.
-KernelStatus multiply(const KernelCall& call, bool transpose_a, bool transpose_b, double alpha, double beta,
-                      const TensorRef* c) {
-  const TensorRef& y = call.outputs[0];
-  const Matrix a = matrix_of(call.inputs[0], transpose_a), b = matrix_of(call.inputs[1], transpose_b);
+}  // namespace
+
+Product::Product(const BoundCall& call) {
+  const BoundAttrs& attrs = *call.attrs;
+  transpose_a = attrs.b("transA", false);
+  transpose_b = attrs.b("transB", false);
+  alpha = attrs.f("alpha", 1);
+  beta = attrs.f("beta", 0);
+}
+
+// y = alpha * a b + beta * c over the batch dims of y; c may be absent, else broadcasts to y.
+KernelStatus multiply(const KernelCall& call, const Product& product) {
+  const TensorRef &y = call.outputs[0], *c = input(call, 2);
+  const double alpha = product.alpha, beta = product.beta;
+  const Matrix a = matrix_of(call.inputs[0], product.transpose_a), b = matrix_of(call.inputs[1], product.transpose_b);
   const int64_t rows = a.rows, inner = a.cols, cols = b.cols;
   const bool integer = !is_float(y.dtype);
   auto batch_strides = [&](const TensorRef& tensor) {
@@ -70,19 +80,6 @@ KernelStatus multiply(const KernelCall& call, bool transpose_a, bool transpose_b
     });
   });
   return nullptr;
-}
-
-}  // namespace
-
-KernelStatus matmul(const KernelCall& call) { return multiply(call, false, false, 1, 0, nullptr); }
-
-KernelStatus fused_matmul(const KernelCall& call) {
-  return multiply(call, call.attrs->b("transA"), call.attrs->b("transB"), call.attrs->f("alpha"), 0, nullptr);
-}
-
-KernelStatus gemm(const KernelCall& call) {
-  return multiply(call, call.attrs->b("transA"), call.attrs->b("transB"), call.attrs->f("alpha"), call.attrs->f("beta"),
-                  input(call, 2));
 }
 
 }  // namespace lowtide::reference

@@ -74,9 +74,9 @@ int64_t padded_source(int64_t coordinate, int64_t begin, int64_t size, char mode
 
 }  // namespace
 
-KernelStatus concat(const KernelCall& call) {
+KernelStatus concat(const KernelCall& call, const Axis& along) {
   const TensorRef& y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis");
+  const int64_t axis = along.axis;
   int64_t start = 0;
   for (const TensorRef& x : call.inputs) {
     copy_into(x, y, start * y.strides[axis], strides_of(y));
@@ -85,32 +85,36 @@ KernelStatus concat(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus slice_scatter(const KernelCall& call) {
+KernelStatus slice_scatter(const KernelCall& call, const SlicePlace& place) {
   const TensorRef &base = call.inputs[0], &update = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = call.attrs->i("axis"), start = call.attrs->i("start"), step = call.attrs->i("step");
+  const int64_t axis = place.axis;
   if (base.data != y.data) copy_into(base, y, 0, strides_of(y));
   Strides strides = strides_of(y);
-  const int64_t offset = start * strides.at[axis];
-  strides.at[axis] *= step;
+  const int64_t offset = place.start * strides.at[axis];
+  strides.at[axis] *= place.step;
   copy_into(update, y, offset, strides);
   return nullptr;
 }
 
-KernelStatus pad(const KernelCall& call) {
-  const auto& pads = call.attrs->ints("pads");
-  const char mode = call.attrs->s("mode")[0];
-  const TensorRef& x = call.inputs[0];
-  return take(call, call.attrs->f("value"),
-              [&](int dim, int64_t coordinate) { return padded_source(coordinate, pads[dim], x.sizes[dim], mode); });
+Padding::Padding(const BoundCall& call) : mode(call.attrs->s("mode")[0]), fill(call.attrs->f("value", 0)) {
+  std::copy_n(call.attrs->ints("pads").begin(), call.inputs[0].rank, before);
 }
 
-KernelStatus pad_grad(const KernelCall& call) {
-  const auto& pads = call.attrs->ints("pads");
-  const char mode = call.attrs->s("mode")[0];
+KernelStatus pad(const KernelCall& call, const Padding& padding) {
+  const TensorRef& x = call.inputs[0];
+  return take(call, padding.fill, [&](int dim, int64_t coordinate) {
+    return padded_source(coordinate, padding.before[dim], x.sizes[dim], padding.mode);
+  });
+}
+
+KernelStatus pad_grad(const KernelCall& call, const Padding& padding) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   grid_over<1>(dx, {strides_of(dx)}).for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
   visit_sources(
-      dx, dy, [&](int dim, int64_t coordinate) { return padded_source(coordinate, pads[dim], dx.sizes[dim], mode); },
+      dx, dy,
+      [&](int dim, int64_t coordinate) {
+        return padded_source(coordinate, padding.before[dim], dx.sizes[dim], padding.mode);
+      },
       [&](int64_t from, int64_t to) {
         if (to >= 0) set(dx, to, get(dx, to) + get(dy, from));
       });
@@ -122,42 +126,43 @@ KernelStatus tile(const KernelCall& call) {
   return take(call, 0, [&](int dim, int64_t coordinate) { return coordinate % x.sizes[dim]; });
 }
 
-KernelStatus repeat_interleave(const KernelCall& call) {
-  const int64_t axis = call.attrs->i("axis"), repeats = call.attrs->i("repeats");
-  return take(call, 0, [=](int dim, int64_t coordinate) { return dim == axis ? coordinate / repeats : coordinate; });
-}
-
-KernelStatus flip(const KernelCall& call) {
-  const auto& axes = call.attrs->ints("axes");
-  const TensorRef& x = call.inputs[0];
+KernelStatus repeat_interleave(const KernelCall& call, const Repeats& repeated) {
   return take(call, 0, [&](int dim, int64_t coordinate) {
-    for (int64_t axis : axes) {
-      if (axis == dim) return x.sizes[dim] - 1 - coordinate;
-    }
-    return coordinate;
+    return dim == repeated.axis ? coordinate / repeated.repeats : coordinate;
   });
 }
 
-KernelStatus roll(const KernelCall& call) {
+Flipped::Flipped(const BoundCall& call) {
+  for (int64_t axis : call.attrs->ints("axes")) axes[axis] = true;
+}
+
+KernelStatus flip(const KernelCall& call, const Flipped& flipped) {
+  const TensorRef& x = call.inputs[0];
+  return take(call, 0, [&](int dim, int64_t coordinate) {
+    return flipped.axes[dim] ? x.sizes[dim] - 1 - coordinate : coordinate;
+  });
+}
+
+Shifts::Shifts(const BoundCall& call) {
   const auto &axes = call.attrs->ints("axes"), &shifts = call.attrs->ints("shifts");
+  for (size_t i = 0; i < axes.size(); ++i) by_axis[axes[i]] += shifts[i];
+}
+
+KernelStatus roll(const KernelCall& call, const Shifts& shifts) {
   const TensorRef& x = call.inputs[0];
   return take(call, 0, [&](int dim, int64_t coordinate) {
     const int64_t size = x.sizes[dim];
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (axes[i] == dim) coordinate = ((coordinate - shifts[i]) % size + size) % size;
-    }
-    return coordinate;
+    return ((coordinate - shifts.by_axis[dim]) % size + size) % size;
   });
 }
 
-KernelStatus trilu(const KernelCall& call) {
+KernelStatus trilu(const KernelCall& call, const Triangle& kept) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  const bool upper = call.attrs->b("upper");
-  const int64_t k = call.attrs->i("k"), rows = x.sizes[x.rank - 2], cols = x.sizes[x.rank - 1];
+  const int64_t rows = x.sizes[x.rank - 2], cols = x.sizes[x.rank - 1];
   const int64_t size = size_bytes(y.dtype);
   grid_over<2>(x, {strides_of(x), strides_of(y)}).for_each([&](int64_t position, const auto& at) {
     const int64_t j = position % cols, i = position / cols % rows;
-    if (upper ? j - i >= k : j - i <= k) {
+    if (kept.upper ? j - i >= kept.k : j - i <= kept.k) {
       copy_elements(address(y, at[1]), 1, address(x, at[0]), 1, 1, size);
     } else {
       std::memset(address(y, at[1]), 0, size);

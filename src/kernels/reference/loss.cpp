@@ -26,18 +26,9 @@ Rows rows_of(const TensorRef& logits, const TensorRef& labels, const TensorRef* 
   return rows;
 }
 
-struct Options {
-  int64_t ignore_index;
-  double smoothing;
-  bool mean, none;
+struct Options : LossTerms {
   const TensorRef* weight;
 };
-
-Options options_of(const KernelCall& call, size_t weight) {
-  const std::string& reduction = call.attrs->s("reduction");
-  return {call.attrs->i("ignore_index"), call.attrs->f("label_smoothing"), reduction == "mean", reduction == "none",
-          input(call, weight)};
-}
 
 double weight_of(const Options& options, int64_t label) {
   return options.weight ? get(*options.weight, label * options.weight->strides[0]) : 1.0;
@@ -67,10 +58,10 @@ constexpr const char* kBadLabel = "SoftmaxCrossEntropyLoss: a label is neither a
 
 }  // namespace
 
-KernelStatus cross_entropy(const KernelCall& call) {
+KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
   const TensorRef &logits = call.inputs[0], &labels = call.inputs[1];
   const TensorRef *loss = output(call, 0), *log_sum_exp = output(call, 1);
-  const Options options = options_of(call, 2);
+  const Options options{terms, input(call, 2)};
   const Rows rows = rows_of(logits, labels, log_sum_exp, loss, nullptr);
   if (!labels_fit(rows, labels, options)) return kBadLabel;
   double total = 0;
@@ -99,10 +90,10 @@ KernelStatus cross_entropy(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus cross_entropy_grad(const KernelCall& call) {
+KernelStatus cross_entropy_grad(const KernelCall& call, const LossTerms& terms) {
   const TensorRef &dloss = call.inputs[0], &logits = call.inputs[1], &labels = call.inputs[2], &lse = call.inputs[3];
   const TensorRef& dlogits = call.outputs[0];
-  const Options options = options_of(call, 4);
+  const Options options{terms, input(call, 4)};
   const Rows rows = rows_of(logits, labels, &lse, options.none ? &dloss : nullptr, &dlogits);
   if (!labels_fit(rows, labels, options)) return kBadLabel;
   const double divisor = options.mean ? total_weight(rows, labels, options) : 1;

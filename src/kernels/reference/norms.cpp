@@ -214,18 +214,18 @@ constexpr auto kNothingElse = [](int64_t, const Statistics&) {};
 
 }  // namespace
 
-KernelStatus layer_norm(const KernelCall& call) {
+KernelStatus layer_norm(const KernelCall& call, const Norm& norm) {
   const Frame frame = trailing_frame({{kX, &call.inputs[0]},
                                       {kWeight, input(call, 1)},
                                       {kBias, input(call, 2)},
                                       {kY, output(call, 0)},
                                       {kMean, output(call, 1)},
                                       {kScale, output(call, 2)}},
-                                     call.attrs->i("axis"));
-  return normalise(frame, call.attrs->f("epsilon"), kNothingElse);
+                                     norm.axis);
+  return normalise(frame, norm.epsilon, kNothingElse);
 }
 
-KernelStatus layer_norm_grad(const KernelCall& call) {
+KernelStatus layer_norm_grad(const KernelCall& call, const Axis& along) {
   return differentiate(trailing_frame({{kY, &call.inputs[0]},
                                        {kX, &call.inputs[1]},
                                        {kMean, &call.inputs[2]},
@@ -234,41 +234,40 @@ KernelStatus layer_norm_grad(const KernelCall& call) {
                                        {kDx, output(call, 0)},
                                        {kDWeight, output(call, 1)},
                                        {kDBias, output(call, 2)}},
-                                      call.attrs->i("axis")));
+                                      along.axis));
 }
 
-KernelStatus rms_norm(const KernelCall& call) {
+KernelStatus rms_norm(const KernelCall& call, const Norm& norm) {
   Frame frame = trailing_frame(
-      {{kX, &call.inputs[0]}, {kWeight, input(call, 1)}, {kY, output(call, 0)}, {kScale, output(call, 1)}},
-      call.attrs->i("axis"));
+      {{kX, &call.inputs[0]}, {kWeight, input(call, 1)}, {kY, output(call, 0)}, {kScale, output(call, 1)}}, norm.axis);
   frame.centred = false;
-  return normalise(frame, call.attrs->f("epsilon"), kNothingElse);
+  return normalise(frame, norm.epsilon, kNothingElse);
 }
 
-KernelStatus rms_norm_grad(const KernelCall& call) {
+KernelStatus rms_norm_grad(const KernelCall& call, const Axis& along) {
   Frame frame = trailing_frame({{kY, &call.inputs[0]},
                                 {kX, &call.inputs[1]},
                                 {kScale, &call.inputs[2]},
                                 {kWeight, input(call, 3)},
                                 {kDx, output(call, 0)},
                                 {kDWeight, output(call, 1)}},
-                               call.attrs->i("axis"));
+                               along.axis);
   frame.centred = false;
   return differentiate(frame);
 }
 
-KernelStatus group_norm(const KernelCall& call) {
+KernelStatus group_norm(const KernelCall& call, const GroupNorm& norm) {
   const Frame frame = group_frame({{kX, &call.inputs[0]},
                                    {kWeight, input(call, 1)},
                                    {kBias, input(call, 2)},
                                    {kY, output(call, 0)},
                                    {kMean, output(call, 1)},
                                    {kScale, output(call, 2)}},
-                                  call.attrs->i("num_groups"));
-  return normalise(frame, call.attrs->f("epsilon"), kNothingElse);
+                                  norm.groups);
+  return normalise(frame, norm.epsilon, kNothingElse);
 }
 
-KernelStatus group_norm_grad(const KernelCall& call) {
+KernelStatus group_norm_grad(const KernelCall& call, const Groups& grouping) {
   return differentiate(group_frame({{kY, &call.inputs[0]},
                                     {kX, &call.inputs[1]},
                                     {kMean, &call.inputs[2]},
@@ -277,25 +276,24 @@ KernelStatus group_norm_grad(const KernelCall& call) {
                                     {kDx, output(call, 0)},
                                     {kDWeight, output(call, 1)},
                                     {kDBias, output(call, 2)}},
-                                   call.attrs->i("num_groups")));
+                                   grouping.groups));
 }
 
-KernelStatus batch_norm(const KernelCall& call) {
+KernelStatus batch_norm(const KernelCall& call, const BatchNorm& norm) {
   const Frame frame = channel_frame({{kX, &call.inputs[0]},
                                      {kWeight, input(call, 1)},
                                      {kBias, input(call, 2)},
                                      {kY, output(call, 0)},
                                      {kMean, output(call, 1)},
                                      {kScale, output(call, 2)}});
-  const double momentum = call.attrs->f("momentum");
   const double count = static_cast<double>(frame.members().numel());
   auto update = [&](size_t old_index, size_t new_index, int64_t channel, double batch) {
     const TensorRef *old_value = input(call, old_index), *new_value = output(call, new_index);
     if (!old_value || !new_value) return;
     const double old = get(*old_value, channel * old_value->strides[0]);
-    set(*new_value, channel * new_value->strides[0], (1 - momentum) * old + momentum * batch);
+    set(*new_value, channel * new_value->strides[0], (1 - norm.momentum) * old + norm.momentum * batch);
   };
-  return normalise(frame, call.attrs->f("epsilon"), [&](int64_t channel, const Statistics& found) {
+  return normalise(frame, norm.epsilon, [&](int64_t channel, const Statistics& found) {
     update(3, 3, channel, found.mean);
     update(4, 4, channel, found.variance * count / (count - 1));
   });

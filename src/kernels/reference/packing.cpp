@@ -16,10 +16,10 @@ Place place_of(int64_t index, int64_t bits) { return {index * bits / 8, static_c
 
 }  // namespace
 
-KernelStatus pack_bits(const KernelCall& call) {
+KernelStatus pack_bits(const KernelCall& call, const BitFields& fields) {
   const TensorRef &x = call.inputs[0], &p = call.outputs[0];
-  const int64_t bits = call.attrs->i("bits");
-  const uint64_t low = static_cast<uint64_t>(call.attrs->i("low")), mask = (uint64_t{1} << bits) - 1;
+  const int64_t bits = fields.bits;
+  const uint64_t low = fields.low, mask = fields.mask;
   for (int64_t i = 0; i < p.numel(); ++i) set_int(p, i * p.strides[0], 0);
   // Serial: neighbours share bytes.
   grid_over<1>(x, {strides_of(x)}).for_each([&](int64_t index, const auto& offsets) {
@@ -34,10 +34,10 @@ KernelStatus pack_bits(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus unpack_bits(const KernelCall& call) {
+KernelStatus unpack_bits(const KernelCall& call, const BitFields& fields) {
   const TensorRef &p = call.inputs[0], &y = call.outputs[0];
-  const int64_t bits = call.attrs->i("bits");
-  const uint64_t low = static_cast<uint64_t>(call.attrs->i("low")), mask = (uint64_t{1} << bits) - 1;
+  const int64_t bits = fields.bits;
+  const uint64_t low = fields.low, mask = fields.mask;
   grid_over<1>(y, {strides_of(y)}).for_each([&](int64_t index, const auto& offsets) {
     const Place place = place_of(index, bits);
     uint64_t stored = 0;

@@ -50,25 +50,35 @@ void fill_zero(const TensorRef& tensor, int64_t offset) {
 
 }  // namespace
 
-KernelStatus max_pool(const KernelCall& call) {
+PoolWindow::PoolWindow(const BoundCall& call) {
+  const BoundAttrs& attrs = *call.attrs;
+  const size_t spatial = attrs.ints("kernel_shape").size();
+  for (size_t i = 0; i < spatial; ++i) {
+    kernel[i] = attrs.ints("kernel_shape")[i];
+    strides[i] = attrs.ints("strides")[i];
+    pads[i] = attrs.ints("pads")[i];
+    end_pads[i] = attrs.ints("pads")[spatial + i];
+    dilations[i] = attrs.has("dilations") ? attrs.ints("dilations")[i] : 1;
+    taps *= kernel[i];
+  }
+  include_pad = attrs.b("count_include_pad", false);
+}
+
+KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &x = call.inputs[0], *y = output(call, 0), *indices = output(call, 1);
   const TensorRef& shape = y ? *y : *indices;
-  const auto &kernel = call.attrs->ints("kernel_shape"), &strides = call.attrs->ints("strides");
-  const auto &pads = call.attrs->ints("pads"), &dilations = call.attrs->ints("dilations");
   const int spatial = x.rank - 2;
-  int64_t taps = 1;
-  for (int64_t k : kernel) taps *= k;
   for_each_channel<3>({&x, y, indices}, [&](const auto& offsets) {
     for (int64_t o = 0; o < spatial_numel(shape); ++o) {
       const Point out = point_of(shape, o);
       double best = -kInfinity;
       int64_t best_at = -1;
-      for (int64_t tap = 0; tap < taps; ++tap) {
+      for (int64_t tap = 0; tap < window.taps; ++tap) {
         int64_t from[kMaxRank], flat = 0, rest = tap;
         bool inside = true;
         for (int i = spatial - 1; i >= 0; --i) {
-          from[i] = out.at[i] * strides[i] - pads[i] + rest % kernel[i] * dilations[i];
-          rest /= kernel[i];
+          from[i] = out.at[i] * window.strides[i] - window.pads[i] + rest % window.kernel[i] * window.dilations[i];
+          rest /= window.kernel[i];
           inside &= from[i] >= 0 && from[i] < x.sizes[2 + i];
         }
         if (!inside) continue;
@@ -113,21 +123,19 @@ struct Box {
   int64_t begin[kMaxRank], end[kMaxRank];
   double divisor;
 };
-Box box_of(const KernelCall& call, const TensorRef& x, const Point& out) {
-  const auto &kernel = call.attrs->ints("kernel_shape"), &strides = call.attrs->ints("strides");
-  const auto& pads = call.attrs->ints("pads");
+Box box_of(const PoolWindow& window, const TensorRef& x, const Point& out) {
   const int spatial = x.rank - 2;
   int64_t padded = 1, inside = 1;
   Box box;
   for (int i = 0; i < spatial; ++i) {
-    const int64_t begin = out.at[i] * strides[i] - pads[i];
-    const int64_t end = std::min(begin + kernel[i], x.sizes[2 + i] + pads[spatial + i]);
+    const int64_t begin = out.at[i] * window.strides[i] - window.pads[i];
+    const int64_t end = std::min(begin + window.kernel[i], x.sizes[2 + i] + window.end_pads[i]);
     box.begin[i] = std::max<int64_t>(begin, 0);
     box.end[i] = std::min(end, x.sizes[2 + i]);
     padded *= end - begin;
     inside *= std::max<int64_t>(box.end[i] - box.begin[i], 0);
   }
-  box.divisor = static_cast<double>(call.attrs->b("count_include_pad") ? padded : inside);
+  box.divisor = static_cast<double>(window.include_pad ? padded : inside);
   return box;
 }
 // body(coordinates) over the box.
@@ -151,12 +159,12 @@ void for_each_in(const Box& box, int spatial, Body body) {
 
 }  // namespace
 
-KernelStatus average_pool(const KernelCall& call) {
+KernelStatus average_pool(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   for_each_channel<2>({&x, &y}, [&](const auto& offsets) {
     for (int64_t o = 0; o < spatial_numel(y); ++o) {
       const Point out = point_of(y, o);
-      const Box box = box_of(call, x, out);
+      const Box box = box_of(window, x, out);
       double sum = 0;
       for_each_in(box, x.rank - 2, [&](const int64_t* at) { sum += get(x, offsets[0] + offset_of(x, at)); });
       set(y, offsets[1] + offset_of(y, out.at), sum / box.divisor);
@@ -165,13 +173,13 @@ KernelStatus average_pool(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus average_pool_grad(const KernelCall& call) {
+KernelStatus average_pool_grad(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   for_each_channel<2>({&dy, &dx}, [&](const auto& offsets) {
     fill_zero(dx, offsets[1]);
     for (int64_t o = 0; o < spatial_numel(dy); ++o) {
       const Point out = point_of(dy, o);
-      const Box box = box_of(call, dx, out);
+      const Box box = box_of(window, dx, out);
       const double share = get(dy, offsets[0] + offset_of(dy, out.at)) / box.divisor;
       for_each_in(box, dx.rank - 2, [&](const int64_t* at) {
         const int64_t to = offsets[1] + offset_of(dx, at);
@@ -190,14 +198,14 @@ struct Mix {
   double of_second;
 };
 
-Mix mix_of(const KernelCall& call, int64_t at, int64_t in, int64_t out) {
-  if (call.attrs->s("mode") == "nearest") {
+Mix mix_of(const Resizing& resizing, int64_t at, int64_t in, int64_t out) {
+  if (resizing.nearest) {
     const float scale = static_cast<float>(in) / static_cast<float>(out);
     const int64_t from = std::min(static_cast<int64_t>(std::floor(static_cast<float>(at) * scale)), in - 1);
     return {from, from, 0};
   }
   double position;
-  if (call.attrs->b("align_corners")) {
+  if (resizing.align_corners) {
     position = out > 1 ? static_cast<double>(at) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
   } else {
     const double scale = static_cast<double>(in) / static_cast<double>(out);
@@ -209,15 +217,15 @@ Mix mix_of(const KernelCall& call, int64_t at, int64_t in, int64_t out) {
 
 // visit(weight, offset in small, offset in large) for every term of the map small -> large over the last two dims.
 template <class Visit>
-void resize_terms(const KernelCall& call, const TensorRef& small, const TensorRef& large, Visit visit) {
+void resize_terms(const Resizing& resizing, const TensorRef& small, const TensorRef& large, Visit visit) {
   const int h = small.rank - 2, w = small.rank - 1;
   TensorRef outer = small;
   outer.rank -= 2;
   grid_over<2>(outer, {strides_of(small), strides_of(large)}).for_each([&](int64_t, const auto& at) {
     for (int64_t i = 0; i < large.sizes[h]; ++i) {
-      const Mix rows = mix_of(call, i, small.sizes[h], large.sizes[h]);
+      const Mix rows = mix_of(resizing, i, small.sizes[h], large.sizes[h]);
       for (int64_t j = 0; j < large.sizes[w]; ++j) {
-        const Mix cols = mix_of(call, j, small.sizes[w], large.sizes[w]);
+        const Mix cols = mix_of(resizing, j, small.sizes[w], large.sizes[w]);
         const int64_t to = at[1] + i * large.strides[h] + j * large.strides[w];
         auto from = [&](int64_t r, int64_t c) { return at[0] + r * small.strides[h] + c * small.strides[w]; };
         visit((1 - rows.of_second) * (1 - cols.of_second), from(rows.first, cols.first), to, true);
@@ -231,10 +239,13 @@ void resize_terms(const KernelCall& call, const TensorRef& small, const TensorRe
 
 }  // namespace
 
-KernelStatus resize(const KernelCall& call) {
+Resizing::Resizing(const BoundCall& call)
+    : nearest(call.attrs->s("mode") == "nearest"), align_corners(call.attrs->b("align_corners")) {}
+
+KernelStatus resize(const KernelCall& call, const Resizing& resizing) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   double sum = 0;
-  resize_terms(call, x, y, [&](double weight, int64_t from, int64_t to, bool first) {
+  resize_terms(resizing, x, y, [&](double weight, int64_t from, int64_t to, bool first) {
     if (first) sum = 0;
     if (weight != 0) sum += weight * get(x, from);
     set(y, to, sum);
@@ -242,10 +253,10 @@ KernelStatus resize(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus resize_grad(const KernelCall& call) {
+KernelStatus resize_grad(const KernelCall& call, const Resizing& resizing) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   grid_over<1>(dx, {strides_of(dx)}).for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
-  resize_terms(call, dx, dy, [&](double weight, int64_t to, int64_t from, bool) {
+  resize_terms(resizing, dx, dy, [&](double weight, int64_t to, int64_t from, bool) {
     if (weight != 0) set(dx, to, get(dx, to) + weight * get(dy, from));
   });
   return nullptr;

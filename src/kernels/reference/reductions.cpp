@@ -11,33 +11,11 @@ namespace {
 // For every output element: fold(values, n) over the runs of what it reduces, in row-major order, then finish(count).
 // Make() gives a fresh fold.
 template <class T, class Make>
-KernelStatus reduce(const KernelCall& call, Make make) {
+KernelStatus reduce(const KernelCall& call, const Reduction& reduction, Make make) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  bool reduced[kMaxRank] = {};
-  if (call.attrs->has("axis")) {
-    reduced[call.attrs->i("axis")] = true;
-  } else {
-    for (int64_t axis : call.attrs->ints("axes")) reduced[axis] = true;
-  }
-  const bool keepdims = call.attrs->b("keepdims");
-  Grid<2> outer;
-  Grid<1> inner;
-  for (int i = 0, out = 0; i < x.rank; ++i) {
-    if (reduced[i]) {
-      inner.add_dim(x.sizes[i], {x.strides[i]});
-      out += keepdims;
-    } else {
-      outer.add_dim(x.sizes[i], {x.strides[i], y.strides[out++]});
-    }
-  }
-  inner.collapse();
-  const int64_t count = inner.numel();
-  int64_t length = 1, stride = 0;
-  if (inner.rank > 0) {
-    --inner.rank;
-    length = inner.sizes[inner.rank];
-    stride = inner.strides[inner.rank][0];
-  }
+  const Grid<2>& outer = reduction.outer;
+  const Grid<1>& inner = reduction.inner;
+  const int64_t count = reduction.count, length = reduction.length, stride = reduction.stride;
   parallel_for(outer.numel(), std::max<int64_t>(1, 4096 / std::max<int64_t>(count, 1)),
                [&](int64_t begin, int64_t end) {
                  outer.for_each(begin, end, [&](int64_t, const auto& offsets) {
@@ -135,49 +113,77 @@ struct LogSumExpFold {
 };
 
 template <int sign>
-KernelStatus extreme(const KernelCall& call) {
-  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, [] { return ExtremeFold<double, sign>(); });
-  return reduce<int64_t>(call, [] { return ExtremeFold<int64_t, sign>(); });
+KernelStatus extreme(const KernelCall& call, const Reduction& reduction) {
+  if (is_float(call.inputs[0].dtype))
+    return reduce<double>(call, reduction, [] { return ExtremeFold<double, sign>(); });
+  return reduce<int64_t>(call, reduction, [] { return ExtremeFold<int64_t, sign>(); });
 }
 
 template <class T, int sign>
-KernelStatus arg_extreme(const KernelCall& call) {
+KernelStatus arg_extreme(const KernelCall& call, const Reduction& reduction) {
   struct Fold : ExtremeFold<T, sign> {
     T finish(int64_t) const { return static_cast<T>(this->at); }
   };
-  return reduce<T>(call, [] { return Fold(); });
+  return reduce<T>(call, reduction, [] { return Fold(); });
 }
 
 }  // namespace
 
-KernelStatus reduce_sum(const KernelCall& call) {
-  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, [] { return SumFold<double>(); });
-  return reduce<int64_t>(call, [] { return SumFold<int64_t>(); });
+Reduction::Reduction(const BoundCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  bool reduced[kMaxRank] = {};
+  if (call.attrs->has("axis")) {
+    reduced[call.attrs->i("axis")] = true;
+  } else {
+    for (int64_t axis : call.attrs->ints("axes")) reduced[axis] = true;
+  }
+  const bool keepdims = call.attrs->b("keepdims");
+  for (int i = 0, out = 0; i < x.rank; ++i) {
+    if (reduced[i]) {
+      inner.add_dim(x.sizes[i], {x.strides[i]});
+      out += keepdims;
+    } else {
+      outer.add_dim(x.sizes[i], {x.strides[i], y.strides[out++]});
+    }
+  }
+  inner.collapse();
+  count = inner.numel();
+  if (inner.rank == 0) return;
+  --inner.rank;
+  length = inner.sizes[inner.rank];
+  stride = inner.strides[inner.rank][0];
 }
-KernelStatus reduce_mean(const KernelCall& call) {
-  return reduce<double>(call, [] { return MeanFold(); });
+
+KernelStatus reduce_sum(const KernelCall& call, const Reduction& reduction) {
+  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, reduction, [] { return SumFold<double>(); });
+  return reduce<int64_t>(call, reduction, [] { return SumFold<int64_t>(); });
 }
-KernelStatus reduce_max(const KernelCall& call) { return extreme<1>(call); }
-KernelStatus reduce_min(const KernelCall& call) { return extreme<-1>(call); }
-KernelStatus reduce_prod(const KernelCall& call) {
-  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, [] { return ProductFold<double>(); });
-  return reduce<int64_t>(call, [] { return ProductFold<int64_t>(); });
+KernelStatus reduce_mean(const KernelCall& call, const Reduction& reduction) {
+  return reduce<double>(call, reduction, [] { return MeanFold(); });
 }
-KernelStatus reduce_l2(const KernelCall& call) {
-  return reduce<double>(call, [] { return NormFold(); });
+KernelStatus reduce_max(const KernelCall& call, const Reduction& reduction) { return extreme<1>(call, reduction); }
+KernelStatus reduce_min(const KernelCall& call, const Reduction& reduction) { return extreme<-1>(call, reduction); }
+KernelStatus reduce_prod(const KernelCall& call, const Reduction& reduction) {
+  if (is_float(call.inputs[0].dtype)) return reduce<double>(call, reduction, [] { return ProductFold<double>(); });
+  return reduce<int64_t>(call, reduction, [] { return ProductFold<int64_t>(); });
 }
-KernelStatus reduce_log_sum_exp(const KernelCall& call) {
-  return reduce<double>(call, [] { return LogSumExpFold(); });
+KernelStatus reduce_l2(const KernelCall& call, const Reduction& reduction) {
+  return reduce<double>(call, reduction, [] { return NormFold(); });
 }
-KernelStatus arg_max(const KernelCall& call) {
-  return is_float(call.inputs[0].dtype) ? arg_extreme<double, 1>(call) : arg_extreme<int64_t, 1>(call);
+KernelStatus reduce_log_sum_exp(const KernelCall& call, const Reduction& reduction) {
+  return reduce<double>(call, reduction, [] { return LogSumExpFold(); });
 }
-KernelStatus arg_min(const KernelCall& call) {
-  return is_float(call.inputs[0].dtype) ? arg_extreme<double, -1>(call) : arg_extreme<int64_t, -1>(call);
+KernelStatus arg_max(const KernelCall& call, const Reduction& reduction) {
+  return is_float(call.inputs[0].dtype) ? arg_extreme<double, 1>(call, reduction)
+                                        : arg_extreme<int64_t, 1>(call, reduction);
+}
+KernelStatus arg_min(const KernelCall& call, const Reduction& reduction) {
+  return is_float(call.inputs[0].dtype) ? arg_extreme<double, -1>(call, reduction)
+                                        : arg_extreme<int64_t, -1>(call, reduction);
 }
 
 template <class T>
-static KernelStatus cumulate(const KernelCall& call) {
+static KernelStatus cumulate(const KernelCall& call, const Cumulation& cumulation) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   if (x.rank == 0) {
     T value;
@@ -185,15 +191,13 @@ static KernelStatus cumulate(const KernelCall& call) {
     store(y, 0, 1, 1, &value);
     return nullptr;
   }
-  const int64_t axis = call.attrs->i("axis");
-  const int64_t size = x.sizes[axis];
-  const bool reverse = call.attrs->b("reverse", false);
+  const int64_t axis = cumulation.axis, size = x.sizes[axis];
   const Grid<2> rows = rows_over<2>(x, axis, {strides_of(x), strides_of(y)});
   parallel_for(rows.numel(), std::max<int64_t>(1, 4096 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
     rows.for_each(begin, end, [&](int64_t, const auto& offsets) {
       Total<T> total = 0;
       for (int64_t k = 0; k < size; ++k) {
-        const int64_t i = reverse ? size - 1 - k : k;
+        const int64_t i = cumulation.reverse ? size - 1 - k : k;
         T value;
         load(x, offsets[0] + i * x.strides[axis], 1, 1, &value);
         total += static_cast<Total<T>>(value);
@@ -205,16 +209,17 @@ static KernelStatus cumulate(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus cum_sum(const KernelCall& call) {
-  return is_float(call.inputs[0].dtype) ? cumulate<double>(call) : cumulate<int64_t>(call);
+KernelStatus cum_sum(const KernelCall& call, const Cumulation& cumulation) {
+  return is_float(call.inputs[0].dtype) ? cumulate<double>(call, cumulation) : cumulate<int64_t>(call, cumulation);
 }
 
 // The first `k` of every row in order, ties by index. scratch: the row's values and its indices.
 template <class T>
-static KernelStatus order_rows(const KernelCall& call, int64_t k, bool descending) {
+static KernelStatus order_rows(const KernelCall& call, const Ranking& ranking) {
   const TensorRef &x = call.inputs[0], *values_out = output(call, 0), *indices_out = output(call, 1);
-  const int64_t axis = x.rank == 0 ? 0 : call.attrs->i("axis");
-  const int64_t size = x.rank == 0 ? 1 : x.sizes[axis], stride = x.rank == 0 ? 0 : x.strides[axis];
+  const int64_t axis = ranking.axis, size = ranking.size, k = ranking.k;
+  const bool descending = ranking.descending;
+  const int64_t stride = x.rank == 0 ? 0 : x.strides[axis];
   T* values = static_cast<T*>(call.scratch);
   int64_t* order = static_cast<int64_t*>(call.scratch) + size;
   auto out_strides = [](const TensorRef* t) { return t != nullptr ? strides_of(*t) : Strides(); };
@@ -243,22 +248,13 @@ static KernelStatus order_rows(const KernelCall& call, int64_t k, bool descendin
   return nullptr;
 }
 
-KernelStatus top_k(const KernelCall& call) {
-  const int64_t k = call.attrs->i("k");
-  const bool largest = call.attrs->b("largest");
-  return is_float(call.inputs[0].dtype) ? order_rows<double>(call, k, largest) : order_rows<int64_t>(call, k, largest);
+static KernelStatus order(const KernelCall& call, const Ranking& ranking) {
+  return is_float(call.inputs[0].dtype) ? order_rows<double>(call, ranking) : order_rows<int64_t>(call, ranking);
 }
 
-KernelStatus sort(const KernelCall& call) {
-  const TensorRef& x = call.inputs[0];
-  const int64_t size = x.rank == 0 ? 1 : x.sizes[call.attrs->i("axis")];
-  const bool descending = call.attrs->b("descending");
-  return is_float(x.dtype) ? order_rows<double>(call, size, descending) : order_rows<int64_t>(call, size, descending);
-}
+KernelStatus top_k(const KernelCall& call, const TopRanking& ranking) { return order(call, ranking); }
+KernelStatus sort(const KernelCall& call, const SortRanking& ranking) { return order(call, ranking); }
 
-int64_t sort_scratch(const KernelCall& call) {
-  const TensorRef& x = call.inputs[0];
-  return 16 * (x.rank == 0 ? 1 : x.sizes[call.attrs->i("axis")]);
-}
+int64_t sort_scratch(const BoundCall& call) { return 16 * Ranking(call, false).size; }
 
 }  // namespace lowtide::reference

@@ -3,13 +3,15 @@
 #pragma once
 
 #include "kernels/kernel.h"
+#include "kernels/reference/states.h"
 
 namespace lowtide::reference {
 
-#define LT_REFERENCE_RULES(op, function, rules, ...) KernelStatus function(const KernelCall& call);
+#define LT_REFERENCE_LINE(op, function, rules, scratch, ...) \
+  KernelStatus function(const KernelCall& call __VA_OPT__(, const) __VA_ARGS__ __VA_OPT__(&));
 #include "kernels/reference/list.inc"
 
-int64_t sort_scratch(const KernelCall& call);
+int64_t sort_scratch(const BoundCall& call);
 
 std::span<const Kernel> kernels();
 

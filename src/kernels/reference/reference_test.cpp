@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/kernel.h"
+#include "kernels/prepared.h"
 
 namespace lowtide {
 namespace {
@@ -42,7 +42,7 @@ KernelStatus run(Op op, const std::vector<TensorRef>& inputs, const std::vector<
                  const BoundAttrs& attrs = {}, uint64_t key = 7) {
   const Kernel& kernel = kernels_of(op).back();
   EXPECT_STREQ(kernel.provider, "reference");
-  KernelCall call{inputs, outputs, &attrs};
+  BoundCall call{{inputs, outputs}, &attrs};
   call.random_key = key;
   std::vector<double> scratch;
   if (kernel.scratch_bytes) {
@@ -50,7 +50,7 @@ KernelStatus run(Op op, const std::vector<TensorRef>& inputs, const std::vector<
     scratch.resize(call.scratch_bytes / 8 + 1);
     call.scratch = scratch.data();
   }
-  return kernel.run(call);
+  return run_once(kernel, call);
 }
 
 // One f32 in, one f32 out of the same shape.

@@ -19,7 +19,7 @@ static double log1p_exp(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) 
 static double relu6(double x) { return x < 0 ? 0.0 : x > 6 ? 6.0 : x; }
 
 // The functions of one number that list.inc writes out.
-#define LT_REFERENCE_RULES(...)
+#define LT_REFERENCE_LINE(...)
 #define LT_REFERENCE_FORMULA(op, function, y)            \
   KernelStatus function(const KernelCall& call) {        \
     return map_floats(call, [](double x) { return y; }); \
@@ -50,27 +50,29 @@ KernelStatus neg(const KernelCall& call) {
 KernelStatus relu(const KernelCall& call) {
   return map_numbers(call, [](auto x) { return x < 0 ? decltype(x){0} : x; });
 }
-KernelStatus leaky_relu(const KernelCall& call) {
-  const double alpha = call.attrs->f("alpha");
+KernelStatus leaky_relu(const KernelCall& call, const Alpha& slope) {
+  const double alpha = slope.alpha;
   return map_floats(call, [=](double x) { return x > 0 ? x : alpha * x; });
 }
-KernelStatus elu(const KernelCall& call) {
-  const double alpha = call.attrs->f("alpha"), scale = call.attrs->f("scale"), inner = call.attrs->f("input_scale");
+KernelStatus elu(const KernelCall& call, const EluScales& scales) {
+  const double alpha = scales.alpha, scale = scales.scale, inner = scales.inner;
   return map_floats(call, [=](double x) { return x > 0 ? scale * x : scale * alpha * std::expm1(x * inner); });
 }
-KernelStatus softplus(const KernelCall& call) {
-  const double beta = call.attrs->f("beta"), threshold = call.attrs->f("threshold");
+KernelStatus softplus(const KernelCall& call, const SoftplusBend& bend) {
+  const double beta = bend.beta, threshold = bend.threshold;
   return map_floats(call, [=](double x) { return beta * x > threshold ? x : log1p_exp(beta * x) / beta; });
 }
 KernelStatus gelu(const KernelCall& call) {
   return map_floats(call, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); });
 }
-KernelStatus quick_gelu(const KernelCall& call) {
-  const double alpha = call.attrs->f("alpha");
+KernelStatus quick_gelu(const KernelCall& call, const Alpha& steepness) {
+  const double alpha = steepness.alpha;
   return map_floats(call, [=](double x) { return x * sigmoid_of(alpha * x); });
 }
-KernelStatus clip(const KernelCall& call) {
-  const double low = call.attrs->f("min", -kInfinity), high = call.attrs->f("max", kInfinity);
+Bounds::Bounds(const BoundCall& call) : low(call.attrs->f("min", -kInfinity)), high(call.attrs->f("max", kInfinity)) {}
+
+KernelStatus clip(const KernelCall& call, const Bounds& bounds) {
+  const double low = bounds.low, high = bounds.high;
   // As in PyTorch the upper bound wins where they cross, and NaN passes.
   if (is_float(call.inputs[0].dtype)) {
     return map_floats(call, [=](double x) {

@@ -24,7 +24,7 @@ Heads heads(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides
 MutableHeads heads_target(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
 
 // All but the mask's address.
-AttentionOptions options_of(const KernelCall& call, const TensorRef& q, const TensorRef& k, const TensorRef& v,
+AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const TensorRef& k, const TensorRef& v,
                             const TensorRef* mask) {
   AttentionOptions options;
   options.batch = q.sizes[0];
@@ -97,14 +97,14 @@ bool is_small(const AttentionOptions& options) {
 
 // ---- forward: q, k, v, mask? → y, lse
 
-AttentionOptions forward_options(const KernelCall& call) {
+AttentionOptions forward_options(const BoundCall& call) {
   return options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3));
 }
 
-uint64_t stream_of(const KernelCall& call) { return static_cast<uint64_t>(call.attrs->i("stream", 0)); }
+uint64_t stream_of(const BoundCall& call) { return static_cast<uint64_t>(call.attrs->i("stream", 0)); }
 
 struct Forward {
-  explicit Forward(const KernelCall& call) : options(forward_options(call)), stream(stream_of(call)) {}
+  explicit Forward(const BoundCall& call) : options(forward_options(call)), stream(stream_of(call)) {}
   AttentionOptions options;
   uint64_t stream;
 };
@@ -113,7 +113,7 @@ int64_t lse_bytes(const AttentionOptions& options) {
   return aligned(options.batch * options.query_heads * options.queries * kFloatBytes);
 }
 
-int64_t attention_scratch(const KernelCall& call) {
+int64_t attention_scratch(const BoundCall& call) {
   const AttentionOptions options = forward_options(call);
   const int64_t spare =
       output(call, 0)
@@ -152,17 +152,17 @@ KernelStatus attention(const KernelCall& call, const Forward& forward) {
 
 // ---- backward: dy, q, k, v, y, lse, mask? → dq, dk, dv
 
-AttentionOptions backward_options(const KernelCall& call) {
+AttentionOptions backward_options(const BoundCall& call) {
   return options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6));
 }
 
 struct Backward {
-  explicit Backward(const KernelCall& call) : options(backward_options(call)), stream(stream_of(call)) {}
+  explicit Backward(const BoundCall& call) : options(backward_options(call)), stream(stream_of(call)) {}
   AttentionOptions options;
   uint64_t stream;
 };
 
-int64_t attention_grad_scratch(const KernelCall& call) {
+int64_t attention_grad_scratch(const BoundCall& call) {
   int64_t spare = 0;
   for (size_t i = 0; i < 3; ++i) {
     if (!output(call, i)) spare += bytes_of(call.inputs[1 + i]);

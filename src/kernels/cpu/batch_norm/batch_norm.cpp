@@ -70,7 +70,7 @@ struct Scratch {
   }
 };
 
-int64_t batch_norm_scratch(const KernelCall& call) {
+int64_t batch_norm_scratch(const BoundCall& call) {
   const Shape shape(call.inputs[call.outputs.size() == 5 ? 0 : 1]);
   return (2 * Runs{shape}.count() + 5) * shape.channels * kFloatBytes;
 }
@@ -91,7 +91,7 @@ void moments(const Shape& shape, const float* x, const Scratch& parts) {
 }
 
 struct Momentum {
-  explicit Momentum(const KernelCall& call)
+  explicit Momentum(const BoundCall& call)
       : epsilon(static_cast<float>(call.attrs->f("epsilon"))),
         momentum(static_cast<float>(call.attrs->f("momentum"))) {}
   float epsilon, momentum;

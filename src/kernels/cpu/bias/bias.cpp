@@ -78,7 +78,7 @@ KernelStatus bias_gelu_grad(const KernelCall& call) { return run_sum_grad(call, 
 KernelStatus fast_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kFastGelu); }
 
 struct Dropout {
-  explicit Dropout(const KernelCall& call)
+  explicit Dropout(const BoundCall& call)
       : ratio(call.attrs->f("ratio")), stream(static_cast<uint64_t>(call.attrs->i("stream"))) {}
   double ratio;
   uint64_t stream;
@@ -127,7 +127,7 @@ const char* supports_bias_softmax(const KernelQuery& query) {
 bool needs_scratch(const TensorRef& x) { return x.dtype != DType::kF32; }
 int64_t rows_per_task(const TensorRef& x) { return std::max<int64_t>(1, 32768 / (x.sizes[x.rank - 1] + 1)); }
 
-int64_t bias_softmax_scratch(const KernelCall& call) {
+int64_t bias_softmax_scratch(const BoundCall& call) {
   const TensorRef& x = call.inputs[0];
   if (!needs_scratch(x)) return 0;
   return x.sizes[x.rank - 1] * static_cast<int64_t>(sizeof(float)) * parallel_threads();

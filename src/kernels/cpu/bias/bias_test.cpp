@@ -48,7 +48,7 @@ Tensor run(Op op, std::vector<const Tensor*> inputs, const BoundAttrs& attrs, co
   const OperandInfo out{y.ref.dtype, y.ref.rank, true, Layout::kRowMajor};
   for (const Kernel& kernel : kernels_of(op)) {
     if (kernel.supports && kernel.supports({op, infos, {&out, 1}, &attrs}) != nullptr) continue;
-    KernelCall call{refs, {&y.ref, 1}, &attrs, nullptr, 0, 0x123456789abcdef};
+    BoundCall call{{refs, {&y.ref, 1}, nullptr, 0, 0x123456789abcdef}, &attrs};
     if (kernel.scratch_bytes) call.scratch_bytes = kernel.scratch_bytes(call);
     std::vector<double> scratch(static_cast<size_t>(call.scratch_bytes / 8 + 9));
     call.scratch = scratch.data();

@@ -295,7 +295,7 @@ const char* supports_cast(const KernelQuery& query) {
 }
 
 struct Axis {
-  explicit Axis(const KernelCall& call) : axis(call.attrs->i("axis")) {}
+  explicit Axis(const BoundCall& call) : axis(call.attrs->i("axis")) {}
   int64_t axis;
 };
 
@@ -313,7 +313,7 @@ KernelStatus concat(const KernelCall& call, const Axis& along) {
 }
 
 struct SlicePlace {
-  explicit SlicePlace(const KernelCall& call)
+  explicit SlicePlace(const BoundCall& call)
       : axis(call.attrs->i("axis")), start(call.attrs->i("start")), step(call.attrs->i("step")) {}
   int64_t axis, start, step;
 };

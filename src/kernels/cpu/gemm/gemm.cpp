@@ -18,14 +18,14 @@ bool is_row(const TensorRef& c, const TensorRef& y) {
 
 // What is asked of packed_gemm, but for the addresses.
 struct OwnProducts : Products {
-  explicit OwnProducts(const KernelCall& call);
+  explicit OwnProducts(const BoundCall& call);
 
   Gemm gemm;  // for the innermost batch dim; the caller moves a, b, c for the outer ones
   bool adds_row = false;
   Grid<3> outer;
 };
 
-OwnProducts::OwnProducts(const KernelCall& call) : Products(call) {
+OwnProducts::OwnProducts(const BoundCall& call) : Products(call) {
   gemm.m = l.rows;
   gemm.n = o.cols;
   gemm.k = l.cols;
@@ -50,7 +50,7 @@ OwnProducts::OwnProducts(const KernelCall& call) : Products(call) {
 }
 
 KernelStatus own_matmul(const KernelCall& call, const OwnProducts& products) {
-  if (products.is_empty) return products.reference(call);
+  if (products.is_empty) return reference::multiply(call, products.asked);
   const ProductOperands operands = operands_of(call, products);
   Gemm gemm = products.gemm;
   if (products.adds_row) {
@@ -73,7 +73,7 @@ const char* supports_own_matmul(const KernelQuery& query) {
   return dtype == DType::kF32 || is_half(dtype) ? nullptr : "neither f32, bf16 nor f16";
 }
 
-int64_t own_matmul_scratch(const KernelCall& call) {
+int64_t own_matmul_scratch(const BoundCall& call) {
   const OwnProducts products(call);
   return products.is_empty ? 0 : products.bytes + packed_gemm_scratch_bytes(products.gemm, parallel_threads());
 }

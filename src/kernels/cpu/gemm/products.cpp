@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "kernels/cpu/copy/copy.h"
-#include "kernels/reference/reference.h"
 
 namespace lowtide::cpu {
 
@@ -41,22 +40,11 @@ TensorRef dense(const TensorRef& tensor) {
 
 }  // namespace
 
-Products::Products(const KernelCall& call) {
-  const BoundAttrs& attrs = *call.attrs;
-  bool trans_a = false, trans_b = false;
-  reference = reference::matmul;
-  if (attrs.has("transA")) {
-    reference = reference::fused_matmul;
-    trans_a = attrs.b("transA");
-    trans_b = attrs.b("transB");
-    alpha = attrs.f("alpha");
-  }
-  if (attrs.has("beta")) {
-    reference = reference::gemm;
-    beta = input(call, 2) == nullptr ? 0 : attrs.f("beta");
-  }
+Products::Products(const BoundCall& call) : asked(call) {
+  alpha = asked.alpha;
+  beta = input(call, 2) == nullptr ? 0 : asked.beta;
   TensorRef a = call.inputs[0], b = call.inputs[1], y = call.outputs[0];
-  is_empty = y.numel() == 0 || matrix_of(a, trans_a).cols == 0;
+  is_empty = y.numel() == 0 || matrix_of(a, asked.transpose_a).cols == 0;
   auto stand_in = [&](TensorRef& tensor, int which) {
     tensor = dense(tensor);
     stand_ins[which] = bytes;
@@ -65,8 +53,8 @@ Products::Products(const KernelCall& call) {
   if (!usable(a)) stand_in(a, 0);
   if (!usable(b)) stand_in(b, 1);
   if (!usable_output(y)) stand_in(y, 2);
-  l = matrix_of(a, trans_a);
-  r = matrix_of(b, trans_b);
+  l = matrix_of(a, asked.transpose_a);
+  r = matrix_of(b, asked.transpose_b);
   o = matrix_of(y, false);
   TensorRef batch = y;
   batch.rank -= 2;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/reference/reference.h"
 #include "kernels/strided.h"
 
 namespace lowtide::cpu {
@@ -28,11 +29,11 @@ struct Matrix {
 
 // Products whose operands all fit: every batch of the grid (offsets of a, b, y) is alpha l r + beta o.
 struct Products {
-  explicit Products(const KernelCall& call);
+  explicit Products(const BoundCall& call);
 
   double alpha = 1, beta = 0;  // beta is 0 where there is no c
-  bool is_empty = false;       // no elements, or sums of nothing: the op's reference kernel knows what to do
-  KernelFunction reference = nullptr;
+  bool is_empty = false;       // no elements, or sums of nothing: the reference kernel knows what to do
+  reference::Product asked;    // for the reference kernel
   // Bytes into the scratch where a dense stand-in of a, b, y lies, or -1: the operand itself. They take `bytes` of it.
   int64_t stand_ins[3] = {-1, -1, -1};
   int64_t bytes = 0;

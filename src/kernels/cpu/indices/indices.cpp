@@ -24,7 +24,7 @@ const char* supports_gather(const KernelQuery& query) {
 }
 
 struct Axis {
-  explicit Axis(const KernelCall& call) : axis(call.attrs->i("axis")) {}
+  explicit Axis(const BoundCall& call) : axis(call.attrs->i("axis")) {}
   int64_t axis;
 };
 
@@ -76,13 +76,13 @@ const char* supports_gather_grad(const KernelQuery& query) {
   return nullptr;
 }
 
-int64_t gather_grad_scratch(const KernelCall& call) {
+int64_t gather_grad_scratch(const BoundCall& call) {
   return (call.outputs[0].sizes[0] + 2 + call.inputs[1].numel()) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 // The row whose gradient stays 0, or -1.
 struct Padding {
-  explicit Padding(const KernelCall& call)
+  explicit Padding(const BoundCall& call)
       : row(call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), call.outputs[0].sizes[0]) : -1) {}
   int64_t row;
 };

@@ -27,7 +27,7 @@ struct LossTerms {
   float smoothing;
   bool whole, mean;  // reduced to one number; over the rows that count
 
-  explicit LossTerms(const KernelCall& call, size_t logits = 0)
+  explicit LossTerms(const BoundCall& call, size_t logits = 0)
       : rows(rows_of(call.inputs[logits]).rows),
         classes(rows_of(call.inputs[logits]).cols),
         ignore_index(call.attrs->i("ignore_index")),
@@ -36,7 +36,7 @@ struct LossTerms {
         mean(call.attrs->s("reduction") == "mean") {}
 };
 struct LossGradTerms : LossTerms {
-  explicit LossGradTerms(const KernelCall& call) : LossTerms(call, 1) {}
+  explicit LossGradTerms(const BoundCall& call) : LossTerms(call, 1) {}
 };
 
 // The terms with the labels of one call.
@@ -115,7 +115,7 @@ const char* supports_cross_entropy(const KernelQuery& query) {
 }
 
 // Losses and log-sum-exps of the rows, where they are not wanted.
-int64_t cross_entropy_scratch(const KernelCall& call) { return 2 * rows_of(call.inputs[0]).rows * kFloatBytes; }
+int64_t cross_entropy_scratch(const BoundCall& call) { return 2 * rows_of(call.inputs[0]).rows * kFloatBytes; }
 
 KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
   const Loss loss(terms, call.inputs[1]);
@@ -158,7 +158,7 @@ void narrow(const float* from, const Loss& loss, int64_t first, int64_t count, c
   });
 }
 
-int64_t half_logits_scratch(const KernelCall& call) {
+int64_t half_logits_scratch(const BoundCall& call) {
   const Rows logits = rows_of(call.inputs[0]);
   return (block_floats(logits) + 2 * logits.rows) * kFloatBytes;
 }
@@ -179,7 +179,7 @@ KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& term
   return nullptr;
 }
 
-int64_t half_logits_grad_scratch(const KernelCall& call) { return block_floats(rows_of(call.inputs[1])) * kFloatBytes; }
+int64_t half_logits_grad_scratch(const BoundCall& call) { return block_floats(rows_of(call.inputs[1])) * kFloatBytes; }
 
 KernelStatus cross_entropy_grad_of_half(const KernelCall& call, const LossGradTerms& terms) {
   const Loss loss(terms, call.inputs[2]);

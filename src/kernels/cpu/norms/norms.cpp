@@ -14,14 +14,14 @@ namespace {
 
 // Of a norm's operand x, and of its gradient's.
 struct Norm {
-  explicit Norm(const KernelCall& call, size_t x = 0)
+  explicit Norm(const BoundCall& call, size_t x = 0)
       : rows(rows_at(call.inputs[x], call.attrs->i("axis"))),
         epsilon(static_cast<float>(call.attrs->f("epsilon", 0))) {}
   Rows rows;
   float epsilon;
 };
 struct NormGrad : Norm {
-  explicit NormGrad(const KernelCall& call) : Norm(call, 1) {}
+  explicit NormGrad(const BoundCall& call) : Norm(call, 1) {}
 };
 
 KernelStatus layer_norm(const KernelCall& call, const Norm& norm) {
@@ -95,7 +95,7 @@ KernelStatus rms_norm_grad(const KernelCall& call, const NormGrad& norm) {
                     .dbias = nullptr});
 }
 
-int64_t norm_grad_scratch(const KernelCall& call) {
+int64_t norm_grad_scratch(const BoundCall& call) {
   const Rows at = NormGrad(call).rows;
   return row_blocks(at.rows) * 2 * at.cols * kFloatBytes;
 }

@@ -30,7 +30,7 @@ void run(PackingTable::Loop loop, const void* from, int64_t from_bits, void* to,
 int log2_of(int64_t value) { return std::countr_zero(static_cast<uint64_t>(value)); }
 
 struct Bits {
-  explicit Bits(const KernelCall& call) : bits(call.attrs->i("bits")), low(call.attrs->i("low")) {}
+  explicit Bits(const BoundCall& call) : bits(call.attrs->i("bits")), low(call.attrs->i("low")) {}
   int64_t bits, low;
 };
 

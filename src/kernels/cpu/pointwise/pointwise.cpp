@@ -110,11 +110,11 @@ KernelStatus unary(const KernelCall& call) {
 }
 
 struct Alpha {
-  explicit Alpha(const KernelCall& call) : value(call.attrs->f("alpha")) {}
+  explicit Alpha(const BoundCall& call) : value(call.attrs->f("alpha")) {}
   double value;
 };
 struct ClipBounds {
-  explicit ClipBounds(const KernelCall& call)
+  explicit ClipBounds(const BoundCall& call)
       : low(call.attrs->f("min", -std::numeric_limits<double>::infinity())),
         high(call.attrs->f("max", std::numeric_limits<double>::infinity())) {}
   double low, high;
@@ -178,7 +178,7 @@ KernelStatus where(const KernelCall& call) {
 }
 
 struct Rotation {
-  explicit Rotation(const KernelCall& call) : transposed(call.attrs->b("transposed", false)) {}
+  explicit Rotation(const BoundCall& call) : transposed(call.attrs->b("transposed", false)) {}
   bool transposed;
 };
 

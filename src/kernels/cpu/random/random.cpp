@@ -38,15 +38,15 @@ void for_words(uint64_t key, uint64_t stream, int64_t n, int64_t grain, Body bod
   });
 }
 
-uint64_t stream_of(const KernelCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
+uint64_t stream_of(const BoundCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
 
 struct Dropout {
-  explicit Dropout(const KernelCall& call) : ratio(call.attrs->f("ratio")), stream(stream_of(call)) {}
+  explicit Dropout(const BoundCall& call) : ratio(call.attrs->f("ratio")), stream(stream_of(call)) {}
   double ratio;
   uint64_t stream;
 };
 struct Uniform {
-  explicit Uniform(const KernelCall& call)
+  explicit Uniform(const BoundCall& call)
       : low(static_cast<float>(call.attrs->f("low"))),
         high(static_cast<float>(call.attrs->f("high"))),
         stream(stream_of(call)) {}
@@ -54,7 +54,7 @@ struct Uniform {
   uint64_t stream;
 };
 struct Normal {
-  explicit Normal(const KernelCall& call)
+  explicit Normal(const BoundCall& call)
       : mean(static_cast<float>(call.attrs->f("mean"))),
         scale(static_cast<float>(call.attrs->f("scale"))),
         stream(stream_of(call)) {}

@@ -20,8 +20,9 @@ struct Pattern {
   bool reduced[kMaxRank];
   int64_t sizes[kMaxRank];
   int64_t count = 1;  // elements per sum
+  reference::Reduction fallback;
 
-  explicit Pattern(const KernelCall& call);
+  explicit Pattern(const BoundCall& call);
   // Sizes of the parts if the kinds are `kinds`, where a kind of size 1 may be missing.
   bool is(std::initializer_list<bool> kinds, int64_t* found) const {
     int next = 0;
@@ -34,7 +35,7 @@ struct Pattern {
   }
 };
 
-Pattern::Pattern(const KernelCall& call) {
+Pattern::Pattern(const BoundCall& call) : fallback(call) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const bool keepdims = call.attrs->b("keepdims");
   bool is_axis[kMaxRank] = {};
@@ -107,19 +108,21 @@ void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* s
   });
 }
 
-KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, KernelFunction fallback) {
+using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
+
+KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, Fallback fallback) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  if (x.numel() == 0) return fallback(call);
+  if (x.numel() == 0) return fallback(call, pattern.fallback);
   const float* from = x.as<float>();
   float* to = y.as<float>();
   int64_t size[4];
   const bool sum = op == RowReduce::kSum || op == RowReduce::kMean;
-  if (!pattern.dense) return fallback(call);
+  if (!pattern.dense) return fallback(call, pattern.fallback);
   if (pattern.is({false, true}, size)) {
     reduce_rows(op, from, to, size[0], size[1]);
     return nullptr;
   }
-  if (!sum) return fallback(call);
+  if (!sum) return fallback(call, pattern.fallback);
   if (pattern.is({false, true, false}, size)) {
     for (int64_t i = 0; i < size[0]; ++i) {
       sum_columns(from + i * size[1] * size[2], to + i * size[2], size[1], size[2], call.scratch);
@@ -129,7 +132,7 @@ KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, K
     reduce_rows(RowReduce::kSum, from, rows, size[0] * size[1], size[2]);
     sum_columns(rows, to, size[0], size[1], static_cast<char*>(call.scratch) + aligned(size[0] * size[1] * 4));
   } else {
-    return fallback(call);
+    return fallback(call, pattern.fallback);
   }
   if (op == RowReduce::kMean) {
     const float count = static_cast<float>(pattern.count);
@@ -139,7 +142,7 @@ KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, K
   return nullptr;
 }
 
-int64_t reduce_scratch(const KernelCall& call) {
+int64_t reduce_scratch(const BoundCall& call) {
   const Pattern pattern(call);
   int64_t size[4];
   if (pattern.is({false, true}, size)) return 0;

@@ -23,7 +23,7 @@ constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannel
 
 struct Window {
   int64_t kernel[2], strides[2], pads[4], dilations[2] = {1, 1};
-  explicit Window(const KernelCall& call) {
+  explicit Window(const BoundCall& call) {
     const BoundAttrs& attrs = *call.attrs;
     for (int i = 0; i < 2; ++i) {
       kernel[i] = attrs.ints("kernel_shape")[i];
@@ -163,7 +163,7 @@ float divisor_of(const Window& window, bool include_pad, const TensorRef& x, int
 }
 
 struct Averages : Window {
-  explicit Averages(const KernelCall& call) : Window(call), include_pad(call.attrs->b("count_include_pad")) {}
+  explicit Averages(const BoundCall& call) : Window(call), include_pad(call.attrs->b("count_include_pad")) {}
   bool include_pad;
 };
 
