@@ -45,7 +45,10 @@ VARIABLES = {
     "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
     "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
     "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
-    "LOWTIDE_GUARD": Variable("0", "1: checks every byte of the arena after each half of a step"),
+    "LOWTIDE_GUARD": Variable(
+        "0",
+        "1: checks the arena at every step of a plan: the owner of what it touches, canaries of buffers that end",
+    ),
     "LOWTIDE_DISABLE_PASSES": Variable(
         "",
         "names of graph passes, of `schedule_order` and of `default_rematerialisation` to leave out, joined by commas",

@@ -109,7 +109,7 @@ def parse_skip_checks(text):
 
 
 def session_options():
-    """For looking for faults: LOWTIDE_GUARD=1 checks every byte of the arena after each half of a step;
+    """For looking for faults: LOWTIDE_GUARD=1 checks the arena at every step of a plan;
     LOWTIDE_DISABLE_PASSES and LOWTIDE_DISABLE_KERNELS are comma-separated names (kernels: or providers)."""
     return {
         "guard": environment.is_on("LOWTIDE_GUARD"),
