@@ -92,7 +92,7 @@ NAMES_OPS = {
     "passes/simplify_attention.cpp": "makes Attention of Attention",
     "memory/compress": "makes PackBits and UnpackBits",
     "emit/places.cpp": "makes Copy steps",
-    "runtime/executor.cpp": "copies a caller's tensors with the kernels of Copy",
+    "runtime/callers_tensors.cpp": "copies a caller's tensors with the kernels of Copy",
 }
 OP_NAME = re.compile(r"\bOp::k[A-Z]\w*")
 

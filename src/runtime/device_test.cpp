@@ -144,10 +144,6 @@ TEST(DeviceDeathTest, HostCodeThatTouchesItDies) {
   EXPECT_DEATH(executor.forward({&input, 1}, 0, nullptr), "the host touches the device");
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  return text.replace(text.find(from), from.size(), to);
-}
-
 void expect_refused(const std::string& lines, std::vector<const Device*> devices, const std::string& reason) {
   try {
     Executor executor(written(lines), {.devices = std::move(devices)});

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "bind/run_symbols.h"
 #include "runtime/block_pool.h"
+#include "runtime/callers_tensors.h"
 #include "runtime/guard.h"
 #include "runtime/largest_values.h"
 #include "runtime/trace.h"
@@ -104,32 +105,6 @@ std::string Executor::stop_trace() {
   return json;
 }
 
-static std::string shape_text(const TensorRef& tensor) {
-  return concat(name(tensor.dtype), "[", join(std::span(tensor.sizes, static_cast<size_t>(tensor.rank)), ", "), "]");
-}
-
-std::vector<int64_t> Executor::read_symbols(std::span<const TensorRef> inputs) const {
-  std::vector<int64_t> values;
-  for (size_t i = 0; i < program_.symbols.size(); ++i) {
-    const SymbolSource& source = program_.symbols[i];
-    const TensorRef& tensor = inputs[static_cast<size_t>(source.input)];
-    if (source.dim == SymbolSource::kNumber)
-      LT_USER_CHECK(ErrorKind::kInvalidArgument,
-                    tensor.rank == 0 && tensor.dtype == DType::kI64 && tensor.data != nullptr, source.name,
-                    " is the number in ", program_.inputs[static_cast<size_t>(source.input)].name,
-                    ", expected an i64 of one element, found ", shape_text(tensor));
-    LT_USER_CHECK(ErrorKind::kInvalidArgument, source.dim < tensor.rank,
-                  program_.inputs[static_cast<size_t>(source.input)].name, " has rank ", tensor.rank,
-                  ", expected more than ", source.dim);
-    const int64_t value = source.dim == SymbolSource::kNumber ? *tensor.as<const int64_t>() : tensor.sizes[source.dim];
-    LT_USER_CHECK(ErrorKind::kInvalidArgument, value >= program_.symbol_low[i] && value <= program_.symbol_high[i],
-                  source.name, " is ", value, ", planned for ", program_.symbol_low[i], " to ",
-                  program_.symbol_high[i]);
-    values.push_back(value);
-  }
-  return values;
-}
-
 std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_values) {
   auto at = std::find_if(bindings_.begin(), bindings_.end(),
                          [&](const auto& kept) { return kept->symbol_values == symbol_values; });
@@ -152,34 +127,6 @@ const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
 }
 
 MemoryReport Executor::memory(std::span<const int64_t> symbol_values) { return binding(symbol_values).report; }
-
-static void copy_tensor(const TensorRef& from, const TensorRef& to) {
-  KernelCall call;
-  call.inputs = {&from, 1};
-  call.outputs = {&to, 1};
-  for (const Kernel& kernel : kernels_of(Op::kCopy))
-    if (kernel.provider == std::string_view("reference")) kernel.run(call);
-}
-
-char* Executor::bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found,
-                           const char* what, std::vector<std::shared_ptr<Block>>& copies) {
-  bool same_strides = true, same_sizes = expected.rank == found.rank && expected.dtype == found.dtype;
-  for (int i = 0; same_sizes && i < expected.rank; ++i) {
-    same_sizes = expected.sizes[i] == found.sizes[i];
-    same_strides = same_strides && (expected.sizes[i] <= 1 || expected.strides[i] == found.strides[i]);
-  }
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, same_sizes, what, " ", input.name, ": expected ", shape_text(expected),
-                ", found ", shape_text(found));
-  if (same_strides || found.numel() == 0) return static_cast<char*>(found.data);
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, input.flexible, what, " ", input.name,
-                " has other strides than the planned ones");
-  auto block = process_pool().acquire(extent(expected) * size_bytes(expected.dtype));
-  TensorRef to = expected;
-  to.data = block->data;
-  copy_tensor(found, to);
-  copies.push_back(std::move(block));
-  return copies.back()->data;
-}
 
 // Runs what allocates; where memory is out, the error tells what takes it.
 template <class Allocate>
@@ -421,7 +368,7 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
   auto state = std::make_shared<RunState>();
-  state->binding_ = find_binding(read_symbols(inputs));
+  state->binding_ = find_binding(read_symbols(program_, inputs));
   state->random_key_ = random_key;
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->step_sizes_ = state->binding_->most;

@@ -100,10 +100,6 @@ class Executor {
 
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
-  std::vector<int64_t> read_symbols(std::span<const TensorRef> inputs) const;
-  // Checks a caller's tensor against the schema and gives its base; copies one with other strides.
-  static char* bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found,
-                          const char* what, std::vector<std::shared_ptr<Block>>& copies);
   void allocate(RunState& state);
   // Before the first region of forward or of backward.
   void begin_half();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "program/text.h"
 #include "runtime/executor.h"
@@ -15,6 +16,13 @@ namespace lowtide {
 inline Program written(const std::string& lines) {
   const std::string text = "lowtide program 2 \"written\"\n" + lines;
   return parse_program(concat(text, "end ", checksum(text), "\n"));
+}
+
+// The text with the first `from`, which it has, in another form.
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  LT_CHECK(at != std::string::npos, "the text has no ", from);
+  return text.replace(at, from.size(), to);
 }
 
 template <class T>
