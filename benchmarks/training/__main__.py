@@ -14,14 +14,16 @@ from models import NAMES
 from modes import MODES, is_mode, split_modes
 from rounds import measure_in_rounds
 
-DEFAULT_MODES = "lowtide,eager,eager_kept_heap"
+DEFAULT_MODES = "lowtide,loss,eager,eager_kept_heap"
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench training", description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (all)")
     parser.add_argument(
-        "--modes", default=DEFAULT_MODES, help=f"of {', '.join(MODES)}, plan:CONFIG, or all ({DEFAULT_MODES})"
+        "--modes",
+        default=DEFAULT_MODES,
+        help=f"of {', '.join(MODES)}, plan:CONFIG, budget:BYTES, or all ({DEFAULT_MODES})",
     )
     parser.add_argument("--steps", type=int, default=5, help="timed steps a process (5)")
     parser.add_argument("--rounds", type=int, default=2, help="processes for each model and mode (2)")

@@ -1,5 +1,6 @@
 """The ways to run a training step that are compared: how a model is wrapped, and in which environment."""
 
+import functools
 from dataclasses import dataclass, field
 
 
@@ -15,6 +16,12 @@ def _lowtide(model):
     from lowtide.ortmodule import DebugOptions, ORTModule
 
     return ORTModule(model, DebugOptions())
+
+
+def _loss_alone(model, **options):
+    from lowtide.ortmodule import DebugOptions, ORTModule
+
+    return ORTModule(model, DebugOptions(), keep_outputs=("loss",), **options)
 
 
 def _with_statistics(model):
@@ -65,6 +72,8 @@ MODES = {
     "lowtide": Mode(_lowtide),
     "level1": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}),
     "level2": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "2"}),
+    "loss": Mode(_loss_alone),
+    "knee": Mode(_loss_alone, {"ORTMODULE_MEMORY_OPT_LEVEL": "auto"}),
     "statistics": Mode(_lowtide_with_statistics),
     "eager": Mode(_plain),
     "eager_statistics": Mode(_with_statistics),
@@ -72,16 +81,19 @@ MODES = {
     "compile": Mode(_compile),
     "checkpoint": Mode(_checkpoint),
 }
+_BUDGET = "budget:"  # "budget:400MiB": loss under that memory_budget
 _PLAN = "plan:"  # "plan:FastGelu+:1:-1": lowtide with this configuration of the memory optimizer
 
 
 def is_mode(name):
-    return name in MODES or name.startswith(_PLAN)
+    return name in MODES or name.startswith((_PLAN, _BUDGET))
 
 
 def find_mode(name):
     if name.startswith(_PLAN):
         return Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_CONFIG": name.removeprefix(_PLAN)})
+    if name.startswith(_BUDGET):
+        return Mode(functools.partial(_loss_alone, memory_budget=name.removeprefix(_BUDGET)))
     return MODES[name]
 
 

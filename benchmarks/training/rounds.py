@@ -31,7 +31,8 @@ def measure_in_rounds(pairs, steps, rounds):
 def run_once(model, mode, steps, inductor_cache):
     """One fresh process: its result, or {"error": …}."""
     # A mode says by itself what the memory optimizer is asked for.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ORTMODULE_MEMORY_OPT_")}
+    asking = ("ORTMODULE_MEMORY_OPT_", "LOWTIDE_MEMORY_BUDGET")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(asking)}
     environment = counted_environment({**inherited, **find_mode(mode).environment})
     environment["TORCHINDUCTOR_CACHE_DIR"] = inductor_cache
     command = [sys.executable, str(MEASURE), "--model", model, "--mode", mode, "--steps", str(steps)]

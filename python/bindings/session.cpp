@@ -18,6 +18,7 @@
 #include "kernels/statistics.h"
 #include "report/config.h"
 #include "runtime/block_pool.h"
+#include "session/calibrate.h"
 #include "torch_symbols/torch_symbols.h"
 
 namespace nb = nanobind;
@@ -91,6 +92,17 @@ nb::tuple statistics_to_python(const Statistics& found) {
   return nb::make_tuple(std::string(name(found.dtype)), span_tuple(found.sizes, found.rank),
                         nb::make_tuple(found.min, found.max, found.mean, found.std),
                         nb::make_tuple(found.nan, found.inf, found.negative, found.positive, found.zero), samples);
+}
+
+std::string calibrated(nb::object progress) {
+  CalibrationOptions options;
+  options.progress = [&](size_t done, size_t all) {
+    nb::gil_scoped_acquire lock;
+    progress(done, all);
+  };
+  InterruptWatch watch;
+  nb::gil_scoped_release unlocked;
+  return calibrate(options).text();
 }
 
 nb::tuple statistics_of(nb::handle tensor) {
@@ -245,6 +257,16 @@ nb::list value_map(const PythonSession& self) {
   return result;
 }
 
+// (step, op, class of kernels, dtype, flops, bytes, random numbers, predicted milliseconds) of each step that computes
+nb::list step_prices(PythonSession& self, const std::vector<int64_t>& symbol_values, const std::string& prices) {
+  nb::list result;
+  for (const StepPrice& each : self.session.step_prices(symbol_values, prices))
+    result.append(nb::make_tuple(each.step, std::string(name(each.op)), std::string(name(each.kernels)),
+                                 std::string(name(each.dtype)), each.cost.flops, each.cost.bytes, each.cost.drawn,
+                                 each.milliseconds));
+  return result;
+}
+
 std::vector<std::string> layers(PythonSession& self) {
   std::vector<std::string> paths;
   for (const Layer& layer : self.session.memory_optimizer().context().layers.layers) paths.push_back(layer.path);
@@ -285,8 +307,19 @@ void bind_session(nb::module_& module) {
   module.def("statistics", statistics_of, "tensor"_a,
              "Of a tensor on the CPU, read in place: (dtype, shape, (min, max, mean, std), (nan, inf, negative, "
              "positive, zero), first elements).");
+  module.def("shipped_prices", [] { return Prices().text(); }, "What a step costs by default, as text.");
+  module.def(
+      "tell_other_machine", [](const std::string& prices) { return tell_other_machine(Prices::parse(prices)); },
+      "prices"_a, "Why prices are not this machine's with these threads; empty where they are.");
+  module.def(
+      "calibrate", calibrated, "progress"_a,
+      "Measures what kernels take on this machine, for less than a minute, and returns the prices as text; calls "
+      "progress(graphs done, all of them) before each.");
   module.def("lowered_targets", lowered_targets, "The ATen targets that have a lowering, sorted.");
-  nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.");
+  nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.")
+      .def_prop_ro(
+          "plan", [](const Pending& self) { return self.state == nullptr ? 0 : self.state->plan(); },
+          "Of the session's plans, the one that served the forward.");
   nb::class_<PythonSession>(module, "Session", "One planned graph; see src/session/session.h.")
       .def(
           "__init__",
@@ -294,7 +327,8 @@ void bind_session(nb::module_& module) {
              std::vector<std::string> disabled_passes, std::vector<std::string> disabled_kernels,
              const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
              std::string probe_config, std::vector<std::string> pure_calls, int cast_level,
-             std::vector<std::string> cast_allow, const std::string& stored_plan, bool observed,
+             std::vector<std::string> cast_allow, int64_t memory_budget, double memory_budget_fraction,
+             bool memory_knee, const std::string& stored_plan, bool observed, std::string prices,
              const std::pair<std::string, double>& fault) {
             SessionOptions options;
             options.training = training;
@@ -308,7 +342,11 @@ void bind_session(nb::module_& module) {
             options.pure_calls = std::move(pure_calls);
             options.cast_level = cast_level;
             options.cast_allow = std::move(cast_allow);
+            options.memory_budget = memory_budget;
+            options.memory_budget_fraction = memory_budget_fraction;
+            options.memory_knee = memory_knee;
             options.observed = observed;
+            options.prices = std::move(prices);
 #ifdef LOWTIDE_TEST_FAULTS
             std::tie(options.fault_value, options.fault_factor) = fault;
 #else
@@ -323,7 +361,8 @@ void bind_session(nb::module_& module) {
           "disabled_passes"_a = std::vector<std::string>(), "disabled_kernels"_a = std::vector<std::string>(),
           "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
           "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>(), "cast_level"_a = 1,
-          "cast_allow"_a = std::vector<std::string>(), "stored_plan"_a = "", "observed"_a = false,
+          "cast_allow"_a = std::vector<std::string>(), "memory_budget"_a = 0, "memory_budget_fraction"_a = 0.0,
+          "memory_knee"_a = false, "stored_plan"_a = "", "observed"_a = false, "prices"_a = "",
           "fault"_a = std::pair<std::string, double>())
       .def(
           "stored_plan",
@@ -353,6 +392,12 @@ void bind_session(nb::module_& module) {
            "(record, statistics) of what the latest half of a step inspected, once; see statistics().")
       .def_prop_ro("input_names", [](const PythonSession& self) { return self.session.input_names(); })
       .def_prop_ro("saved_inputs", [](const PythonSession& self) { return self.session.saved_inputs(); })
+      .def(
+          "saved_by",
+          [](const PythonSession& self, int32_t plan) {
+            return nb::make_tuple(self.session.saved_inputs(plan), self.session.saved_outputs(plan));
+          },
+          "plan"_a, "(saved inputs, saved outputs) of the plan with this number.")
       .def_prop_ro("saved_outputs", [](const PythonSession& self) { return self.session.saved_outputs(); })
       .def_prop_ro("updated_inputs", [](const PythonSession& self) { return self.session.updated_inputs(); })
       .def_prop_ro("grad_outputs", [](const PythonSession& self) { return self.session.grad_outputs(); })
@@ -374,6 +419,33 @@ void bind_session(nb::module_& module) {
             return self.session.timeline_peak(symbol_values);
           },
           "symbol_values"_a)
+      .def(
+          "frontier",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            nb::gil_scoped_release unlocked;
+            return self.session.frontier(symbol_values);
+          },
+          "symbol_values"_a, "The plans between the fastest and the smallest, as JSON; see src/report/frontier.h.")
+      .def(
+          "step_model",
+          [](const PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            return self.session.step_model(symbol_values);
+          },
+          "symbol_values"_a, "The step in numbers, as JSON; see src/report/step_model.h.")
+      .def(
+          "plan_peaks",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            nb::gil_scoped_release unlocked;
+            return self.session.plan_peaks(symbol_values);
+          },
+          "symbol_values"_a, "The planned peak of every plan that was found so far, at these sizes.")
+      .def("set_memory_budget", [](PythonSession& self, int64_t bytes) { self.session.set_memory_budget(bytes); })
+      .def(
+          "value_story",
+          [](PythonSession& self, const std::string& name, const std::vector<int64_t>& symbol_values) {
+            return self.session.value_story(name, symbol_values);
+          },
+          "name"_a, "symbol_values"_a, "JSON of one value, see src/report/value_story.h.")
       .def("captured_text", [](const PythonSession& self) { return self.session.captured_text(); })
       .def("lowered_text", [](const PythonSession& self) { return self.session.lowered_text(); })
       .def("forward_text", [](const PythonSession& self) { return self.session.forward_text(); })
@@ -386,6 +458,12 @@ void bind_session(nb::module_& module) {
           },
           "symbol_values"_a)
       .def(
+          "arena_picture",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values, int32_t plan) {
+            return self.session.arena_picture(symbol_values, plan);
+          },
+          "symbol_values"_a, "plan"_a = -1, "JSON of what lies where and when, see src/report/arena_picture.h.")
+      .def(
           "packing_csv",
           [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
             return self.session.packing_csv(symbol_values);
@@ -397,6 +475,9 @@ void bind_session(nb::module_& module) {
       .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
       .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
            "The memory optimizer's rows and tables; an empty config means the session's own.")
+      .def("step_prices", step_prices, "symbol_values"_a, "prices"_a = "",
+           "(step, op, class of kernels, dtype, flops, bytes, random numbers, predicted milliseconds) of each step; by "
+           "the session's prices, or by these in text form.")
       .def("layers", layers, "Paths of the repeated layers that were found, in forward order.")
       .def_prop_ro("last_steps_ns", [](PythonSession& self) { return self.session.executor().last_steps_ns(); })
       .def("start_trace", [](PythonSession& self) { self.session.executor().start_trace(); })

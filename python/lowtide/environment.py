@@ -35,13 +35,19 @@ VARIABLES = {
     "ORTMODULE_SAVE_ONNX_PATH": Variable("the working directory", "the folder that save_onnx writes to"),
     "ORTMODULE_CACHE_DIR": Variable(
         "",
-        "the folder of captured graphs and plans: a later process skips both; read only where nobody else can write",
+        "the folder of captured graphs and plans: a later process skips both; read only where nobody else can write; "
+        "and of what `lowtide calibrate` measured, which without it is in the user's cache folder",
     ),
-    "ORTMODULE_MEMORY_OPT_LEVEL": Variable("0", "1: recompute inside each layer; 2: with compromises"),
+    "ORTMODULE_MEMORY_OPT_LEVEL": Variable(
+        "0", "1: recompute inside each layer; 2: with compromises; auto: the knee of all plans"
+    ),
     "ORTMODULE_MEMORY_OPT_CONFIG": Variable(
         "", "plans joined by commas, or the path of a JSON file with a list of them"
     ),
     "ORTMODULE_MEMORY_OPT_PROBE_CONFIG": Variable("1:0", "level:boundary of the search for plans"),
+    "LOWTIDE_MEMORY_BUDGET": Variable(
+        "", "the most that a training step may need: 600MiB, 0.6GB, bytes, or a part of the plan without (75%)"
+    ),
     "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
     "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
     "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
@@ -104,6 +110,12 @@ def read(name):
     """The variable's text without spaces around it, empty where it is not set."""
     assert VARIABLES[name].read, name
     return os.environ.get(name, "").strip()
+
+
+def user_cache_folder():
+    """Where this user's programs keep what they can make again."""
+    base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "lowtide")
 
 
 def is_on(name):

@@ -13,6 +13,7 @@ PlanResult Emitter::run() {
   program_.name = graph_.name();
   program_.regions = {{"forward", 0, 0, {}}};
   places_.resize(graph_.value_count());
+  may_take_.resize(graph_.value_count());
   for (size_t i = 0; i < graph_.outputs().size(); ++i)
     if (graph_.outputs()[i].kind == OutputKind::kGradient) gradients_of_[graph_.outputs()[i].value.index].push_back(i);
   read_inputs();
@@ -32,8 +33,8 @@ PlanResult Emitter::run() {
   check(program_);
   std::vector<int32_t> value_buffers;
   for (const std::optional<Storage>& place : places_) value_buffers.push_back(place ? place->buffer : -1);
-  return {std::move(program_), std::move(choices_), std::move(value_buffers), std::move(step_positions_),
-          std::move(value_places_)};
+  return {std::move(program_),        std::move(choices_),  std::move(value_buffers),
+          std::move(step_positions_), std::move(may_take_), std::move(value_places_)};
 }
 
 void Emitter::list_places(NodeId id) {
@@ -315,6 +316,16 @@ int32_t Emitter::skipped_without(const Node& node, std::span<const Storage> inpu
   return -1;
 }
 
+bool Emitter::could_lie_in(ValueId input, ValueId output, const Shape& strides, const Storage& storage) const {
+  const TensorType &from = graph_.type(input), &to = graph_.type(output);
+  const size_t buffer = static_cast<size_t>(storage.buffer);
+  if (program_.buffers[buffer].kind != BufferKind::kArena || claimed_[buffer]) return false;
+  if (kind_of(output) != BufferKind::kArena) return false;
+  if (size_bytes(from.dtype) != size_bytes(to.dtype) || !(from.shape == to.shape)) return false;
+  if (!storage.offset.is(0) || !(storage.strides == strides)) return false;
+  return buffer_numel_[buffer] == numel(to.shape);
+}
+
 // Output `index` may take over the bytes of an input that nobody reads afterwards.
 std::optional<Storage> Emitter::in_place(int input_index, NodeId id, size_t index, const Shape& strides,
                                          int32_t position, std::span<const Storage> inputs) {
@@ -323,16 +334,11 @@ std::optional<Storage> Emitter::in_place(int input_index, NodeId id, size_t inde
   const size_t source = static_cast<size_t>(input_index);
   if (source >= node.inputs.size() || !node.inputs[source]) return std::nullopt;
   const ValueId input = node.inputs[source], output = node.outputs[index];
-  const TensorType &from = graph_.type(input), &to = graph_.type(output);
+  const TensorType& from = graph_.type(input);
   const Storage& storage = inputs[source];
-  if (program_.buffers[static_cast<size_t>(storage.buffer)].kind != BufferKind::kArena ||
-      claimed_[static_cast<size_t>(storage.buffer)])
-    return std::nullopt;
-  if (kind_of(output) != BufferKind::kArena) return std::nullopt;
+  if (!could_lie_in(input, output, strides, storage)) return std::nullopt;
+  may_take_[output.at()].push_back(input);
   if (lifetimes_.of(input).last != position) return std::nullopt;
-  if (size_bytes(from.dtype) != size_bytes(to.dtype) || !(from.shape == to.shape)) return std::nullopt;
-  if (!storage.offset.is(0) || !(storage.strides == strides)) return std::nullopt;
-  if (!(buffer_numel_[static_cast<size_t>(storage.buffer)] == numel(to.shape))) return std::nullopt;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (i == source || !node.inputs[i] || inputs[i].buffer != storage.buffer) continue;
     const bool same = inputs[i].offset == storage.offset && inputs[i].strides == storage.strides &&

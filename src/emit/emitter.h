@@ -51,6 +51,8 @@ class Emitter {
   Storage comply(ValueId value, Accept accept, bool channels_last, const std::string& node);
   std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides, int32_t position,
                                   std::span<const Storage> inputs);
+  // Whether the bytes of an input are such that the output could lie in them.
+  bool could_lie_in(ValueId input, ValueId output, const Shape& strides, const Storage& storage) const;
   Shape output_strides(OutputLayout layout, const Node& node, ValueId output, std::span<const Storage> inputs) const;
   int32_t skipped_without(const Node& node, std::span<const Storage> inputs) const;
   BufferKind kind_of(ValueId value) const {
@@ -71,8 +73,9 @@ class Emitter {
   std::map<int32_t, int32_t> context_slots_;            // value of dtype ctx → slot
   std::map<int32_t, std::vector<size_t>> gradients_of_;  // value → graph outputs that are gradients
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
-  std::map<int32_t, int32_t> inspect_steps_;  // value → the step that inspects it
-  int64_t inspections_ = 0;                   // Inspect nodes so far
+  std::map<int32_t, int32_t> inspect_steps_;    // value → the step that inspects it
+  int64_t inspections_ = 0;                     // Inspect nodes so far
+  std::vector<std::vector<ValueId>> may_take_;  // by value
   std::vector<ValuePlace> value_places_;
   std::vector<int32_t> step_positions_;
   size_t handed_out_ = 0;  // gradients that a region hands out already

@@ -40,7 +40,9 @@ struct PlanResult {
   std::vector<KernelChoice> choices;
   std::vector<int32_t> value_buffers;   // by graph value: the Program's buffer that holds its bytes; -1: none
   std::vector<int32_t> step_positions;  // by step: the place in the graph's order of the node that it serves
-  std::vector<ValuePlace> places;       // in order of steps, views too; inputs not. Only if asked for
+  // By graph value: the operands of its node whose bytes it may take where nobody reads them later, best first.
+  std::vector<std::vector<ValueId>> may_take;
+  std::vector<ValuePlace> places;  // in order of steps, views too; inputs not. Only if asked for
 };
 
 // Requires: a verified graph of computing ops, views, calls and YieldOp. Where no kernel takes a node:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ir/description.h"
 #include "ir/print.h"
 
 namespace lowtide {
@@ -74,6 +75,24 @@ TEST(Print, NodesInMessages) {
   EXPECT_EQ(describe(graph, order[2]), "Identity");
   EXPECT_EQ(describe(graph, order[5]), "mod.Class, recompute of: (fc.0, model.py:7)");
   EXPECT_EQ(print_node(graph, order[2]), "%s1: f32[2] = Identity %s");
+}
+
+TEST(Print, ADescriptionIsTakenApartAgain) {
+  const Origin origins[] = {{"", "", OriginKind::kForward, ""},
+                            {"", "", OriginKind::kGradient, ""},
+                            {"h.0.attn", "", OriginKind::kForward, ""},
+                            {"", "m.py:3", OriginKind::kRecompute, ""},
+                            {"h.0", "<frozen runpy>:12", OriginKind::kFused, ""},
+                            {"towers, left", "m.py:3", OriginKind::kGradient, ""}};
+  for (const Origin& origin : origins) {
+    Graph graph("g");
+    const ValueId x = graph.add_input("x", {}, InputKind::kInput);
+    const NodeId node = graph.add_node(Op::kNeg, {x}, {{}}, {}, origin);
+    const std::string text = describe(graph, node);
+    EXPECT_EQ(read_description(text), (Description{"Neg", origin})) << text;
+  }
+  EXPECT_EQ(read_description("gradient of fc.weight"), (Description{"gradient of fc.weight", {}}));
+  EXPECT_EQ(read_description("Copy for Reshape (m.py:7)").what, "Copy for Reshape");
 }
 
 struct BadText {

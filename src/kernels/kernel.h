@@ -16,8 +16,8 @@ namespace lowtide {
 
 constexpr int kMaxRank = 8;
 
-// Sizes and strides in elements; stride 0 repeats. data may be null only if numel is 0 or the operand is absent (dtype
-// kContext never appears).
+// Sizes and strides in elements; stride 0 repeats. data may be null only if numel is 0, the operand is absent (dtype
+// kContext never appears) or one that OperandRules::may_lack names.
 struct TensorRef {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -125,6 +125,9 @@ struct OutputRule {
 struct OperandRules {
   std::array<Accept, 7> inputs = {};
   std::array<OutputRule, 3> outputs = {};
+  // An input without which the kernel does its work as if it were zeros: where it is an incoming gradient that the
+  // caller sends none of, its data is null, and no zeros are made. -1: none.
+  int8_t may_lack = -1;
 
   // The last rule serves all further inputs; further outputs are row-major, in bytes of their own.
   Accept input(size_t i) const { return inputs[std::min(i, inputs.size() - 1)]; }

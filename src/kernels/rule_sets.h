@@ -28,6 +28,13 @@ constexpr OperandRules kAnyStridesInPlace = every_input(Accept::kAny, {.takes = 
 constexpr OperandRules kAnyStridesOntoSecond = every_input(Accept::kAny, {.takes = 1});
 constexpr OperandRules kCopies = every_input(Accept::kAny, {.layout = OutputLayout::kAsAsked});
 constexpr OperandRules kSumInPlace = every_input(Accept::kAny, {.takes = 0, .is_sum_of_inputs = true});
+// Row-major or strided operands; the seventh is a gradient that may be missing.
+constexpr OperandRules lacking(OperandRules rules, int8_t input) {
+  rules.may_lack = input;
+  return rules;
+}
+constexpr OperandRules kLinearLossGrad = lacking(kAnyStrides, 6);
+constexpr OperandRules kLinearLossGradRows = lacking({}, 6);
 // Attention and its gradient (dq, dk, dv).
 constexpr OperandRules kHeads = with_output_layout(kAnyStrides, OutputLayout::kHeadsLast);
 

@@ -76,20 +76,30 @@ std::vector<int32_t> MemoryOptimizer::choose_level() const {
   return chosen;
 }
 
-Graph MemoryOptimizer::apply(std::span<const int32_t> chosen) const {
-  std::vector<const Candidate*> in_force;
-  for (const Candidate& candidate : impl_->defaults) in_force.push_back(&candidate);
-  for (int32_t index : chosen) in_force.push_back(&impl_->candidates[static_cast<size_t>(index)]);
-  Graph graph = impl_->context.graph.clone();
+static Graph rewrite_with(const MemoryContext& context, const std::vector<const Candidate*>& in_force) {
+  Graph graph = context.graph.clone();
   std::set<ApplyCandidates> applied;
   for (const Strategy* strategy : strategies()) {
     if (!applied.insert(strategy->apply).second) continue;
     std::vector<const Candidate*> together;
     for (const Candidate* candidate : in_force)
       if (candidate->strategy->apply == strategy->apply) together.push_back(candidate);
-    if (!together.empty()) strategy->apply(graph, impl_->context, together);
+    if (!together.empty()) strategy->apply(graph, context, together);
   }
   return graph;
+}
+
+Graph MemoryOptimizer::apply(std::span<const int32_t> chosen) const {
+  std::vector<const Candidate*> in_force;
+  for (const Candidate& candidate : impl_->defaults) in_force.push_back(&candidate);
+  for (int32_t index : chosen) in_force.push_back(&impl_->candidates[static_cast<size_t>(index)]);
+  return rewrite_with(impl_->context, in_force);
+}
+
+Graph MemoryOptimizer::rewrite(std::span<const Candidate> recipes) const {
+  std::vector<const Candidate*> in_force;
+  for (const Candidate& recipe : recipes) in_force.push_back(&recipe);
+  return rewrite_with(impl_->context, in_force);
 }
 
 }  // namespace lowtide

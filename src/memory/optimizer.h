@@ -56,6 +56,8 @@ class MemoryOptimizer {
   std::vector<int32_t> choose_level() const;
   // The graph with the defaults and the chosen candidates in force.
   Graph apply(std::span<const int32_t> chosen) const;
+  // The graph with these recipes in force and no others.
+  Graph rewrite(std::span<const Candidate> recipes) const;
 
  private:
   struct Impl;

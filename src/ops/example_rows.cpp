@@ -48,6 +48,27 @@ static void add_losses(List& list) {
   list.add(Op::kSoftmaxCrossEntropyLoss, "one row", {real({4}), integers({}, 0, 3)}, loss("mean", -100, 0));
 }
 
+static void add_linear_losses(List& list) {
+  const auto loss = [](const char* reduction, int64_t ignored, double smoothing) {
+    return Attrs{{"reduction", reduction}, {"ignore_index", ignored}, {"label_smoothing", smoothing}};
+  };
+  const ExampleInput x = real({6, 3}), weight = real({5, 3}), labels = integers({6}, 0, 4), bias = real({5});
+  list.add(Op::kLinearCrossEntropyLoss, "mean", {x, weight, labels, bias}, loss("mean", -100, 0));
+  list.add(Op::kLinearCrossEntropyLoss, "sum", {x, weight, labels, bias}, loss("sum", -100, 0));
+  list.add(Op::kLinearCrossEntropyLoss, "no bias", {x, weight, labels}, loss("mean", -100, 0));
+  list.add(Op::kLinearCrossEntropyLoss, "ignored", {x, weight, labels, bias}, loss("mean", 1, 0));
+  list.add(Op::kLinearCrossEntropyLoss, "smoothed", {x, weight, labels, bias}, loss("sum", 2, 0.1));
+  list.add(Op::kLinearCrossEntropyLoss, "several blocks", {real({300, 3}), weight, integers({300}, 0, 4), bias},
+           loss("mean", 0, 0.1));
+  const ExampleInput dloss = fixed({}), logits = fixed({6, 5}, -2, 2), lse = fixed({6}, 2, 3), sent = fixed({6, 5});
+  const ExampleInput rows = fixed({6, 3}), table = fixed({5, 3});
+  const Op grad = Op::kLinearCrossEntropyLossGrad;
+  list.add(grad, "", {dloss, logits, labels, lse, table, rows}, loss("mean", 1, 0.1));
+  list.add(grad, "logits that have another gradient", {dloss, logits, labels, lse, table, rows, sent},
+           loss("sum", -100, 0));
+  list.add(grad, "no x", {dloss, logits, labels, lse, table, absent(), sent}, loss("mean", -100, 0));
+}
+
 static void add_products(List& list) {
   list.add(Op::kMatMul, "", {real({3, 4}), real({4, 2})});
   list.add(Op::kMatMul, "batches", {real({2, 3, 4}), real({2, 4, 2})});
@@ -97,6 +118,7 @@ static void add_attention(List& list) {
 void add_rows_and_products(List& list) {
   add_norms(list);
   add_losses(list);
+  add_linear_losses(list);
   add_products(list);
   add_attention(list);
 }

@@ -1,4 +1,4 @@
-// Cross-entropy over logits that keeps the log-sum-exp and no probabilities.
+// Cross-entropy over logits that keeps the log-sum-exp and no probabilities, and of a linear layer without its logits.
 #include "ops/builder.h"
 #include "ops/inference.h"
 
@@ -51,6 +51,54 @@ void grad_cross_entropy(GradContext& c) {
   std::vector<ValueId> operands{c.dy(), c.in(0), c.in(1), c.out(1)};
   if (c.in(2)) operands.push_back(c.in(2));
   c.set(0, c.b().op(Op::kSoftmaxCrossEntropyLossGrad, std::move(operands), c.attrs()));
+}
+
+std::vector<TensorType> infer_linear_cross_entropy(const InferArgs& args) {
+  const TensorType &x = args.in(0), &weight = args.in(1);
+  check_float(args, 0);
+  for (size_t i : {size_t{0}, size_t{1}})
+    LT_INFER_CHECK(args, rank(args.in(i)) == 2, i == 0 ? "x" : "weight", " must have 2 dims, is ",
+                   to_string(args.in(i)));
+  check_same_dtype(args, 0, 1);
+  check_word(args, "reduction", "mean, sum");
+  LT_INFER_CHECK(args, dims_agree(x.shape[1], weight.shape[1], args.ranges), "x is ", to_string(x),
+                 ", of other columns than weight, ", to_string(weight));
+  check_shape(args, 2, "labels", {x.shape[0]});
+  LT_INFER_CHECK(args, args.in(2).dtype == DType::kI64, "labels must be i64, are ", to_string(args.in(2)));
+  if (args.has(3)) {
+    check_same_dtype(args, 0, 3);
+    check_shape(args, 3, "bias", {weight.shape[0]});
+  }
+  return {{statistics_dtype(x.dtype), {}}, x, weight, args.has(3) ? args.in(3) : no_output()};
+}
+
+std::vector<TensorType> infer_linear_cross_entropy_grad(const InferArgs& args) {
+  const TensorType& logits = args.in(1);
+  check_float(args, 1);
+  LT_INFER_CHECK(args, rank(logits) == 2, "logits must have 2 dims, are ", to_string(logits));
+  check_word(args, "reduction", "mean, sum");
+  check_float(args, 0);
+  check_shape(args, 0, "dloss", {});
+  check_shape(args, 2, "labels", {logits.shape[0]});
+  check_shape(args, 3, "log_sum_exp", {logits.shape[0]});
+  const TensorType& weight = args.in(4);
+  LT_INFER_CHECK(args, rank(weight) == 2, "weight must have 2 dims, is ", to_string(weight));
+  check_shape(args, 4, "weight", {logits.shape[1], weight.shape[1]});
+  const TensorType dx{logits.dtype, {logits.shape[0], weight.shape[1]}};
+  if (args.has(5)) check_shape(args, 5, "x", dx.shape);
+  if (args.has(6)) check_shape(args, 6, "dlogits", logits.shape);
+  return {dx, args.has(5) ? weight : no_output(), {logits.dtype, {logits.shape[1]}}};
+}
+
+// What forward has made for a gradient of 1, times the gradient.
+void grad_linear_cross_entropy(GradContext& c) {
+  constexpr size_t kOperands[] = {0, 1, 3};
+  for (size_t i = 0; i < 3; ++i) {
+    LT_CHECK(!c.dy(i + 1).valid(), "LinearCrossEntropyLoss: a gradient flows into a gradient");
+    if (!c.wants(kOperands[i])) continue;
+    const ValueId grad = c.out(i + 1);
+    c.set(kOperands[i], c.b().mul(grad, c.b().cast(c.dy(), c.b().dtype(grad))));
+  }
 }
 
 }  // namespace lowtide

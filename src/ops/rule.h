@@ -75,11 +75,17 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
 void verify_types(const Graph& graph);
 
 // ---- cost: what running the node moves and computes
-struct Cost {
-  Dim flops;
-  Dim bytes;
+template <class Number>
+struct CostOf {
+  Number flops = 0;
+  Number bytes = 0;
+  Number drawn = 0;  // random numbers
 };
+using Cost = CostOf<Dim>;
+using CostAt = CostOf<double>;
 Cost cost(const Graph& graph, NodeId node);
+// The same at given sizes, which is much faster than evaluating it.
+CostAt cost_at(const Graph& graph, NodeId node, const DimValues& dims);
 
 // The bytes of `numel` elements that PackBits stores in `bits` bits each.
 Dim packed_bytes(const Dim& numel, int64_t bits);

@@ -70,6 +70,42 @@ constexpr int first_update_of(Op op) {
   }
 }
 
+constexpr KernelClass kernels_of(OpCategory category) {
+  switch (category) {
+    case OpCategory::kView:
+    case OpCategory::kControl: return KernelClass::kFree;
+    case OpCategory::kPointwise: return KernelClass::kPointwise;
+    case OpCategory::kReduce: return KernelClass::kReduce;
+    case OpCategory::kRow: return KernelClass::kNorm;
+    case OpCategory::kGemm: return KernelClass::kMatMul;
+    case OpCategory::kIndex: return KernelClass::kCopy;
+    case OpCategory::kCreate: return KernelClass::kFill;
+    case OpCategory::kRandom: return KernelClass::kRandom;
+    case OpCategory::kWindow: return KernelClass::kPool;
+    case OpCategory::kCall: return KernelClass::kCall;
+  }
+  return KernelClass::kFree;
+}
+
+constexpr KernelClass kernels_of(Op op, OpCategory category) {
+  switch (op) {
+#define LT_OP(...)
+#define LT_KERNELS(name, kernel_class) \
+  case Op::k##name: return KernelClass::k##kernel_class;
+#include "opset/ops.def"
+    default: return kernels_of(category);
+  }
+}
+
+constexpr KernelClass kKernelClasses[] = {
+#define LT_KERNEL_CLASS(name, text) KernelClass::k##name,
+#include "opset/kernel_classes.def"
+};
+constexpr std::string_view kKernelClassNames[] = {
+#define LT_KERNEL_CLASS(name, text) text,
+#include "opset/kernel_classes.def"
+};
+
 constexpr OpInfo kOps[] = {
 #define LT_OP(name, category, recompute, min_in, max_in, min_out, max_out, infer, grad) \
   {Op::k##name,                                                                         \
@@ -83,7 +119,8 @@ constexpr OpInfo kOps[] = {
    attrs_of(Op::k##name),                                                               \
    traits_of(Op::k##name),                                                              \
    parts_of(Op::k##name),                                                               \
-   first_update_of(Op::k##name)},
+   first_update_of(Op::k##name),                                                        \
+   kernels_of(Op::k##name, OpCategory::k##category)},
 #include "opset/ops.def"
 };
 
@@ -106,6 +143,16 @@ std::optional<Op> find_op(std::string_view name) {
   if (at == sorted.end() || (*at)->name != name) return std::nullopt;
   return (*at)->op;
 }
+
+std::string_view name(KernelClass kernels) { return kKernelClassNames[static_cast<size_t>(kernels)]; }
+
+std::optional<KernelClass> find_kernel_class(std::string_view name) {
+  const auto at = std::find(std::begin(kKernelClassNames), std::end(kKernelClassNames), name);
+  if (at == std::end(kKernelClassNames)) return std::nullopt;
+  return kKernelClasses[at - std::begin(kKernelClassNames)];
+}
+
+std::span<const KernelClass> all_kernel_classes() { return kKernelClasses; }
 
 std::span<const OpInfo> all_ops() { return kOps; }
 

@@ -39,8 +39,18 @@ enum class Trait : uint32_t {
   kResidual = 1u << 19,
   kLoss = 1u << 20,                     // of logits and labels
   kRematerialisedByDefault = 1u << 21,  // made again in backward where its operands are there anyway
-  kImages = 1u << 22                    // its kernels write images (rank 4) channels-last
+  kImages = 1u << 22,                   // its kernels write images (rank 4) channels-last
+  kPaysPerOutput = 1u << 23             // each output costs as much as the op without it: unread ones are dropped
 };
+
+// Kernels that the same rates price.
+enum class KernelClass : uint8_t {
+#define LT_KERNEL_CLASS(name, text) k##name,
+#include "opset/kernel_classes.def"
+};
+std::string_view name(KernelClass kernels);
+std::optional<KernelClass> find_kernel_class(std::string_view name);
+std::span<const KernelClass> all_kernel_classes();
 
 constexpr Trait operator|(Trait a, Trait b) { return Trait(static_cast<uint32_t>(a) | static_cast<uint32_t>(b)); }
 
@@ -65,6 +75,7 @@ struct OpInfo {
   std::string_view parts;
   // Operands from this one on are statistics that the op hands on updated; its other outputs need none of them.
   int first_update;
+  KernelClass kernels;
 };
 inline constexpr int kNoUpdate = 1 << 30;
 

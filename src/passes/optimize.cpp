@@ -5,12 +5,15 @@
 #include "passes/cse.h"
 #include "passes/dce.h"
 #include "passes/drop_detach.h"
+#include "passes/drop_unread.h"
 #include "passes/fold.h"
 #include "passes/fuse_attention.h"
 #include "passes/fuse_bias_dropout.h"
 #include "passes/fuse_bias_gelu.h"
 #include "passes/fuse_bias_softmax.h"
 #include "passes/fuse_gelu.h"
+#include "passes/fuse_linear_cross_entropy.h"
+#include "passes/fuse_linear_cross_entropy_grad.h"
 #include "passes/fuse_matmul.h"
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
@@ -42,6 +45,7 @@ constexpr Pass kForward[] = {
     {"fuse_attention", fuse_attention},
     {"fuse_bias_softmax", fuse_bias_softmax},
     {"fuse_bias_dropout", fuse_bias_dropout},
+    {"fuse_linear_cross_entropy", fuse_linear_cross_entropy},
     // Fused nodes bring views and sums of their own.
     {"fold", fold},
     {"cse", cse},
@@ -49,8 +53,14 @@ constexpr Pass kForward[] = {
 };
 
 constexpr Pass kTraining[] = {
-    {"drop_detach", drop_detach}, {"fold", fold}, {"cse", cse}, {"fuse_matmul", fuse_matmul},
-    {"gather_onto", gather_onto}, {"dce", dce},
+    {"drop_detach", drop_detach},
+    {"fold", fold},
+    {"cse", cse},
+    {"fuse_matmul", fuse_matmul},
+    {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
+    {"gather_onto", gather_onto},
+    {"dce", dce},
+    {"drop_unread", drop_unread},
 };
 
 constexpr Pass kAll[] = {
@@ -68,8 +78,11 @@ constexpr Pass kAll[] = {
     {"fuse_attention", fuse_attention},
     {"fuse_bias_softmax", fuse_bias_softmax},
     {"fuse_bias_dropout", fuse_bias_dropout},
+    {"fuse_linear_cross_entropy", fuse_linear_cross_entropy},
     {"drop_detach", drop_detach},
+    {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
+    {"drop_unread", drop_unread},
 };
 
 }  // namespace

@@ -53,8 +53,10 @@ Executor::Executor(Program program, ExecutorOptions options)
   needs_zeros_.assign(program_.gradient_inputs.size(), false);
   for (const ProgramStep& step : program_.steps) {
     has_pending_calls_ = has_pending_calls_ || step.kind == StepKind::kBegin;
-    for (int32_t id : step.inputs) {
-      if (id < 0) continue;
+    const Kernel* kernel = step.kind == StepKind::kKernel ? find_kernel(step.kernel) : nullptr;
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      const int32_t id = step.inputs[i];
+      if (id < 0 || (kernel != nullptr && kernel->rules.may_lack == static_cast<int>(i))) continue;
       const ProgramBuffer& buffer =
           program_.buffers[static_cast<size_t>(program_.operands[static_cast<size_t>(id)].buffer)];
       if (buffer.kind != BufferKind::kCaller || buffer.source >= 0) continue;
@@ -368,6 +370,7 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
   auto state = std::make_shared<RunState>();
+  state->plan_ = options_.plan;
   state->binding_ = find_binding(read_symbols(program_, inputs));
   state->random_key_ = random_key;
   state->contexts_.resize(static_cast<size_t>(program_.contexts));

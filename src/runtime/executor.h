@@ -28,11 +28,13 @@ class RunState {
  public:
   RunState();
   ~RunState();
+  int32_t plan() const { return plan_; }  // ExecutorOptions::plan of the executor that made it
 
  private:
   friend class Executor;
   // Whoever leaves waits for the calls that still work on the state's memory.
   void wait_for_all();
+  int32_t plan_ = 0;
   std::shared_ptr<Binding> binding_;
   const Packing* packing_ = nullptr;
   std::shared_ptr<Block> arena_;                      // the host's
@@ -54,6 +56,7 @@ class RunState {
 
 struct ExecutorOptions {
   bool guard = false;
+  int32_t plan = 0;                      // which of its maker's plans the program is
   StepCheck check_steps{};               // for a program that the planner did not make just now
   std::vector<StepHooks> hooks{};        // further ones, around all others
   std::vector<const Device*> devices{};  // that programs may name beside the host; they outlive the executor
@@ -97,6 +100,8 @@ class Executor {
 
   const Binding& binding(std::span<const int64_t> symbol_values);
   MemoryReport memory(std::span<const int64_t> symbol_values);
+  // Whether gradients of the last step were still held when a step began: from then on they have a block of their own.
+  bool separates_gradients() const { return separate_gradients_; }
 
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);

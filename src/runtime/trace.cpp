@@ -19,7 +19,7 @@ StepHooks Trace::hooks() {
   hooks.after = [this](const RunView& run, int32_t index) {
     const Clock::time_point end = Clock::now();
     const ProgramStep& step = run.program.steps[static_cast<size_t>(index)];
-    events_.push_back({step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, step_begin_, end});
+    events_.push_back({step.node, step.kind == StepKind::kKernel ? step.kernel : step.target, index, step_begin_, end});
   };
   return hooks;
 }
@@ -31,7 +31,8 @@ std::string Trace::json() const {
                      [&](std::ostream& out, const Event& event) {
                        out << "{\"name\": " << quoted(event.name) << ", \"cat\": " << quoted(event.kernel)
                            << ", \"ph\": \"X\", \"pid\": 0, \"tid\": 0, \"ts\": " << micros(event.begin - start_)
-                           << ", \"dur\": " << micros(event.end - event.begin) << "}";
+                           << ", \"dur\": " << micros(event.end - event.begin)
+                           << ", \"args\": {\"step\": " << event.step << "}}";
                      }),
                 "\n]}\n");
 }

@@ -20,6 +20,7 @@ class Trace {
   using Clock = std::chrono::steady_clock;
   struct Event {
     std::string name, kernel;
+    int32_t step = 0;  // of the program
     Clock::time_point begin, end;
   };
   std::vector<Event> events_;

@@ -11,9 +11,14 @@
 #include "memory/peak.h"
 #include "memory/plan_timeline.h"
 #include "pack/csv.h"
+#include "report/arena_picture.h"
+#include "report/frontier.h"
 #include "report/plan_report.h"
+#include "report/step_model.h"
+#include "report/value_story.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
+#include "session/plans.h"
 #include "session/stages.h"
 #include "session/step_check.h"
 #include "session/stored_plan.h"
@@ -27,11 +32,11 @@ struct Session::Impl {
   std::string captured_text;
   std::vector<KernelChoice> choices;
   SessionReport report;
-  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Plans> plans;
   std::unique_ptr<Stages> made;  // where the plan was read: once a report asks
   std::vector<RequestOutcome> outcomes;
   std::vector<std::string> warnings;
-  std::vector<int> saved_inputs, saved_outputs, updated_inputs, grad_outputs, gradient_targets;
+  std::vector<int> updated_inputs, grad_outputs, gradient_targets;
   std::vector<std::vector<int>> sources_of_inputs, gradient_sources;
 
   Stages& stages() {
@@ -88,18 +93,21 @@ void Session::Impl::take(StoredPlan stored) {
   } else {
     running.check_steps = check_steps;
   }
-  executor = std::make_unique<Executor>(std::move(stored.program), running);
+  plans = std::make_unique<Plans>(std::move(stored.program), options, std::move(running),
+                                  [this]() -> const Stages& { return stages(); });
+  plans->take_over(std::move(stored.archives));
 }
 
 std::string Session::stored_plan(std::span<const int64_t> symbol_values) {
   Impl& impl = *impl_;
-  StoredPlan stored{.program = program(),
+  StoredPlan stored{.program = impl.plans->of(0).program(),
                     .choices = impl.choices,
                     .lowering = impl.report.lowering,
                     .gradient_sources = impl.sources_of_inputs,
                     .outcomes = impl.outcomes,
-                    .warnings = impl.warnings};
-  stored.program.pack_order = impl.executor->binding(symbol_values).pack_order;
+                    .warnings = impl.warnings,
+                    .archives = impl.plans->stored_archives()};
+  stored.program.pack_order = impl.plans->of(0).binding(symbol_values).pack_order;
   return print(stored, plan_key(impl.captured_text, impl.options));
 }
 
@@ -171,7 +179,7 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
 }
 
 DimValues Session::Impl::dims_of(std::span<const int64_t> symbol_values) const {
-  const std::vector<SymbolSource>& symbols = executor->program().symbols;
+  const std::vector<SymbolSource>& symbols = plans->of(0).program().symbols;
   LT_USER_CHECK(ErrorKind::kInvalidArgument, symbols.size() == symbol_values.size(), "expected ", symbols.size(),
                 " sizes (", join(symbols, ", ", [](std::ostream& out, const SymbolSource& each) { out << each.name; }),
                 "), found ", symbol_values.size());
@@ -188,10 +196,52 @@ int64_t Session::timeline_peak(std::span<const int64_t> symbol_values) const {
   return plan_timeline(graph, planned, *binding, impl_->dims_of(symbol_values)).peak();
 }
 
+std::vector<StepPrice> Session::step_prices(std::span<const int64_t> symbol_values, std::string_view prices) const {
+  const Stages& stages = impl_->stages();
+  Executor& executor = impl_->plans->of(0);
+  return lowtide::step_prices(parse(training_text()), executor.program(), executor.binding(symbol_values),
+                              stages.planned.step_positions, prices.empty() ? stages.prices : Prices::parse(prices),
+                              impl_->dims_of(symbol_values));
+}
+
 int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,
                            std::span<const int64_t> symbol_values) const {
   return planned_memory(optimizer.apply(chosen), {impl_->options.disabled_kernels}, symbol_values, impl_->options.guard)
       .peak_bytes;
+}
+
+std::string Session::frontier(std::span<const int64_t> symbol_values) {
+  const PlanArchive& archive = impl_->plans->archive(symbol_values);
+  return frontier_json(archive, impl_->stages().before_memory, impl_->stages().prices);
+}
+
+std::vector<int64_t> Session::plan_peaks(std::span<const int64_t> symbol_values) {
+  return impl_->plans->peaks(symbol_values);
+}
+
+void Session::set_memory_budget(int64_t bytes) {
+  if (bytes == impl_->options.memory_budget) return;
+  impl_->options.memory_budget = bytes;
+  impl_->plans->change_budget();
+}
+
+std::string Session::value_story(std::string_view name, std::span<const int64_t> symbol_values) {
+  return lowtide::value_story(memory_optimizer().context(), impl_->stages().prices, impl_->dims_of(symbol_values),
+                              name);
+}
+
+std::string Session::step_model(std::span<const int64_t> symbol_values) const {
+  const Stages& stages = impl_->stages();
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, stages.memory_optimizer != nullptr,
+                "only a training session keeps anything for backward");
+  const Graph& graph = stages.before_memory;
+  const Program& program = stages.plan_before.program;
+  const std::unique_ptr<Binding> binding =
+      bind_program(program, {symbol_values.begin(), symbol_values.end()}, program.pack_order, impl_->options.guard);
+  const MemoryOptimizer& optimizer = *stages.memory_optimizer;
+  return step_model_json(model_step(optimizer.context(), StashAnalysis(graph, stages.plan_before), stages.plan_before,
+                                    *binding, impl_->dims_of(symbol_values), stages.prices, optimizer.defaults()),
+                         graph);
 }
 
 std::string Session::raised_peak(std::span<const int64_t> symbol_values) const {
@@ -202,11 +252,7 @@ std::string Session::raised_peak(std::span<const int64_t> symbol_values) const {
 }
 
 void Session::Impl::index_program() {
-  const Program& program = executor->program();
-  for (size_t i = 0; i < program.inputs.size(); ++i)
-    if (program.inputs[i].saved) saved_inputs.push_back(static_cast<int>(i));
-  for (size_t i = 0; i < program.outputs.size(); ++i)
-    if (program.outputs[i].saved) saved_outputs.push_back(static_cast<int>(i));
+  const Program& program = plans->of(0).program();
   for (const ProgramUpdate& update : program.updates) updated_inputs.push_back(update.input);
   grad_outputs.assign(program.gradient_outputs.begin(), program.gradient_outputs.end());
   gradient_targets.assign(program.gradient_targets.begin(), program.gradient_targets.end());
@@ -220,8 +266,23 @@ void Session::Impl::index_program() {
 }
 
 const std::vector<std::string>& Session::input_names() const { return impl_->input_names; }
-const std::vector<int>& Session::saved_inputs() const { return impl_->saved_inputs; }
-const std::vector<int>& Session::saved_outputs() const { return impl_->saved_outputs; }
+
+std::vector<int> Session::saved_inputs(int32_t plan) const {
+  const Program& program = impl_->plans->of(plan).program();
+  std::vector<int> saved;
+  for (size_t i = 0; i < program.inputs.size(); ++i)
+    if (program.inputs[i].saved) saved.push_back(static_cast<int>(i));
+  return saved;
+}
+
+std::vector<int> Session::saved_outputs(int32_t plan) const {
+  const Program& program = impl_->plans->of(plan).program();
+  std::vector<int> saved;
+  for (size_t i = 0; i < program.outputs.size(); ++i)
+    if (program.outputs[i].saved) saved.push_back(static_cast<int>(i));
+  return saved;
+}
+
 const std::vector<int>& Session::updated_inputs() const { return impl_->updated_inputs; }
 const std::vector<int>& Session::grad_outputs() const { return impl_->grad_outputs; }
 const std::vector<int>& Session::gradient_targets() const { return impl_->gradient_targets; }
@@ -235,28 +296,28 @@ std::vector<bool> Session::existing_gradients(const std::vector<bool>& given,
   return result;
 }
 
-void Session::set_call_handler(CallHandler handler) { impl_->executor->set_call_handler(std::move(handler)); }
+void Session::set_call_handler(CallHandler handler) { impl_->plans->set_call_handler(std::move(handler)); }
 
 std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                           std::shared_ptr<RunState>* state) {
-  return impl_->executor->forward(inputs, random_key, state);
+  return impl_->plans->serving(inputs).forward(inputs, random_key, state);
 }
 
 Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients,
                             std::span<const TensorRef> saved_inputs) {
-  return impl_->executor->backward(state, gradients, saved_inputs);
+  return impl_->plans->of(state.plan()).backward(state, gradients, saved_inputs);
 }
 
-std::vector<Inspected> Session::take_inspected() { return impl_->executor->take_inspected(); }
+std::vector<Inspected> Session::take_inspected() { return impl_->plans->latest().take_inspected(); }
 
 const Observation& Session::observation() const {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, impl_->options.observed, "the session was not made to be observed");
   return *impl_->made->observation;
 }
-void Session::observe(Observer observer) { impl_->executor->observe(observation().probes, std::move(observer)); }
+void Session::observe(Observer observer) { impl_->plans->of(0).observe(observation().probes, std::move(observer)); }
 
-Executor& Session::executor() { return *impl_->executor; }
-const Program& Session::program() const { return impl_->executor->program(); }
+Executor& Session::executor() { return impl_->plans->latest(); }
+const Program& Session::program() const { return impl_->plans->latest().program(); }
 std::string Session::captured_text() const { return impl_->captured_text; }
 std::string Session::lowered_text() const { return impl_->stages().lowered_text; }
 std::string Session::forward_text() const { return impl_->stages().forward_text; }
@@ -267,11 +328,18 @@ std::string Session::training_text() const { return impl_->stages().training_tex
 const SessionReport& Session::report() const { return impl_->report; }
 
 std::string Session::plan_text(std::span<const int64_t> symbol_values) {
-  return lowtide::plan_text(program(), impl_->executor->binding(symbol_values));
+  Executor& serving = impl_->plans->serving(symbol_values);
+  return lowtide::plan_text(serving.program(), serving.binding(symbol_values));
+}
+
+std::string Session::arena_picture(std::span<const int64_t> symbol_values, int32_t plan) {
+  Executor& serving = plan < 0 ? impl_->plans->serving(symbol_values) : impl_->plans->of(plan);
+  return lowtide::arena_picture(serving.program(), serving.binding(symbol_values));
 }
 
 std::string Session::packing_csv(std::span<const int64_t> symbol_values) {
-  return write_csv(packing_problem(program(), impl_->executor->binding(symbol_values), true, false));
+  Executor& serving = impl_->plans->serving(symbol_values);
+  return write_csv(packing_problem(serving.program(), serving.binding(symbol_values), true, false));
 }
 
 std::string Session::explain() const {
@@ -282,7 +350,9 @@ std::string Session::explain() const {
   });
 }
 
-MemoryReport Session::memory(std::span<const int64_t> symbol_values) { return impl_->executor->memory(symbol_values); }
+MemoryReport Session::memory(std::span<const int64_t> symbol_values) {
+  return impl_->plans->serving(symbol_values).memory(symbol_values);
+}
 
 std::vector<std::string> Session::symbols() const {
   std::vector<std::string> names;

@@ -14,6 +14,7 @@
 #include "lower/lower.h"
 #include "memory/optimizer.h"
 #include "report/insight.h"
+#include "report/step_prices.h"
 #include "runtime/executor.h"
 #include "session/observation.h"
 
@@ -32,12 +33,23 @@ struct SessionOptions {
   int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
   std::vector<std::string> cast_allow;  // further ops that it may touch
   bool observed = false;                // observe() shall work; graph, plan and bits stay the same
+  // The most that a step may need, as MemoryReport::peak_bytes has it; 0: as much as the plan without one. Or a share
+  // of what that plan needs at the sizes of the call. Where one is given, memory_config and memory_level count for
+  // nothing.
+  int64_t memory_budget = 0;  // bytes
+  double memory_budget_fraction = 0;
+  bool memory_knee = false;  // without a budget: the plan at the knee of the first sizes' frontier, at all sizes
+  std::string prices;        // the text of what a step costs on this machine; empty: as shipped
 #ifdef LOWTIDE_TEST_FAULTS
   // For tests of what finds faults: the step that makes this value makes it times the factor.
   std::string fault_value;
   double fault_factor = 1;
 #endif
 };
+
+inline bool has_budget(const SessionOptions& options) {
+  return options.memory_budget > 0 || options.memory_budget_fraction > 0;
+}
 
 // What explain() and the feature table show.
 struct SessionReport {
@@ -76,11 +88,11 @@ class Session {
   // ---- what the caller has to give, in the order of the captured graph's inputs: user inputs, parameters, buffers and
   // constants. Numbers of inputs below are places in this order.
   const std::vector<std::string>& input_names() const;
-  // Indices of inputs of tensors that backward reads again: the caller keeps them (ctx.save_for_backward) and gives
-  // them to backward.
-  const std::vector<int>& saved_inputs() const;
+  // Indices of inputs of tensors that backward reads again in this plan (RunState::plan): the caller keeps them
+  // (ctx.save_for_backward) and gives them to backward.
+  std::vector<int> saved_inputs(int32_t plan = 0) const;
   // Indices of module outputs whose bytes backward reads (in-place changes by the user must be caught).
-  const std::vector<int>& saved_outputs() const;
+  std::vector<int> saved_outputs(int32_t plan = 0) const;
   // Indices of inputs that forward writes (buffers, mutated inputs): the caller bumps their versions.
   const std::vector<int>& updated_inputs() const;
   // Module outputs that take a gradient, in YieldOp's order.
@@ -114,6 +126,7 @@ class Session {
   void observe(Observer observer);
 
   // ---- looking
+  // Where a budget is given, that of the plan that served last; before the first step, of the plan without.
   const Program& program() const;
   std::string captured_text() const;       // as exported
   std::string lowered_text() const;        // after functionalise and lower
@@ -122,6 +135,8 @@ class Session {
   std::string training_text() const;       // what is planned
   std::string plan_text(
       std::span<const int64_t> symbol_values);  // steps, buffers, peak, lower bound, waste at these sizes
+  // JSON, see report/arena_picture.h. Of the plan with this number; -1: of the one that serves a call of these sizes.
+  std::string arena_picture(std::span<const int64_t> symbol_values, int32_t plan = -1);
   std::string packing_csv(std::span<const int64_t> symbol_values);  // the packing problem with offsets, src/pack/csv.h
   std::string explain() const;  // per node, the kernel taken and why faster ones refused
   const SessionReport& report() const;
@@ -144,9 +159,23 @@ class Session {
   // switched on); empty: the session's own. `with_peaks` plans the step once more for each row.
   MemoryStat memory_stat(std::string_view config, std::string_view probe_config, std::span<const int64_t> symbol_values,
                          bool with_peaks);
+  // The plans between the fastest and the smallest at these sizes, as JSON (report/frontier.h).
+  std::string frontier(std::span<const int64_t> symbol_values);
+  // The step in numbers that they were sought in, as JSON (report/step_model.h).
+  std::string step_model(std::span<const int64_t> symbol_values) const;
+  // The planned peak at these sizes of each plan that was found so far: of the plan without budget, then of the rungs
+  // of the first frontier, then of what was found at other sizes.
+  std::vector<int64_t> plan_peaks(std::span<const int64_t> symbol_values);
+  // Another SessionOptions::memory_budget for the next steps; what is pending goes on in its plan.
+  void set_memory_budget(int64_t bytes);
+  // Of one value of the step, as JSON (report/value_story.h).
+  std::string value_story(std::string_view name, std::span<const int64_t> symbol_values);
   // The most bytes that are live in the arena at these sizes, as the timeline of the planned graph tells
   // (memory/plan_timeline.h): beside memory() it shows how near that is to what is packed.
   int64_t timeline_peak(std::span<const int64_t> symbol_values) const;
+  // What each step of the plan without budget is predicted to take at these sizes, by prices in text form; empty: by
+  // the session's.
+  std::vector<StepPrice> step_prices(std::span<const int64_t> symbol_values, std::string_view prices) const;
   // The planned peak of a step with these candidates of an optimizer switched on, where a session begins at these
   // sizes: planned and packed as sessions do it.
   int64_t peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,

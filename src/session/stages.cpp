@@ -74,7 +74,8 @@ Graph Stages::keep_less(Graph graph, const SessionOptions& options) {
   plan_before = plan(before_memory, {options.disabled_kernels});
   memory_optimizer = std::make_unique<MemoryOptimizer>(
       before_memory, plan_before,
-      memory_options(options, options.memory_config, options.probe_config, options.memory_level));
+      memory_options(options, has_budget(options) ? "" : options.memory_config, options.probe_config,
+                     has_budget(options) ? 0 : options.memory_level));
   selection = select(*memory_optimizer);
   return memory_optimizer->apply(selection.chosen);
 }
@@ -92,12 +93,14 @@ static bool needs_less(const Program& program, const Program& than, const std::v
 }
 
 Stages::Stages(Graph captured, const SessionOptions& options) {
+  if (!options.prices.empty()) prices = Prices::parse(options.prices);
   // Runs a stage and notes how long it took.
   auto timed = [&](const char* name, auto&& stage) {
     const auto begin = std::chrono::steady_clock::now();
     stage();
     seconds.emplace_back(name, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   };
+  if (!options.prices.empty()) prices = Prices::parse(options.prices);
   const PassOptions passes = pass_options(options);
   const PlanOptions plan_options{options.disabled_kernels};
   if (options.observed) observation = std::make_unique<Observation>();

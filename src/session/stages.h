@@ -9,6 +9,7 @@
 #include "emit/plan.h"
 #include "lower/lower.h"
 #include "memory/optimizer.h"
+#include "memory/prices.h"
 #include "report/selection.h"
 #include "runtime/hooks.h"
 #include "session/observation.h"
@@ -28,6 +29,7 @@ struct Stages {
   PlanResult plan_before;  // its plan
   std::unique_ptr<MemoryOptimizer> memory_optimizer;
   Selection selection;
+  Prices prices;
   std::vector<std::vector<int>> gradient_sources;  // by input
   PlanResult planned;
   std::unique_ptr<Observation> observation;             // if the options ask for it

@@ -15,7 +15,7 @@ namespace lowtide {
 
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 std::string quoted_list(const std::vector<std::string>& texts) {
   return concat("[", join(texts, " ", [](std::ostream& out, const std::string& text) { out << quote(text); }), "]");
@@ -57,6 +57,8 @@ StoredPlan read_body(std::string_view body) {
   stored.lowering.fallbacks = read_list(in, text);
   in.expect("warnings");
   stored.warnings = read_list(in, text);
+  in.expect("archives");
+  stored.archives = read_list(in, text);
   while (in.accept("outcome")) stored.outcomes.push_back(read_outcome(in));
   while (in.accept("sources")) stored.gradient_sources.push_back(read_list(in, [&] { return read_signed(in); }));
   while (in.accept("choice")) {
@@ -108,6 +110,8 @@ uint64_t plan_key(std::string_view captured_text, const SessionOptions& options)
        << quoted_list(options.pure_calls) << " casts " << options.cast_level << " " << quoted_list(options.cast_allow)
        << " gradients [" << join(options.output_needs_grad, " ") << "] level " << memory.level
        << (memory.ignores_requests ? " alone" : "") << " probe " << memory.probe.level << " " << memory.probe.boundary;
+  // An archive answers every budget; beside one, configurations count for nothing.
+  if (has_budget(options) || options.memory_knee) text << " budget " << quote(options.prices);
   for (const MemoryRequest& request : memory.requests) text << " " << quote(to_string(request));
   // What kernels refuse by.
   text << " isa " << static_cast<int>(cpu::isa()) << " libraries " << (loaded.sgemm != nullptr)
@@ -118,7 +122,7 @@ uint64_t plan_key(std::string_view captured_text, const SessionOptions& options)
 std::string print(const StoredPlan& stored, uint64_t key) {
   std::ostringstream out;
   out << "lowered " << stored.lowering.lowered << "\nfallbacks " << quoted_list(stored.lowering.fallbacks)
-      << "\nwarnings " << quoted_list(stored.warnings) << "\n";
+      << "\nwarnings " << quoted_list(stored.warnings) << "\narchives " << quoted_list(stored.archives) << "\n";
   for (const RequestOutcome& outcome : stored.outcomes)
     out << "outcome " << quote(outcome.request.cluster) << " " << outcome.request.code << " " << outcome.request.count
         << " " << outcome.found << " " << outcome.applied << "\n";

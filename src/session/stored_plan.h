@@ -21,6 +21,7 @@ struct StoredPlan {
   std::vector<std::vector<int>> gradient_sources;  // by input
   std::vector<RequestOutcome> outcomes;            // of the memory optimizer
   std::vector<std::string> warnings;               // the same
+  std::vector<std::string> archives = {};          // of plans under a budget, memory/budget/stored_archive.h
 };
 
 // Of the graph's text and of all options that a plan depends on. A configuration in a file counts by what it asks for.

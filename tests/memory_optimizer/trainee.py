@@ -8,6 +8,7 @@ import torch
 import zoo
 
 from lowtide.capture import Call, capture, schema_of
+from lowtide.ortmodule.budget import parse_budget
 from lowtide.ortmodule.post_export_processed_model_info import PostExportProcessedModelInfo
 from lowtide.ortmodule.training_agent import TrainingAgent
 
@@ -50,9 +51,11 @@ class Trainee:
         self.captured = capture(self.model, (), self.make_batch())
         self._weights = copy.deepcopy(self.model.state_dict())
 
-    def agent(self, **asked):
+    def agent(self, budget=None, **asked):
+        """`budget`: as users write it."""
+        budget = None if budget is None else parse_budget(budget)
         with asked_for(**asked):
-            return TrainingAgent(self.model, self.captured, training=True)
+            return TrainingAgent(self.model, self.captured, training=True, budget=budget)
 
     def train(self, agent, steps=STEPS):
         """Every loss, gradient and buffer of SGD steps with dropout on."""

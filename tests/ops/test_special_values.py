@@ -60,6 +60,8 @@ ACTIVATIONS = {
 }
 # What is rounded in another way: x + 1 where x is near -1, 1 - y² where y is near 1, 1/6 that is a float in PyTorch.
 LOOSE = {"gelu": 1e-3, "gelu_tanh": 1e-3, "tanh": 1e-2, "hardsigmoid": 1e-7, "hardswish": 1e-7, "softsign": 1e-4}
+# PyTorch's gelu is oneDNN's on some processors, which makes NaN of infinity there; the limit is right anywhere.
+LIMITS = {"gelu": {("inf", "y"): INF}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,6 +100,8 @@ def test_an_activation(name, dtype):
             for (value, dy), *both in zip(chosen[index], *(one.tolist() for one in found), strict=True):
                 pair.setdefault((str(value), "y"), set()).add(both[0])
                 pair.setdefault((str(value), "gradient of", str(dy)), set()).add(both[1])
+    for key, limit in LIMITS.get(name, {}).items():
+        theirs[key].add(limit)
     wrong = {
         key: (found, theirs[key])
         for key, values in ours.items()

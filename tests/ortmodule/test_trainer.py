@@ -26,9 +26,9 @@ def rows(make_batch, count=10):
 class Run:
     """A Trainer's run: the losses of its steps, and where its checkpoints are."""
 
-    def __init__(self, architecture, folder, wrap, resume=None):
+    def __init__(self, architecture, folder, wrap, resume=None, keep_outputs=None):
         model, make_batch = zoo.build(architecture)
-        self.model = ORTModule(model) if wrap else model
+        self.model = ORTModule(model, keep_outputs=keep_outputs) if wrap else model
         self.folder = folder
         settings = transformers.TrainingArguments(
             output_dir=str(folder),
@@ -78,6 +78,14 @@ def test_twenty_steps_have_the_same_losses(runs):
     assert_same_numbers(wrapped.losses, plain.losses)
     assert_same_numbers(wrapped.eval_losses, plain.eval_losses)
     assert_same_numbers(wrapped.norms, plain.norms, 1e-3)
+
+
+def test_nothing_but_the_loss_is_needed_in_training_steps(runs, tmp_path):
+    _, plain = runs
+    kept = Run(plain.model.config.model_type, tmp_path, True, keep_outputs=("loss",))
+    assert kept.model.fallback_reason is None
+    assert_same_numbers(kept.losses, plain.losses)
+    assert_same_numbers(kept.eval_losses, plain.eval_losses)
 
 
 def test_checkpoints_hold_the_same_files(runs):

@@ -26,6 +26,7 @@ from .export import (
     user_line,
 )
 from .importer import ImportedGraph, Source, import_program
+from .kept_outputs import keep_only, parse_keep_outputs
 from .numbers import difference
 from .refusals import tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants, SizeText
@@ -40,6 +41,8 @@ __all__ = [
     "capture_with_numbers",
     "exclusive",
     "exports_elsewhere",
+    "keep_only",
+    "parse_keep_outputs",
     "recapture",
     "schema_of",
     "tensors_by_device",
@@ -160,14 +163,14 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
     return capture(module, args, kwargs, replace(facts, exact=True), numbers)
 
 
-def capture_with_numbers(module, call, constant=None, values=None, refusing=None):
+def capture_with_numbers(module, call, constant=None, values=None, refusing=None, keep=None):
     """A capture in which the call's numbers are inputs. UnsupportedError where forward needs to know the numbers.
 
     `constant`: if there is one, a capture for such calls in which some were constants of these `values`, {name: value};
-    `refusing`: a capture with the same numbers that does not fit the call.
+    `refusing`: a capture with the same numbers that does not fit the call; `keep`: as Facts have it.
     """
     names = call.names(module.forward)
-    facts = Facts()
+    facts = Facts(keep=keep)
     if constant is not None:
         facts = constant.facts.renumbered([names.index(name) for name in constant.exported.names])
     if refusing is not None:

@@ -8,14 +8,14 @@ import sys
 import threading
 import traceback
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree
 from torch.export import Dim
 
-from lowtide.errors import UnsupportedData, UnsupportedError
+from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Guards, Observation
 from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
@@ -24,6 +24,7 @@ from . import trees
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .inspections import Inspections, inspections_as_nodes
+from .kept_outputs import keep_only
 from .numbers import difference
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 
@@ -56,6 +57,7 @@ class Facts:
     fixed: frozenset = frozenset()  # dims that the graph needs as constants
     exact: bool = False  # export the example's own sizes
     free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
+    keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
 
     def renumbered(self, places):
         """For a call whose tensors lie elsewhere: `places` by their index here."""
@@ -64,7 +66,7 @@ class Facts:
             return frozenset((places[index], dim) for index, dim in found)
 
         untied = frozenset(dims(pair) for pair in self.untied)
-        return Facts(untied, dims(self.moving), dims(self.fixed), self.exact, self.free)
+        return replace(self, untied=untied, moving=dims(self.moving), fixed=dims(self.fixed))
 
 
 @dataclass
@@ -86,16 +88,18 @@ class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
     leaves = is_tensor = structure = None
+    mistake = None  # InvalidArgument: a path that leads nowhere
 
 
 class _Flat(torch.nn.Module):
     """The module as a function from a tuple of tensors to a tuple of tensors, which is all that the exporter sees."""
 
-    def __init__(self, module, call, observation):
+    def __init__(self, module, call, observation, keep):
         super().__init__()
         self.training = module.training
         self.module = module
         self.call = call
+        self.keep = keep
         self.observation = observation
         self.found = _Found()
 
@@ -108,7 +112,7 @@ class _Flat(torch.nn.Module):
             _write_assigned_buffers(path, child, before)
         # Here and not later: the exporter puts attributes back itself.
         self.observation.note_changes()
-        leaves, structure = trees.flatten_output(output)
+        leaves, structure = trees.flatten_output(self._kept(output))
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
@@ -120,6 +124,15 @@ class _Flat(torch.nn.Module):
         tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         refuse_inlined(tensors)
         return tensors
+
+    def _kept(self, output):
+        if self.keep is None:
+            return output
+        try:
+            return keep_only(output, self.keep)
+        except InvalidArgument as mistake:
+            self.found.mistake = mistake
+            raise
 
 
 def _write_assigned_buffers(path, module, before):
@@ -186,7 +199,7 @@ def _export(module, call, facts, observation):
         {dim: Dim.AUTO if _is_dynamic((index, dim), tensor, facts) else Dim.STATIC for dim in range(tensor.dim())}
         for index, tensor in enumerate(examples)
     )
-    flat = _Flat(module, call, observation)
+    flat = _Flat(module, call, observation, facts.keep)
     handled = sys.exc_info()[1]
     try:
         with contextlib.ExitStack() as stack:
@@ -205,6 +218,8 @@ def _export(module, call, facts, observation):
             except bdb.BdbQuit:
                 raise  # a user who debugs forward has had enough
             except Exception as error:
+                if flat.found.mistake is not None:
+                    raise InvalidArgument(str(flat.found.mistake)) from None
                 raise unsupported_from(error, handled) from error
         _forget(program)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
@@ -213,6 +228,10 @@ def _export(module, call, facts, observation):
         observation.restore()
         observation.let_go()
         error.guards = Guards(module, observation.seen)
+        raise
+    except InvalidArgument:
+        observation.restore()
+        observation.let_go()
         raise
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     return Exported(

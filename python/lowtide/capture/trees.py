@@ -147,6 +147,22 @@ def one_level(value):
     return node and (node[1], node[0])
 
 
+def one_level_of_output(value):
+    """`one_level` of what forward returns, whose key-value caches are nodes."""
+    return one_level(value) or _open_cache_level(value)
+
+
+def _open_cache_level(value):
+    node = _open_cache(value)
+    return node and (node[1], node[0])
+
+
+def rebuild_level(node, children):
+    """The value of one_level's node with these children in place of its own."""
+    _, context = node
+    return context.rebuild(children) if isinstance(context, Opened) else pytree.tree_unflatten(children, context)
+
+
 def _without_items(mapping):
     # A copy of any other class may share its items with the user's own.
     if not isinstance(mapping, dict | UserDict):

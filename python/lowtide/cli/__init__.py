@@ -15,14 +15,23 @@ def main(arguments=None):
     if importlib.util.find_spec("torch") is None:
         print(f"lowtide: {INSTALL_TORCH}", file=sys.stderr)
         return 2
-    from . import analyze, bisect, compare, reproduce  # PyTorch, which all of them need, comes with these
+    from . import (  # PyTorch, which all of them need, comes with these
+        analyze,
+        bisect,
+        calibrate,
+        compare,
+        plan,
+        reproduce,
+    )
     from .model import BadInput
 
     parser = argparse.ArgumentParser(prog="lowtide", description=__doc__.strip())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     analyze.add_to(commands)
     bisect.add_to(commands)
+    calibrate.add_to(commands)
     compare.add_to(commands)
+    plan.add_to(commands)
     reproduce.add_to(commands)
     options = parser.parse_args(arguments)
     try:

@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 
 from lowtide._lowtide import Graph, Session, install_torch
-from lowtide.capture import Call, capture, user_line
-
-_SHORT = {"batch": "_dim0", "seq": "_dim1"}
+from lowtide.capture import Call, Facts, capture, user_line
+from lowtide.convergence.engine_step import Example
+from lowtide.ortmodule.longest import symbols_of
+from lowtide.store import measured_prices
 
 
 class BadInput(Exception):
@@ -28,12 +29,14 @@ class Model:
     ranges: dict  # symbol → (low, high or None)
     outputs: list = ()  # names, where a user can name one
     loss: str = ""  # the output that alone takes a gradient; empty: every one does
+    call: Example | None = None  # of a Python function
 
     def plan(self, memory_options):
         """`memory_options`: keywords of Session."""
         install_torch(torch.get_num_threads())
         needs_grad = [name == self.loss for name in self.outputs] if self.loss else []
-        return Session(self.graph, training=True, output_needs_grad=needs_grad, **memory_options)
+        options = {"prices": measured_prices(), **memory_options}
+        return Session(self.graph, training=True, output_needs_grad=needs_grad, **options)
 
     def with_loss(self, name):
         if name and not self.outputs:
@@ -43,12 +46,15 @@ class Model:
         return replace(self, loss=name)
 
 
-def load(target, loss=""):
-    """`target`: "module:function" where the function returns (model, args) or (model, args, kwargs), or a path."""
+def load(target, loss="", keep=None):
+    """`target`: "module:function" where the function returns (model, args) or (model, args, kwargs), or a path. `keep`:
+    of a function's model, paths of the outputs that its training steps return (capture/kept_outputs.py)."""
     path = Path(target)
     if path.is_file():
+        if keep:
+            raise BadInput("--keep takes a model, module:function: a graph has the outputs that it has")
         return (_from_onnx if path.suffix == ".onnx" else _from_text)(path, loss)
-    return _from_function(target).with_loss(loss)
+    return _captured(target, *load_call(target), keep).with_loss(loss)
 
 
 def load_call(target):
@@ -57,10 +63,6 @@ def load_call(target):
     if not colon or not module or not function:
         raise BadInput(f"'{target}' is neither a file nor 'module:function'")
     return _example(target, _function(module, function))
-
-
-def _from_function(target):
-    return _captured(target, *load_call(target))
 
 
 def _from_text(path, loss):
@@ -129,12 +131,13 @@ def _example(target, function):
     return model, tuple(args), kwargs
 
 
-def _captured(target, model, args, kwargs):
-    captured = capture(model, args, kwargs)
-    sizes, table = Call(args, kwargs).sizes(), captured.imported.sizes
+def _captured(target, model, args, kwargs, keep):
+    captured, call = capture(model, args, kwargs, Facts(keep=keep)), Call(args, kwargs)
+    sizes, table = call.sizes(), captured.imported.sizes
     example = {name: sizes[index][position] for name, (index, position) in table.dims.items()}
     ranges = table.ranges()
-    return Model(target, captured.graph, {name: example[name] for name in ranges}, ranges)
+    example = {name: example[name] for name in ranges}
+    return Model(target, captured.graph, example, ranges, call=Example(model, call, captured))
 
 
 # ---------------------------------------------------------------- sizes
@@ -156,8 +159,8 @@ def symbol_values(model, symbols, dims):
     values = {name: model.example[name] for name in symbols if name in model.example}
     for short_first in (True, False):  # a symbol's own name has the last word
         for name, value in dims.items():
-            if (name in _SHORT and name not in symbols) == short_first:
-                values.update(dict.fromkeys(_meant(name, symbols), value))
+            if (name not in symbols) == short_first:
+                values.update(dict.fromkeys(symbols_of(name, symbols), value))
     if missing := [name for name in symbols if name not in values]:
         raise BadInput(f"sizes are missing: give --dims {','.join(f'{name}=SIZE' for name in missing)}")
     for name, value in values.items():
@@ -165,12 +168,3 @@ def symbol_values(model, symbols, dims):
         if value < low or (high is not None and value > high):
             raise BadInput(f"--dims: {name} is {value}, the model takes {low} to {'any' if high is None else high}")
     return [values[name] for name in symbols]
-
-
-def _meant(name, symbols):
-    if name in symbols:
-        return [name]
-    if name in _SHORT and (found := [symbol for symbol in symbols if symbol.endswith(_SHORT[name])]):
-        return found
-    known = ", ".join(symbols) or "none: every size is a constant"
-    raise BadInput(f"--dims: no size of the model is called '{name}'; sizes: {known}; short forms: batch, seq")

@@ -361,6 +361,9 @@ class Observation:
                 self._tensors.append(weakref.ref(tensor))
 
 
+_CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
+
+
 class _Calls(TorchFunctionMode):
     """Sees what forward calls of PyTorch."""
 
@@ -377,6 +380,9 @@ class _Calls(TorchFunctionMode):
             raise UnsupportedError("forward draws from a generator of its own")
         if func == _ASKS_FOR_GRADIENT and _asks_itself(frame):
             self._observation.seen.asks_for_gradients = True
+        if func is _CHUNKS_A_LOSS:
+            # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
+            kwargs = {**kwargs, "options": None}
         result = func(*args, **(kwargs or {}))
         self._observation.made(result)
         return result

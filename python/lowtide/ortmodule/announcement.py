@@ -66,6 +66,8 @@ class _Text:
 
 
 def memory_notices(agent, sizes, stat):
+    if agent.memory.notice:
+        yield agent.memory.notice
     if agent.memory.on and stat is not None:
         yield from stat["notices"]
     elif agent.memory.on:

@@ -4,13 +4,14 @@ import time
 import warnings
 
 from lowtide import environment, log
-from lowtide.capture import exclusive
+from lowtide.capture import exclusive, keep_only
 from lowtide.errors import Error, InternalError, UnsupportedError
 
 from .announcement import announce, announce_session, tells_savings
 from .bug_reports import BugReports, bugs_are_internal_errors
 from .fallback import Failure, Fallback, reason_of
 from .graph_transition_manager import GraphTransitionManager
+from .resident import Resident
 from .save_onnx import save_stages
 from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
 from .training_agent import TrainingAgent
@@ -19,8 +20,13 @@ from .training_agent import TrainingAgent
 class ExecutionManager:
     training = True
 
-    def __init__(self, module, options):
+    def __init__(self, module, options, keep=None, budget=None, verify=False):
+        """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
+        `budget`: a Budget for their bytes; `verify`: check the bits of each plan once."""
         self._module, self._options = module, options
+        self._keep = keep
+        self._budget, self._verify = budget, verify
+        self._resident = Resident(module) if budget is not None and budget.is_total else None
         self._fallback = Fallback(options.log_level)
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
@@ -64,9 +70,24 @@ class ExecutionManager:
                 return result
             # First, whether PyTorch can: a mistake in the user's call is the user's to see.
             result = self._module(*args, **kwargs)
+            if (keep := self._kept_now()) is not None:
+                result = keep_only(result, keep)
             self.fallback_reason = reason_of(failure)
             self._fallback.warn(self._module, failure)
             return result
+
+    def _kept_now(self):
+        """In evaluation, and without gradients, calls return everything: who asks for metrics then wants the logits."""
+        return self._keep if self.training and self._module.training else None
+
+    def plan(self, args, kwargs):
+        """(TrainingAgent, sizes) for a call that is not run."""
+        if self._refused is not None:
+            raise self._refused.error()
+        with log.at(self._options.log_level), exclusive, bugs_are_internal_errors():
+            check_surroundings(self._module, args, kwargs)
+            info, seen, _ = self._graph_transition_manager.prepare(args, kwargs)
+        return info.agent, seen.sizes()
 
     @property
     def _graph_transition_manager(self):
@@ -80,6 +101,7 @@ class ExecutionManager:
                 mode,
                 with_gradients=self.training,
                 tells_savings=lambda: training and tells_savings(self._options.log_level),
+                keep=self._kept_now(),
             )
         return self._transitions[training]
 
@@ -123,7 +145,9 @@ class ExecutionManager:
         if captured.functions and not environment.custom_functions_run():
             name = captured.functions[0].name
             raise UnsupportedError(f"the model calls {name}, and ORTMODULE_ENABLE_CUSTOM_AUTOGRAD is off")
-        agent = TrainingAgent(self._module, captured, self.training, self._bugs)
+        agent = TrainingAgent(
+            self._module, captured, self.training, self._bugs, self._budget, self._resident, self._verify
+        )
         save_stages(agent, self._module.training, self._options.save_onnx_models)
         announce_session(agent, self._options.log_level)
         return agent

@@ -55,6 +55,7 @@ def feature_rows(agent, sizes, stat=None):
         cast_propagation_row(),
         Row("Custom Function", custom_functions_run(), "Support custom torch.autograd.Function export and execution"),
         memory_optimizer_row(agent.memory, stat),
+        memory_budget_row(agent, sizes),
         Row(
             "Compute Optimizer",
             False,
@@ -89,7 +90,9 @@ def cast_propagation_row():
 def memory_optimizer_row(memory, stat):
     available = ", available configs:" if stat is not None and stat["rows"] else ""
     probe = f"ProbeLevel: {memory.probe.partition(':')[0] or 1}"
-    if memory.level:
+    if memory.knee:
+        text = f"RecomputeLevel: auto ({MEMORY_LEVELS['auto']}), {probe}{available}"
+    elif memory.level:
         level = f"{memory.level} ({MEMORY_LEVELS[str(memory.level)]})"
         text = f"RecomputeLevel: {level}, RecomputeConfig: ALL_RECOMPUTE_FOR_EACH_LAYER, {probe}{available}"
     elif memory.on:
@@ -98,6 +101,15 @@ def memory_optimizer_row(memory, stat):
         enable = "Enable with env ORTMODULE_MEMORY_OPT_LEVEL=1 or 2, or ORTMODULE_MEMORY_OPT_CONFIG=<plan1 config>,..."
         text = f"{enable}{available}"
     return Row("Memory Optimizer", memory.on, text, lines=stat["row_lines"] if available else "")
+
+
+def memory_budget_row(agent, sizes):
+    budget = agent.memory.budget
+    if budget is None:
+        text = 'Enable with ORTModule(model, memory_budget="600MiB") or env LOWTIDE_MEMORY_BUDGET=600MiB'
+        return Row("Memory Budget", False, text)
+    needed = _size(agent.session.memory(agent.symbol_values(sizes))["planned_peak_bytes"])
+    return Row("Memory Budget", True, f"{budget}; the step's plan needs {needed}")
 
 
 def lowered_text(report):

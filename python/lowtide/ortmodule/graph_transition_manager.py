@@ -26,11 +26,13 @@ _MOST_SIZES = 4096  # remembered answers of guards
 class GraphTransitionManager:
     """The graphs of one mode: in training or not, with gradients or without."""
 
-    def __init__(self, module, build_agent, mode, with_gradients, tells_savings):
+    def __init__(self, module, build_agent, mode, with_gradients, tells_savings, keep=None):
         """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words; `tells_savings`: whether the log
-        will tell of what a graph's memory plans save, in formulas that should hold for all sizes."""
+        will tell of what a graph's memory plans save, in formulas that should hold for all sizes; `keep`: paths of the
+        outputs that are kept, or None for all."""
         self._module, self._build_agent = module, build_agent
         self.mode, self._with_gradients, self._tells_savings = mode, with_gradients, tells_savings
+        self._keep = keep
         self._schemas = []  # CallKind, latest first
         self._post_export_processed_model_info = None  # of the last call in the engine
         self._numbers = set()  # names of arguments that are inputs of some graph
@@ -185,7 +187,7 @@ class GraphTransitionManager:
 
     def _cache_entry(self, call, schema):
         numbers = (tuple(sorted(call.numbers)),) if call.numbers else ()
-        return self._cache.entry(call, (*schema.surroundings, *numbers, self._tells_savings()))
+        return self._cache.entry(call, (*schema.surroundings, *numbers, self._tells_savings(), self._keep))
 
     def _stored_graph(self, entry, captured, call, seen, schema, begin):
         """The processed graph of a capture that the cache gave; None where it cannot be processed."""
@@ -204,10 +206,10 @@ class GraphTransitionManager:
         if call.numbers:
             graphs = schema.known.graphs if schema.known is not None else ()
             constant = next((graph.captured for graph in graphs if graph.guards.hold()), None)
-            return capture_with_numbers(self._module, call, constant, schema.values, known)
+            return capture_with_numbers(self._module, call, constant, schema.values, known, self._keep)
         if known is not None:
             return recapture(known, self._module, call.args, call.kwargs)
-        return capture(self._module, call.args, call.kwargs, Facts(free=self._tells_savings()))
+        return capture(self._module, call.args, call.kwargs, Facts(free=self._tells_savings(), keep=self._keep))
 
     def _keep_constant(self, schema, why):
         """The graph of a schema with numbers was refused: those that it was the first to have stay constants."""

@@ -9,10 +9,13 @@ from lowtide import environment
 from lowtide.errors import InvalidArgument, UnsupportedError
 from lowtide.log import LogLevel, python_level
 
+from .budget import Budget
+
 MEMORY_LEVELS = {
     "0": "USER_SPECIFIED",
     "1": "TRANSFORMER_LAYERWISE_RECOMPUTE",
     "2": "TRANSFORMER_LAYERWISE_RECOMPUTE_WITH_COMPROMISE",
+    "auto": "KNEE_OF_ALL_PLANS",
 }
 
 
@@ -148,24 +151,50 @@ class MemoryOptions:
     config: str = ""  # "FastGelu+:1:12,Cast+:2:-1", or the path of a JSON file with a list of such strings
     level: int = 0  # 0: `config`; 1: every plain plan inside each layer; 2: compromised plans too
     probe: str = ""  # "level:boundary"
+    knee: bool = False  # level "auto": the plan behind which a further byte costs more than on average
+    budget: Budget | None = None  # of a step; level, knee and config are left alone then
+
+    @property
+    def level_name(self):
+        return "auto" if self.knee else str(self.level)
 
     @property
     def on(self):
-        return self.level > 0 or bool(self.config.strip())
+        return self.budget is None and (self.level > 0 or self.knee or bool(self.config.strip()))
+
+    @property
+    def notice(self):
+        """One line where a budget, or level auto, stands beside what it takes the place of, else None."""
+        ignored = []
+        if self.budget is not None and self.level_name != "0":
+            ignored.append(f"ORTMODULE_MEMORY_OPT_LEVEL={self.level_name}")
+        if (self.budget is not None or self.knee) and self.config.strip():
+            ignored.append("ORTMODULE_MEMORY_OPT_CONFIG")
+        if not ignored:
+            return None
+        chooses = "ORTMODULE_MEMORY_OPT_LEVEL=auto" if self.budget is None else "the memory budget"
+        return f"{chooses} chooses the plan; {' and '.join(ignored)} {'is' if len(ignored) == 1 else 'are'} ignored"
 
     def for_session(self):
         keywords = {"memory_config": self.config, "memory_level": self.level, "probe_config": self.probe}
+        if self.knee:
+            keywords = {"memory_knee": True}
+        if self.budget is not None:
+            keywords = {"memory_budget": self.budget.bytes, "memory_budget_fraction": self.budget.fraction}
         return {name: value for name, value in keywords.items() if value}
 
 
-def memory_options():
-    """ORTMODULE_MEMORY_OPT_CONFIG, ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_PROBE_CONFIG."""
+def memory_options(budget=None):
+    """ORTMODULE_MEMORY_OPT_CONFIG, ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_PROBE_CONFIG; `budget`: what
+    asked_budget() gave."""
     level = environment.read("ORTMODULE_MEMORY_OPT_LEVEL")
     if level not in ("", *MEMORY_LEVELS):
         known = ", ".join(f"{number} ({name})" for number, name in MEMORY_LEVELS.items())
         raise InvalidArgument(f"ORTMODULE_MEMORY_OPT_LEVEL is '{level}', expected one of {known}")
     return MemoryOptions(
         environment.read("ORTMODULE_MEMORY_OPT_CONFIG"),
-        int(level or 0),
+        0 if level == "auto" else int(level or 0),
         environment.read("ORTMODULE_MEMORY_OPT_PROBE_CONFIG"),
+        level == "auto",
+        budget,
     )

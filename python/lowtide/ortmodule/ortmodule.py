@@ -11,12 +11,14 @@ from pathlib import Path
 import torch
 
 from lowtide import _lowtide, environment, log
-from lowtide.capture import exclusive, exports_elsewhere, tensors_by_device, where_tensors_are
+from lowtide.capture import exclusive, exports_elsewhere, parse_keep_outputs, tensors_by_device, where_tensors_are
 from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedDevice, UnsupportedModel
 
 from . import terminal_log
+from .budget import asked_budget, parse_budget
 from .fallback import check_initialization
 from .inference_manager import InferenceManager
+from .longest import bounds_of, longest, symbols_of
 from .options import DebugOptions, skip_checks
 from .training_manager import TrainingManager
 
@@ -33,7 +35,7 @@ _HOOKS = (
     *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks"),
     *("_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook"),
 )
-_OWN = ("_original", "_options", "_training_manager", "_inference_manager", "forward", "training")
+_OWN = ("_original", "_options", "_asked", "_training_manager", "_inference_manager", "forward", "training")
 # accelerate keeps the forward that it replaces in the wrapper under this name.
 _OWN += ("_original_forward", "_set_methods")
 # Looked up on types, so that a wrapper of a container needs a class that has them.
@@ -65,6 +67,18 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     Parameters, buffers, state_dict, attributes and methods are the module's own, and `isinstance` finds the module's
     class as well as this one (docs/decisions/0008). What the engine cannot run, PyTorch does: one warning names the
     reason, and `fallback_reason` holds it.
+
+    `keep_outputs`: what training steps return of the output, as paths into it: `("loss",)`, `("loss", "hidden.0", 1)`;
+    the rest comes back as None, and what only it needs is neither computed nor kept (docs/wrapper.md). InvalidArgument
+    for other things than paths, and in the first training step for a path that leads nowhere.
+
+    `memory_budget`: the most bytes that a training step may need beyond what is there before it, which its plan keeps
+    exactly, at the least extra time: 600_000_000, "600MiB", "0.6GB", or a part of the plan without a budget, 0.75 or
+    "75%". `memory_budget_total`: the same with parameters, buffers, gradients that are kept and optimizer state counted
+    in. OutOfMemory in a training step that no plan fits. LOWTIDE_MEMORY_BUDGET is the budget of wrappers without
+    one.
+
+    `verify`: each plan that a step uses is run once more without recipes; InternalError where a bit differs.
     """
 
     # Not torch.nn.Module's own, which PyTorch replaces for all threads while one of them exports.
@@ -73,7 +87,16 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     def __new__(cls, module=None, *args, **kwargs):
         return super().__new__(_class_for(cls, type(module)))
 
-    def __init__(self, module, debug_options=None):
+    def __init__(
+        self,
+        module,
+        debug_options=None,
+        *,
+        keep_outputs=None,
+        memory_budget=None,
+        memory_budget_total=None,
+        verify=False,
+    ):
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"ORTModule wraps a torch.nn.Module, not a {type(module).__name__}")
         if debug_options is not None and not isinstance(debug_options, DebugOptions):
@@ -84,11 +107,20 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         super().__init__()
         self.training = mode  # nn.Module's constructor has set it, and ours is the module's
         own["_options"] = debug_options or DebugOptions()
+        budget = asked_budget(memory_budget, memory_budget_total)
+        own["_asked"] = {
+            "keep_outputs": parse_keep_outputs(keep_outputs),
+            "memory_budget": memory_budget,
+            "memory_budget_total": memory_budget_total,
+            "verify": bool(verify),
+        }
         own["_set_methods"] = set()
         skip_checks()  # names that nobody knows are the user's mistake, though none has an effect
         for name in _SHARED:
             own[name] = getattr(module, name)
-        own["_training_manager"] = TrainingManager(module, self._options)
+        own["_training_manager"] = TrainingManager(
+            module, self._options, self._asked["keep_outputs"], budget, self._asked["verify"]
+        )
         own["_inference_manager"] = InferenceManager(module, self._options)
         own["forward"] = types.MethodType(_with_signature_of(module), self)
         for name in _overridden(module):
@@ -151,6 +183,31 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         """The tables "MemoryInsight Summary" and "MemoryOptimizer Summary" of the last training call."""
         stat = self._last_agent(self._training_manager).memory_stat()
         return f"{stat['insight']}\n{stat['summary']}"
+
+    def longest(self, budget, dim="seq", example=None, **dims):
+        """The largest size of `dim` with which a training step has a plan within `budget` bytes: a size of the graph,
+        "batch" for all first and "seq" for all second dims; `dims`: other sizes, else those of the last training call,
+        or of `example`, the arguments of a call (a tuple, or a dict of keywords) that is captured and not run. No step
+        runs: peaks are planned. InvalidArgument for a budget below the smallest size's step, and for unknown dims.
+
+            batches = sampler(max_length=model.longest("600MiB", dim="seq", example=batch, batch=8))
+        """
+        wanted = parse_budget(budget, "budget")
+        if wanted.fraction:
+            raise InvalidArgument(f"budget is {budget!r}, expected bytes: no size has been chosen to take a part of")
+        if example is None:
+            agent, sizes = self._last_agent(self._training_manager), None
+        else:
+            args, kwargs = ((), example) if isinstance(example, dict) else (tuple(example), {})
+            agent, sizes = self._training_manager.plan(args, kwargs)
+        session, values = agent.session, agent.symbol_values(sizes)
+        for name, size in dims.items():
+            for symbol in symbols_of(name, session.symbols):
+                values[session.symbols.index(symbol)] = size
+        symbols = symbols_of(dim, session.symbols)
+        places = [session.symbols.index(symbol) for symbol in symbols]
+        bounds = bounds_of(symbols, agent.captured.imported.sizes.ranges())
+        return longest(session, wanted.bytes, places, values, bounds).size
 
     def explain(self):
         """Per step of the plan, the kernel taken and why faster ones refused; ops that run on PyTorch."""
@@ -293,13 +350,13 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         )
 
     def __deepcopy__(self, memo):
-        twin = ORTModule(copy.deepcopy(self._original, memo), self._options)
+        twin = ORTModule(copy.deepcopy(self._original, memo), self._options, **self._asked)
         memo[id(self)] = twin
         twin.__setstate__(copy.deepcopy(self._own_state(), memo))
         return twin
 
     def __reduce__(self):
-        return ORTModule, (self._original, self._options), self._own_state()
+        return functools.partial(ORTModule, **self._asked), (self._original, self._options), self._own_state()
 
     def __setstate__(self, state):
         self.__dict__.update(state)

@@ -6,12 +6,14 @@ import time
 import torch
 from torch.autograd.graph import increment_version
 
-from lowtide.errors import EngineError, Error, InternalError, UnsupportedError
+from lowtide.errors import EngineError, Error, InternalError, OutOfMemory, UnsupportedError
 from lowtide.store import planned_session
 
+from .budget import format_bytes
 from .bug_reports import BugReports, Evidence
 from .custom_functions import CallHandler
 from .options import MemoryOptions, memory_options, session_options
+from .plan_check import PlanCheck
 from .pure import pure_calls
 
 _MOST_PATTERNS = 64  # of gradients that are absent
@@ -20,11 +22,13 @@ _MOST_PATTERNS = 64  # of gradients that are absent
 class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
-    def __init__(self, module, captured, training, bugs=None):
-        """`bugs`: BugReports of the module, if there are any."""
+    def __init__(self, module, captured, training, bugs=None, budget=None, resident=None, verify=False):
+        """`bugs`: BugReports of the module, if there are any; `budget`: a Budget, `resident`: where it is a total, what
+        counts before a step; `verify`: every plan is checked once (PlanCheck)."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
-        self.memory = memory_options() if training else MemoryOptions()
+        self.memory = memory_options(budget) if training else MemoryOptions()
+        self._resident = resident
         begin = time.perf_counter()
         self._options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
         self._options["training"] = training
@@ -45,9 +49,9 @@ class TrainingAgent:
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
+        self._check = PlanCheck(captured, self._options) if training and verify else None
         if training:
-            self.saved_inputs = self.session.saved_inputs
-            self.saved_outputs = self.session.saved_outputs
+            self._saved = {}  # plan → (inputs, outputs) that its backward reads again
             self.grad_outputs = self.session.grad_outputs
             tensors = {index for kind, index in captured.imported.outputs if kind == "graph"}
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
@@ -84,9 +88,13 @@ class TrainingAgent:
     def forward_step(self, tensors, keep):
         """(outputs with None for views of inputs, {index of such an output: _View}, pending state)."""
         with self._lock:
+            if self._resident is not None:
+                self._keep_within_total()
+            before = self._check.before(tensors, self._updated) if self._check and keep else None
             state = torch.get_rng_state() if self._random else None
             try:
-                outputs, pending = self.session.forward(tensors, _random_key() if self._random else 0, keep)
+                key = _random_key() if self._random else 0
+                outputs, pending = self.session.forward(tensors, key, keep)
             except BaseException as error:
                 if state is not None:
                     torch.set_rng_state(state)
@@ -94,20 +102,40 @@ class TrainingAgent:
                     error.evidence = Evidence.of("forward", self.captured, self._options, self.last_sizes)
                 raise
             step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
+            check = self._check.after(pending.plan, before, key, outputs) if before else None
         if self._updated:
             increment_version(tensors.take(self._updated))
         views = {}
         for index, output in enumerate(outputs):
             if type(output) is tuple:
                 outputs[index], views[index] = None, _View(*output)
-        return outputs, views, (pending, step)
+        return outputs, views, (pending, step, check)
+
+    def _keep_within_total(self):
+        """What is in memory beside a step changes: an optimizer has stepped, gradients are kept or not."""
+        there, total = self._resident.bytes(), self.memory.budget.bytes
+        if there >= total:
+            raise OutOfMemory(
+                f"memory_budget_total is {format_bytes(total)}, expected more than the {format_bytes(there)} that are "
+                "there before a step: parameters, buffers, gradients that are kept, optimizer state"
+            )
+        self.session.set_memory_budget(total - there)
+
+    def saved_by(self, plan):
+        """(inputs, outputs) that backward reads again in this plan of the session, as their indices."""
+        saved = self._saved.get(plan)
+        if saved is None:
+            saved = self._saved[plan] = self.session.saved_by(plan)
+        return saved
 
     def backward(self, pending, gradients, saved_inputs):
-        pending, step = pending
+        pending, step, check = pending
         with self._lock:
             self._calls.missing.clear()
             try:
                 found = self.session.backward(pending, gradients, saved_inputs)
+                if check is not None:
+                    self._check.compare(check, gradients, found)
             except InternalError as error:
                 error.evidence = Evidence.of("backward", self.captured, self._options, self.last_sizes)
                 self.bugs.tell(error)
@@ -193,8 +221,9 @@ class _ORTModuleFunction(torch.autograd.Function):
         outputs, step.views, ctx.pending = agent.forward_step(step.tensors, keep=True)
         ctx.agent = agent
         # PyTorch looks in backward whether somebody changed these in place, and hooks on saved tensors see them.
-        saved = [outputs[index] for index in agent.saved_outputs]
-        ctx.save_for_backward(*step.tensors.take(agent.saved_inputs), *saved)
+        saved_inputs, saved_outputs = ctx.saved = agent.saved_by(ctx.pending[0].plan)
+        saved = [outputs[index] for index in saved_outputs]
+        ctx.save_for_backward(*step.tensors.take(saved_inputs), *saved)
         if agent.outputs_without_grad:
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
@@ -216,4 +245,4 @@ class _ORTModuleFunction(torch.autograd.Function):
         saved = ctx.saved_tensors
         pending, ctx.pending = ctx.pending, None
         incoming = [gradients[index] for index in ctx.agent.grad_outputs]
-        return None, *ctx.agent.backward(pending, incoming, saved[: len(ctx.agent.saved_inputs)])
+        return None, *ctx.agent.backward(pending, incoming, saved[: len(ctx.saved[0])])

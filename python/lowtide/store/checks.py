@@ -64,6 +64,7 @@ def _check_facts(facts, exported):
     _expect(all(_is_dim(dim, exported) for dim in (*dims, *facts.moving, *facts.fixed)), "facts about dims")
     _expect(type(facts.exact) is bool, "whether the export was of the example's sizes")
     _expect(type(facts.free) is bool, "whether all sizes of images were free")
+    _expect(facts.keep is None or all(type(path) is str for path in facts.keep), "which outputs were kept")
 
 
 def _check_source(source, taken, graph, module, call):

@@ -1,4 +1,4 @@
-"""Files of ORTMODULE_CACHE_DIR: a line with what they hold and a hash of the rest; there whole or not at all.
+"""Files of the disk cache: a line with what they hold and a hash of the rest; there whole or not at all.
 
 What they say decides what a model computes, so only files are read that nobody but this user can have written.
 """
@@ -38,9 +38,8 @@ def _is_private(path, folder):
         return True
     if folder not in _told:
         _told.add(folder)
-        logger.warning(
-            "ORTMODULE_CACHE_DIR: %s is ignored, for it %s; so is all of that kind in %s", path, reason, folder
-        )
+        source = "ORTMODULE_CACHE_DIR: " if environment.read("ORTMODULE_CACHE_DIR") else ""
+        logger.warning("%s%s is ignored, for it %s; so is all of that kind in %s", source, path, reason, folder)
     return False
 
 

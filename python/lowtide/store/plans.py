@@ -15,12 +15,14 @@ from lowtide.guards import build
 from lowtide.log import logger
 
 from . import files
+from .prices import measured_prices
 
 _MAGIC = "plan 1"
 
 
 def planned_session(module, captured, **options):
     """A Session of the captured graph: from a stored plan where there is one, else planned, and stored."""
+    options = {"prices": measured_prices(), **options}
     folder = files.folder()
     if not folder:
         return Session(captured.graph, **options)
@@ -29,6 +31,7 @@ def planned_session(module, captured, **options):
     session = _stored_session(path, captured, options)
     if session is None:
         session = Session(captured.graph, **options)
+        session.memory(_sizes_of(session, captured))  # under a budget: its plans are sought here, and stored
         _store(path, session, captured)
     else:
         logger.info("the plan of %s is read from %s", type(module).__name__, path)

@@ -55,6 +55,7 @@ def to_text(captured, module, digest):
                 "fixed": sorted(captured.facts.fixed),
                 "exact": captured.facts.exact,
                 "free": captured.facts.free,
+                "keep": captured.facts.keep,
             },
             "names": exported.names,
             "example": [list(size) for size in exported.sizes],
@@ -119,6 +120,7 @@ def from_text(text, module, call, digest):
             frozenset(_pairs(facts["fixed"])),
             facts["exact"],
             facts["free"],
+            facts["keep"] and tuple(facts["keep"]),
         ),
     )
     check_captured(captured, module, call)

@@ -12,6 +12,8 @@ namespace lowtide::reference {
 #include "kernels/reference/list.inc"
 
 int64_t sort_scratch(const BoundCall& call);
+int64_t linear_cross_entropy_scratch(const BoundCall& call);
+int64_t linear_cross_entropy_grad_scratch(const BoundCall& call);
 
 std::span<const Kernel> kernels();
 

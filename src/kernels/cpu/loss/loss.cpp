@@ -1,101 +1,17 @@
-// Cross entropy of logits [rows, classes] with class labels, keeping one log-sum-exp a row and no probabilities:
-//   lse = log(sum(exp(x)));  loss = lse - (1 - s) x[label] - s mean(x), s = label_smoothing
-//   dx = g (exp(x - lse) - target), target = (1 - s) at the label plus s / classes everywhere
-// Rows whose label is ignore_index count for nothing. bf16 and f16 logits are widened into scratch a block of rows at a
-// time, so that an f32 copy of the logits, often the largest tensor of a step, is never there.
-#include <algorithm>
-
-#include "kernels/cpu/block_rows.h"
+// Cross entropy of logits [rows, classes], keeping one log-sum-exp a row and no probabilities. bf16 and f16 logits are
+// widened into scratch a block of rows at a time, so that an f32 copy of the logits, often the largest tensor of a
+// step, is never there.
 #include "kernels/cpu/copy/copy_table.h"
-#include "kernels/cpu/dense.h"
-#include "kernels/cpu/loss/loss_table.h"
+#include "kernels/cpu/loss/linear_cross_entropy.h"
+#include "kernels/cpu/loss/loss_rows.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
 namespace lowtide::cpu {
 namespace {
 
-constexpr const char* kBadLabel = "SoftmaxCrossEntropyLoss: a label is neither a class nor ignore_index";
-
-Rows rows_of(const TensorRef& logits) {
-  return logits.rank == 1 ? Rows{1, logits.sizes[0]} : Rows{logits.sizes[0], logits.sizes[1]};
-}
-
-// What the loss and its gradient are asked for.
-struct LossTerms {
-  int64_t rows, classes, ignore_index;
-  float smoothing;
-  bool whole, mean;  // reduced to one number; over the rows that count
-
-  explicit LossTerms(const BoundCall& call, size_t logits = 0)
-      : rows(rows_of(call.inputs[logits]).rows),
-        classes(rows_of(call.inputs[logits]).cols),
-        ignore_index(call.attrs->i("ignore_index")),
-        smoothing(static_cast<float>(call.attrs->f("label_smoothing"))),
-        whole(call.attrs->s("reduction") != "none"),
-        mean(call.attrs->s("reduction") == "mean") {}
-};
 struct LossGradTerms : LossTerms {
   explicit LossGradTerms(const BoundCall& call) : LossTerms(call, 1) {}
-};
-
-// The terms with the labels of one call.
-struct Loss : LossTerms {
-  const int64_t* labels;
-
-  Loss(const LossTerms& terms, const TensorRef& labels) : LossTerms(terms), labels(labels.as<int64_t>()) {}
-
-  bool has_bad_label() const {
-    return !std::all_of(labels, labels + rows,
-                        [this](int64_t label) { return label == ignore_index || (label >= 0 && label < classes); });
-  }
-  // What the sum is divided by: NaN comes of a mean over no row, as in PyTorch.
-  float divisor() const {
-    return mean ? static_cast<float>(rows - std::count(labels, labels + rows, ignore_index)) : 1;
-  }
-
-  // Of the rows [first, first + count), whose logits begin at x. row_loss and lse have an entry for every row.
-  void forward(const float* x, int64_t first, int64_t count, float* row_loss, float* lse) const {
-    const float s = smoothing;
-    for_row_chunks(count, classes, 0.6, [&](int64_t begin, int64_t n) {
-      for (int64_t i = begin; i < begin + n; ++i) {
-        const int64_t r = first + i;
-        const float* row = x + i * classes;
-        float mean_logit = 0;
-        lse[r] = loss_table().log_sum_exp(row, classes, s == 0 ? nullptr : &mean_logit);
-        if (labels[r] == ignore_index) {
-          row_loss[r] = 0;
-        } else if (s == 0) {
-          row_loss[r] = lse[r] - row[labels[r]];
-        } else {
-          row_loss[r] = (1 - s) * (lse[r] - row[labels[r]]) + s * (lse[r] - mean_logit);
-        }
-      }
-    });
-  }
-  float reduced(const float* row_loss) const {
-    double total = 0;
-    for (int64_t r = 0; r < rows; ++r) total += row_loss[r];
-    return static_cast<float>(total / divisor());
-  }
-
-  // g is dloss over the divisor, or dloss[r] of each row; dx may be x.
-  void backward(const float* x, int64_t first, int64_t count, const float* lse, const float* dloss, float* dx) const {
-    const float s = smoothing, shared = whole ? *dloss / divisor() : 1.0f;
-    for_row_chunks(count, classes, 0.5, [&](int64_t begin, int64_t n) {
-      for (int64_t i = begin; i < begin + n; ++i) {
-        const int64_t r = first + i;
-        float* to = dx + i * classes;
-        if (labels[r] == ignore_index) {
-          std::fill(to, to + classes, 0.0f);
-          continue;
-        }
-        const float g = whole ? shared : dloss[r];
-        loss_table().grad(x + i * classes, to, classes, lse[r], g, g * s / static_cast<float>(classes));
-        to[labels[r]] -= g * (1 - s);
-      }
-    });
-  }
 };
 
 const char* supports(const KernelQuery& query, bool (*takes)(DType), const char* otherwise) {

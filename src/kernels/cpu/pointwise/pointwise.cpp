@@ -154,7 +154,15 @@ KernelStatus sigmoid_grad(const KernelCall& call) { return run_unary_grad(call, 
 
 KernelStatus add(const KernelCall& call) { return run_binary(call, BinaryOp::kAdd); }
 KernelStatus sub(const KernelCall& call) { return run_binary(call, BinaryOp::kSub); }
-KernelStatus mul(const KernelCall& call) { return run_binary(call, BinaryOp::kMul); }
+// y = y 1: a gradient that was made for a loss gradient of 1, which most are, is not touched again.
+bool multiplies_itself_by_one(const KernelCall& call) {
+  const TensorRef &y = call.outputs[0], &factor = call.inputs[1];
+  return y.dtype == DType::kF32 && call.inputs[0].data == y.data && factor.rank == 0 && factor.data != y.data &&
+         *factor.as<float>() == 1;
+}
+KernelStatus mul(const KernelCall& call) {
+  return multiplies_itself_by_one(call) ? nullptr : run_binary(call, BinaryOp::kMul);
+}
 KernelStatus div(const KernelCall& call) { return run_binary(call, BinaryOp::kDiv); }
 KernelStatus max(const KernelCall& call) { return run_binary(call, BinaryOp::kMax); }
 KernelStatus min(const KernelCall& call) { return run_binary(call, BinaryOp::kMin); }

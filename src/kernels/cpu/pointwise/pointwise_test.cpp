@@ -196,5 +196,22 @@ TEST(Pointwise, PowersByScalarExponents) {
   }
 }
 
+// A multiplication would make a quiet NaN of a signalling one.
+TEST(Pointwise, AProductWithOneInPlaceTouchesNothing) {
+  const std::vector<uint32_t> before = {0x7fa00001, 0x3f800000, 0x80000000, 0x00000001};
+  const float one = 1, two = 2;
+  const auto times = [&](const float& factor, bool in_place) {
+    std::vector<uint32_t> x = before, y(4);
+    const auto as_floats = [](std::vector<uint32_t>& bits) {
+      return floats(reinterpret_cast<const float*>(bits.data()), {4});
+    };
+    run_kernel("cpu.Mul", {as_floats(x), floats(&factor, {})}, {as_floats(in_place ? x : y)}, {});
+    return in_place ? x : y;
+  };
+  EXPECT_EQ(times(one, true), before);
+  EXPECT_EQ(times(one, false)[1], before[1]);
+  EXPECT_EQ(times(two, true)[1], 0x40000000u);
+}
+
 }  // namespace
 }  // namespace lowtide::cpu

@@ -1,0 +1,180 @@
+#include "memory/budget/archive.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "bind/binding.h"
+#include "memory/budget/price_cut.h"
+#include "memory/budget/raise_bound.h"
+#include "memory/budget/recipes.h"
+#include "memory/budget/search.h"
+
+namespace lowtide {
+
+namespace {
+
+// Rungs that are planned and packed, at most.
+constexpr size_t kMostRungs = 40;
+// Steps that raise a rung's bound: fewer where a cut takes longer.
+constexpr int kFewestSteps = 2, kMostSteps = 100, kRaisedPositions = 40000;
+
+// To nanoseconds, as they are stored.
+double rounded(double milliseconds) { return std::round(milliseconds * 1e6) / 1e6; }
+
+class ArchiveBuilder {
+ public:
+  ArchiveBuilder(const ArchiveContext& context, const PlanResult& plan_before, std::span<const int64_t> symbol_values,
+                 const Prices& prices)
+      : context_(context),
+        optimizer_(context.optimizer),
+        graph_(optimizer_.context().graph),
+        stash_(graph_, plan_before),
+        symbol_values_(symbol_values) {
+    archive_.symbol_values.assign(symbol_values.begin(), symbol_values.end());
+    const Program& program = plan_before.program;
+    for (size_t i = 0; i < program.symbols.size(); ++i) archive_.dims[program.symbols[i].name] = symbol_values[i];
+    const std::unique_ptr<Binding> binding =
+        bind_program(program, {symbol_values.begin(), symbol_values.end()}, program.pack_order, context.guard);
+    model_ =
+        model_step(optimizer_.context(), stash_, plan_before, *binding, archive_.dims, prices, optimizer_.defaults());
+  }
+
+  PlanArchive run() {
+    std::vector<int32_t> layers;
+    for (const ModelValue& value : model_.values)
+      layers.push_back(optimizer_.context().layers.find(graph_.value(value.value).producer));
+    const Kept by_default = kept_by_default(model_);
+    const SimulatedStep default_step = simulate(model_, by_default);
+    default_milliseconds_ = default_step.milliseconds;
+    default_again_milliseconds_ =
+        default_milliseconds_ - simulate(model_, Kept(model_.values.size(), true)).milliseconds;
+    const std::vector<FoundPlan> found = search_plans(model_, layers);
+    std::vector<Sought> sought = {{rung_of(by_default), {}}};
+    for (const FoundPlan* plan : spread(found))
+      if (plan->kept != by_default) sought.push_back({rung_of(plan->kept), plan->prices});
+    keep_best(std::move(sought));
+    archive_.knee = find_knee();
+    return std::move(archive_);
+  }
+
+ private:
+  struct Sought {
+    Rung rung;
+    BytePrices prices;
+  };
+
+  Rung rung_of(const Kept& kept) const {
+    const SimulatedStep step = simulate(model_, kept);
+    Rung rung;
+    rung.recipes = recipes_of(model_, kept, optimizer_.context(), stash_);
+    for (int32_t position : step.again) rung.again.push_back(graph_.order()[static_cast<size_t>(position)]);
+    plan_rung(context_, symbol_values_, rung);
+    rung.milliseconds = rounded(step.milliseconds);
+    rung.extra_milliseconds = rounded(step.milliseconds - default_milliseconds_);
+    return rung;
+  }
+
+  // Both ends, and between them those whose peaks lie farthest apart.
+  static std::vector<const FoundPlan*> spread(const std::vector<FoundPlan>& found) {
+    std::vector<const FoundPlan*> result;
+    const double high = std::log(static_cast<double>(found.front().peak_bytes) + 1);
+    const double low = std::log(static_cast<double>(found.back().peak_bytes) + 1);
+    double next = high;
+    for (const FoundPlan& plan : found) {
+      const double at = std::log(static_cast<double>(plan.peak_bytes) + 1);
+      if (&plan != &found.front() && &plan != &found.back() && at > next) continue;
+      result.push_back(&plan);
+      next = at - (high - low) / static_cast<double>(kMostRungs - 1);
+    }
+    return result;
+  }
+
+  // What is in force without a budget is the first; behind it, what needs less than all that are as fast.
+  void keep_best(std::vector<Sought> sought) {
+    std::stable_sort(sought.begin() + 1, sought.end(), [](const Sought& a, const Sought& b) {
+      return std::pair(a.rung.milliseconds, a.rung.peak_bytes) < std::pair(b.rung.milliseconds, b.rung.peak_bytes);
+    });
+    std::vector<BytePrices> prices;
+    for (auto& [rung, at_prices] : sought) {
+      if (!archive_.rungs.empty() && rung.peak_bytes >= archive_.rungs.back().peak_bytes) continue;
+      prices.push_back(std::move(at_prices));
+      archive_.rungs.push_back(std::move(rung));
+    }
+    bound_rungs(prices);
+  }
+
+  void bound_rungs(const std::vector<BytePrices>& prices) {
+    PriceCut cut(model_);
+    const int steps = std::clamp(kRaisedPositions / std::max(model_.positions, 1), kFewestSteps, kMostSteps);
+    ProvenTime proven;
+    // With nothing run again; without a budget the default strategies let something.
+    archive_.rungs[0].least_extra_milliseconds = -rounded(default_again_milliseconds_);
+    for (size_t i = 1; i < archive_.rungs.size(); ++i) {
+      Rung& rung = archive_.rungs[i];
+      proven.milliseconds = proven.prices.empty() ? 0 : cut.bound(proven.prices, rung.arena_bytes);
+      for (size_t k = i - 1; k <= std::min(i + 1, prices.size() - 1); ++k) {
+        if (prices[k].empty()) continue;
+        for (const double factor : {0.5, 1.0, 2.0}) {
+          BytePrices scaled = prices[k];
+          for (double& price : scaled) price *= factor;
+          const double bound = cut.bound(scaled, rung.arena_bytes);
+          if (proven.prices.empty() || bound > proven.milliseconds) proven = {bound, std::move(scaled)};
+        }
+      }
+      if (!proven.prices.empty())
+        proven = raise_bound(cut, std::move(proven.prices), rung.arena_bytes,
+                             rung.extra_milliseconds + default_again_milliseconds_, steps);
+      rung.least_extra_milliseconds = std::max(archive_.rungs[i - 1].least_extra_milliseconds,
+                                               rounded(proven.milliseconds - default_again_milliseconds_));
+    }
+  }
+
+  // The rung that lies farthest below the straight line between both ends.
+  size_t find_knee() const {
+    const Rung &first = archive_.rungs.front(), &last = archive_.rungs.back();
+    const double bytes = static_cast<double>(first.peak_bytes - last.peak_bytes);
+    const double time = last.milliseconds - first.milliseconds;
+    size_t best = 0;
+    double farthest = 0;
+    for (size_t i = 0; i < archive_.rungs.size() && bytes > 0 && time > 0; ++i) {
+      const Rung& rung = archive_.rungs[i];
+      const double saved = static_cast<double>(first.peak_bytes - rung.peak_bytes) / bytes;
+      const double paid = (rung.milliseconds - first.milliseconds) / time;
+      if (saved - paid > farthest) {
+        farthest = saved - paid;
+        best = i;
+      }
+    }
+    return best;
+  }
+
+  const ArchiveContext& context_;
+  const MemoryOptimizer& optimizer_;
+  const Graph& graph_;
+  const StashAnalysis stash_;  // nothing made again
+  const std::span<const int64_t> symbol_values_;
+  double default_milliseconds_ = 0;
+  double default_again_milliseconds_ =
+      0;  // of what the default strategies let run again, which the bound takes for free
+  StepModel model_;
+  PlanArchive archive_;
+};
+
+}  // namespace
+
+PlanArchive build_archive(const ArchiveContext& context, const PlanResult& plan_before,
+                          std::span<const int64_t> symbol_values, const Prices& prices) {
+  return ArchiveBuilder(context, plan_before, symbol_values, prices).run();
+}
+
+void plan_rung(const ArchiveContext& context, std::span<const int64_t> symbol_values, Rung& rung) {
+  rung.program = plan(context.optimizer.rewrite(rung.recipes), context.options).program;
+  std::unique_ptr<Binding> binding =
+      bind_program(rung.program, {symbol_values.begin(), symbol_values.end()}, {}, context.guard);
+  rung.program.pack_order = std::move(binding->pack_order);
+  rung.peak_bytes = binding->report.peak_bytes;
+  rung.arena_bytes = binding->report.arena_bytes;
+}
+
+}  // namespace lowtide

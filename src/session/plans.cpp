@@ -1,0 +1,219 @@
+#include "session/plans.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "bind/binding.h"
+#include "memory/budget/stored_archive.h"
+#include "runtime/callers_tensors.h"
+#include "runtime/largest_values.h"
+
+namespace lowtide {
+
+// Sizes whose plan is remembered.
+static constexpr size_t kMostChosen = 4096;
+
+Plans::Plans(Program program, const SessionOptions& options, ExecutorOptions running,
+             std::function<const Stages&()> stages)
+    : options_(options), running_(std::move(running)), stages_(std::move(stages)), places_(1) {
+  executors_.push_back(std::make_unique<Executor>(std::move(program), running_));
+}
+
+Executor& Plans::serving(std::span<const TensorRef> inputs) {
+  if (!has_budget(options_) && !takes_knee()) return *executors_[0];
+  const Program& program = executors_[0]->program();
+  // What is wrong with them is said where they are bound.
+  if (inputs.size() != program.inputs.size()) return *executors_[0];
+  return serving(read_symbols(program, inputs));
+}
+
+Executor& Plans::serving(std::span<const int64_t> symbol_values) {
+  if (!has_budget(options_) && !takes_knee()) return *executors_[0];
+  const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
+  if (separates_gradients() != chosen_for_separate_) {
+    chosen_for_separate_ = !chosen_for_separate_;
+    chosen_.clear();
+  }
+  auto at = chosen_.find(values);
+  if (at == chosen_.end()) {
+    if (chosen_.size() >= kMostChosen) chosen_.clear();
+    at = chosen_.emplace(values, choose(values)).first;
+  }
+  latest_ = at->second;
+  return of(latest_);
+}
+
+Executor& Plans::of(int32_t plan) {
+  std::unique_ptr<Executor>& executor = executors_.at(static_cast<size_t>(plan));
+  if (!executor) {
+    ExecutorOptions running = running_;
+    running.plan = plan;
+    executor = std::make_unique<Executor>(program_of(plan), std::move(running));
+    executor->set_call_handler(handler_);
+  }
+  return *executor;
+}
+
+const Program& Plans::program_of(int32_t plan) {
+  if (plan == 0) return executors_[0]->program();
+  const Place& place = places_[static_cast<size_t>(plan)];
+  PlanArchive& archive = *archives_[place.archive];
+  Rung& rung = archive.rungs[place.rung];
+  if (rung.program.steps.empty())
+    plan_rung({*stages_().memory_optimizer, {options_.disabled_kernels}, options_.guard}, archive.symbol_values, rung);
+  return rung.program;
+}
+
+void Plans::set_call_handler(CallHandler handler) {
+  handler_ = std::move(handler);
+  for (const std::unique_ptr<Executor>& executor : executors_)
+    if (executor) executor->set_call_handler(handler_);
+}
+
+bool Plans::separates_gradients() const {
+  return std::any_of(executors_.begin(), executors_.end(),
+                     [](const auto& executor) { return executor && executor->separates_gradients(); });
+}
+
+int64_t Plans::needed(int32_t plan, const std::vector<int64_t>& symbol_values) {
+  const Program& program = program_of(plan);
+  const std::unique_ptr<Binding> binding = bind_program(program, symbol_values, program.pack_order, options_.guard);
+  const int64_t together = binding->report.peak_bytes;
+  if (!chosen_for_separate_) return together;
+  const Packing& separate = separate_packing(program, *binding, options_.guard);
+  return together - binding->packing.arenas[0].size_bytes + separate.arenas[0].size_bytes +
+         separate.gradient_block_bytes;
+}
+
+int32_t Plans::choose(const std::vector<int64_t>& symbol_values) {
+  if (takes_knee()) {
+    read_stored();
+    if (archives_.empty()) seek(symbol_values);
+    return static_cast<int32_t>(archives_.front()->knee);  // plans have the numbers of the first archive's rungs
+  }
+  const int64_t without = needed(0, symbol_values);
+  const int64_t budget = options_.memory_budget > 0
+                             ? options_.memory_budget
+                             : static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
+  if (without <= budget) return 0;
+  LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ", with_commas(without),
+                " bytes, the memory budget is ", with_commas(budget),
+                ": without a backward pass nothing can be made again",
+                largest_values(program_of(0), executors_[0]->binding(symbol_values)));
+  int32_t least = 0;
+  read_stored();
+  if (archives_.empty()) seek(symbol_values);
+  int32_t found = fastest_within(symbol_values, budget, least);
+  const bool sought_here = std::any_of(archives_.begin(), archives_.end(),
+                                       [&](const auto& archive) { return archive->symbol_values == symbol_values; });
+  if (found < 0 && !sought_here) {
+    seek(symbol_values);
+    found = fastest_within(symbol_values, budget, least);
+  }
+  if (found < 0) refuse(least, symbol_values, budget);
+  return found;
+}
+
+int32_t Plans::fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {
+  const std::vector<double> extra = extra_milliseconds(symbol_values);
+  std::vector<int32_t> order(places_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return extra[static_cast<size_t>(a)] < extra[static_cast<size_t>(b)]; });
+  int64_t fewest = INT64_MAX;
+  for (int32_t plan : order) {
+    const int64_t bytes = needed(plan, symbol_values);
+    if (bytes <= budget) return plan;
+    if (bytes < fewest) least = plan;
+    fewest = std::min(fewest, bytes);
+  }
+  return -1;
+}
+
+std::vector<double> Plans::extra_milliseconds(const std::vector<int64_t>& symbol_values) const {
+  const Stages& stages = stages_();
+  const Graph& graph = stages.before_memory;
+  const Program& program = executors_[0]->program();
+  DimValues dims;
+  for (size_t i = 0; i < symbol_values.size(); ++i) dims[program.symbols[i].name] = symbol_values[i];
+  const Prices prices = stages.prices;
+  std::vector<double> of_node(graph.node_capacity(), -1);
+  std::vector<double> result;
+  for (size_t plan = 0; plan < places_.size(); ++plan) {
+    const Place& place = places_[plan];
+    double sum = 0;
+    for (NodeId node : archives_[place.archive]->rungs[place.rung].again) {
+      double& milliseconds = of_node[node.at()];
+      if (milliseconds < 0) milliseconds = prices.milliseconds(graph, node, dims);
+      sum += milliseconds;
+    }
+    result.push_back(sum);
+  }
+  return result;
+}
+
+std::vector<int64_t> Plans::peaks(std::span<const int64_t> symbol_values) {
+  const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
+  std::vector<int64_t> result;
+  for (size_t plan = 0; plan < places_.size(); ++plan) result.push_back(needed(static_cast<int32_t>(plan), values));
+  return result;
+}
+
+const PlanArchive& Plans::archive(std::span<const int64_t> symbol_values) {
+  const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
+  read_stored();
+  for (const std::unique_ptr<PlanArchive>& known : archives_)
+    if (known->symbol_values == values) return *known;
+  return seek(values);
+}
+
+const PlanArchive& Plans::seek(const std::vector<int64_t>& symbol_values) {
+  const Stages& stages = stages_();
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, stages.memory_optimizer != nullptr,
+                "only a training session keeps anything for backward");
+  add(std::make_unique<PlanArchive>(
+      build_archive({*stages.memory_optimizer, {options_.disabled_kernels}, options_.guard}, stages.plan_before,
+                    symbol_values, stages.prices)));
+  return *archives_.back();
+}
+
+void Plans::add(std::unique_ptr<PlanArchive> archive) {
+  archives_.push_back(std::move(archive));
+  for (size_t rung = 1; rung < archives_.back()->rungs.size(); ++rung) {
+    places_.push_back({archives_.size() - 1, rung});
+    executors_.emplace_back();
+  }
+}
+
+void Plans::read_stored() {
+  if (stored_.empty()) return;
+  std::vector<std::string> symbols;
+  for (const SymbolSource& symbol : executors_[0]->program().symbols) symbols.push_back(symbol.name);
+  for (const std::string& text : std::exchange(stored_, {})) {
+    try {
+      add(std::make_unique<PlanArchive>(parse_archive(text, stages_().before_memory, symbols)));
+    } catch (const Error&) {
+      continue;  // not of this graph: plans are sought anew
+    }
+  }
+}
+
+std::vector<std::string> Plans::stored_archives() {
+  std::vector<std::string> texts = stored_;
+  for (const std::unique_ptr<PlanArchive>& archive : archives_)
+    texts.push_back(print(*archive, stages_().before_memory));
+  return texts;
+}
+
+void Plans::refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget) {
+  const Program& program = program_of(least);
+  const std::unique_ptr<Binding> binding = bind_program(program, symbol_values, program.pack_order, options_.guard);
+  LT_USER_FAIL(ErrorKind::kOutOfMemory, "no plan of this step keeps within the memory budget of ", with_commas(budget),
+               " bytes: the least that one needs at these sizes is ", with_commas(needed(least, symbol_values)),
+               largest_values(program, *binding));
+}
+
+}  // namespace lowtide

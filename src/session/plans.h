@@ -1,0 +1,77 @@
+// The plans of a session, and which of them serves a call: without a budget always the first; under one the fastest
+// that keeps within it at the call's sizes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "memory/budget/archive.h"
+#include "runtime/executor.h"
+#include "session/stages.h"
+
+namespace lowtide {
+
+class Plans {
+ public:
+  // `program` is the plan without budget. `stages`: of the session, made when a further plan is asked for.
+  Plans(Program program, const SessionOptions& options, ExecutorOptions running, std::function<const Stages&()> stages);
+
+  // Error(kOutOfMemory) where no plan keeps within the budget: with the least that one needs, and what makes it.
+  Executor& serving(std::span<const int64_t> symbol_values);
+  Executor& serving(std::span<const TensorRef> inputs);
+  // That of RunState::plan.
+  Executor& of(int32_t plan);
+  // That served last.
+  Executor& latest() { return *executors_[static_cast<size_t>(latest_)]; }
+
+  // The archive of plans, sought at these sizes where there is none yet.
+  const PlanArchive& archive(std::span<const int64_t> symbol_values);
+  // As text, those that were sought or taken over; and those of an earlier process, of the same graph and options.
+  std::vector<std::string> stored_archives();
+  void take_over(std::vector<std::string> stored_archives) { stored_ = std::move(stored_archives); }
+  void set_call_handler(CallHandler handler);
+  // The options have another budget now: sizes that come again are served anew.
+  void change_budget() { chosen_.clear(); }
+  // By plan, the peak of a step. Those of the first archive have the numbers of its rungs.
+  std::vector<int64_t> peaks(std::span<const int64_t> symbol_values);
+  size_t count() const { return executors_.size(); }
+
+ private:
+  struct Place {
+    size_t archive = 0;
+    size_t rung = 0;
+  };
+
+  // A budget wins.
+  bool takes_knee() const { return options_.memory_knee && options_.training && !has_budget(options_); }
+  bool separates_gradients() const;
+  int32_t choose(const std::vector<int64_t>& symbol_values);
+  // The fastest of the plans there are that fits; -1: none. `least`: the smallest of them.
+  int32_t fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
+  // By plan, the predicted time of a step at these sizes beyond that of all nodes once.
+  std::vector<double> extra_milliseconds(const std::vector<int64_t>& symbol_values) const;
+  // The peak of a step in this plan.
+  int64_t needed(int32_t plan, const std::vector<int64_t>& symbol_values);
+  const PlanArchive& seek(const std::vector<int64_t>& symbol_values);
+  void add(std::unique_ptr<PlanArchive> archive);
+  void read_stored();
+  const Program& program_of(int32_t plan);
+  [[noreturn]] void refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget);
+
+  const SessionOptions& options_;
+  const ExecutorOptions running_;
+  const std::function<const Stages&()> stages_;
+  CallHandler handler_;
+  std::vector<std::string> stored_;                     // archives that nobody has asked for yet
+  std::vector<std::unique_ptr<PlanArchive>> archives_;  // each sought at sizes for which those before had no plan
+  std::vector<Place> places_;                           // by plan; of the first: none
+  std::vector<std::unique_ptr<Executor>> executors_;    // by plan; none until it serves
+  int32_t latest_ = 0;
+  std::map<std::vector<int64_t>, int32_t> chosen_;  // by sizes
+  bool chosen_for_separate_ = false;
+};
+
+}  // namespace lowtide
