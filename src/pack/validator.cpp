@@ -1,5 +1,8 @@
 #include "pack/validator.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/text.h"
 
 namespace lowtide {
@@ -14,6 +17,34 @@ struct Rectangle {
 
 std::string describe(size_t index, const Rectangle& r) {
   return concat("buffer ", index, " (bytes [", r.low, ", ", r.high, "), steps [", r.first, ", ", r.last, "])");
+}
+
+// Step by step. Those that are live lie one behind another, sorted by their bytes, so one that begins to live can only
+// meet its two neighbours first.
+std::optional<std::string> find_overlap(const std::vector<Rectangle>& placed) {
+  std::vector<size_t> by_first, by_last;
+  for (size_t i = 0; i < placed.size(); ++i)
+    if (placed[i].low < placed[i].high) by_first.push_back(i);
+  by_last = by_first;
+  std::stable_sort(by_first.begin(), by_first.end(),
+                   [&](size_t a, size_t b) { return placed[a].first < placed[b].first; });
+  std::stable_sort(by_last.begin(), by_last.end(), [&](size_t a, size_t b) { return placed[a].last < placed[b].last; });
+  std::map<int64_t, size_t> live;  // by their lowest byte
+  size_t dead = 0;
+  for (const size_t now : by_first) {
+    const Rectangle& r = placed[now];
+    for (; placed[by_last[dead]].last < r.first; ++dead) live.erase(placed[by_last[dead]].low);
+    const auto above = live.lower_bound(r.low);
+    size_t other = now;
+    if (above != live.end() && placed[above->second].low < r.high) other = above->second;
+    if (above != live.begin() && placed[std::prev(above)->second].high > r.low) other = std::prev(above)->second;
+    if (other != now) {
+      const auto [i, j] = std::minmax(now, other);
+      return concat(describe(i, placed[i]), " overlaps ", describe(j, placed[j]));
+    }
+    live.emplace(r.low, now);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -43,17 +74,7 @@ std::optional<std::string> validate(const Problem& problem, const Solution& solu
     if (r.high > highest) highest = r.high;
     placed.push_back(r);
   }
-  for (size_t i = 0; i < count; ++i) {
-    const Rectangle a = placed[i];
-    if (a.low == a.high) continue;
-    for (size_t j = i + 1; j < count; ++j) {
-      const Rectangle& b = placed[j];
-      const bool together = a.first <= b.last && b.first <= a.last;
-      if (together && a.low < b.high && b.low < a.high && b.low != b.high) {
-        return concat(describe(i, a), " overlaps ", describe(j, b));
-      }
-    }
-  }
+  if (const auto wrong = find_overlap(placed)) return wrong;
   if (solution.height != highest) {
     return concat("the height is given as ", solution.height, " but the buffers end at ", highest);
   }

@@ -1,4 +1,4 @@
-// The independent check of a packing: stupid, O(n²), and sharing no code with the packers. Always on.
+// The independent check of a packing: one walk over the steps, sharing no code with the packers. Always on.
 #pragma once
 
 #include <optional>

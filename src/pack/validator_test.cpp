@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "pack/random.h"
+
 namespace lowtide {
 namespace {
 
@@ -44,6 +48,40 @@ TEST(Validator, FindsMissingAndImpossibleOffsets) {
   EXPECT_EQ(validate(three(), at({0, 128}, 192)), "expected 3 offsets, found 2");
   EXPECT_EQ(validate(three(), at({0, -64, 0}, 128)), "buffer 1 (bytes [-64, 0), steps [3, 5]) has a negative offset");
   EXPECT_EQ(validate(three(), at({0, INT64_MAX, 0}, 128)), "buffer 1 ends beyond 2^61 bytes");
+}
+
+// Each pair, looked at by itself.
+bool any_pair_overlaps(const Problem& problem, const std::vector<int64_t>& offsets) {
+  for (size_t i = 0; i < offsets.size(); ++i)
+    for (size_t j = i + 1; j < offsets.size(); ++j) {
+      const Buffer &a = problem.buffers[i], &b = problem.buffers[j];
+      const bool together = a.first <= b.last && b.first <= a.last;
+      if (together && offsets[i] < offsets[j] + b.size_bytes && offsets[j] < offsets[i] + a.size_bytes) return true;
+    }
+  return false;
+}
+
+TEST(Validator, FindsAnOverlapWhereverAPairHasOne) {
+  SplitMix rng(1);
+  int overlapping = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    SCOPED_TRACE(trial);
+    Problem problem;
+    std::vector<int64_t> offsets;
+    int64_t height = 0;
+    for (int i = rng.between(1, 8); i > 0; --i) {
+      const int32_t first = rng.between(0, 12);
+      problem.buffers.push_back(
+          {.size_bytes = rng.between(1, 4), .first = first, .last = first + rng.between(0, 5), .alignment = 1});
+      offsets.push_back(rng.between(0, 24));
+      height = std::max(height, offsets.back() + problem.buffers.back().size_bytes);
+    }
+    const bool overlaps = any_pair_overlaps(problem, offsets);
+    overlapping += overlaps;
+    EXPECT_EQ(validate(problem, at(offsets, height)).has_value(), overlaps);
+  }
+  EXPECT_GT(overlapping, 5000);
+  EXPECT_LT(overlapping, 15000);
 }
 
 TEST(Validator, ZeroBytesOverlapNothing) {

@@ -18,6 +18,7 @@ class Writer {
       : archive_(archive), graph_(graph), prices_(prices) {
     positions_.assign(graph.node_capacity(), -1);
     for (size_t i = 0; i < graph.order().size(); ++i) positions_[graph.order()[i].at()] = static_cast<int32_t>(i);
+    yield_ = positions_[graph.yield().at()];
   }
 
   std::string run() {
@@ -73,8 +74,7 @@ class Writer {
     json_.end_list().member("needed_by").begin_list();
     names = 0;
     for (NodeId user : graph_.value(value).users)
-      if (positions_[user.at()] > positions_[graph_.yield().at()] && names++ < kMostNames)
-        json_.text(describe(graph_, user));
+      if (positions_[user.at()] > yield_ && names++ < kMostNames) json_.text(describe(graph_, user));
     json_.end_list().end_object();
   }
 
@@ -101,6 +101,7 @@ class Writer {
   const Graph& graph_;
   const Prices& prices_;
   std::vector<int32_t> positions_;
+  int32_t yield_ = 0;  // its position
   std::set<NodeId> again_;
   JsonText json_;
 };

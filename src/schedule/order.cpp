@@ -36,6 +36,8 @@ class Schedule {
     order_ = std::move(order);
     positions_.assign(graph_.node_capacity(), -1);
     for (size_t i = 0; i < order_.size(); ++i) positions_[order_[i].at()] = static_cast<int32_t>(i);
+    yield_ = static_cast<int32_t>(order_.size());
+    if (const NodeId yield = graph_.yield()) yield_ = position(yield);
     lifetimes_ = find_lifetimes(graph_, order_, takeovers_);
     const bool first = bytes_.empty();
     timelines_.clear();
@@ -160,14 +162,8 @@ class Schedule {
     return last;
   }
 
-  int32_t yield_position() const {
-    const NodeId yield = graph_.yield();
-    return yield ? position(yield) : static_cast<int32_t>(order_.size());
-  }
-  int32_t half_begin(int32_t at) const { return at > yield_position() ? yield_position() + 1 : 0; }
-  int32_t half_end(int32_t at) const {
-    return at < yield_position() ? yield_position() : static_cast<int32_t>(order_.size());
-  }
+  int32_t half_begin(int32_t at) const { return at > yield_ ? yield_ + 1 : 0; }
+  int32_t half_end(int32_t at) const { return at < yield_ ? yield_ : static_cast<int32_t>(order_.size()); }
 
   // Gradients are handed over as early as they can be.
   bool makes_gradient(int32_t at) const {
@@ -268,6 +264,7 @@ class Schedule {
   std::span<const ValueId> takeovers_;
   std::vector<NodeId> order_;
   std::vector<int32_t> positions_;  // by node
+  int32_t yield_ = 0;               // position of YieldOp; the number of positions where there is none
   Lifetimes lifetimes_;
   std::vector<std::vector<int64_t>> bytes_;  // by sample, by value
   std::vector<Timeline> timelines_;          // by sample

@@ -6,26 +6,24 @@ namespace lowtide {
 
 std::vector<std::vector<int>> gradient_sources(const Graph& training) {
   std::vector<std::vector<int>> result(training.inputs().size());
-  for (const GraphOutput& output : training.outputs()) {
-    if (output.kind != OutputKind::kGradient) continue;
-    std::vector<int>& found = result[static_cast<size_t>(training.value(output.target).output_index)];
-    std::vector<ValueId> pending{output.value};
-    std::vector<bool> seen;
-    while (!pending.empty()) {
-      const ValueId id = pending.back();
-      pending.pop_back();
-      if (!id || (id.at() < seen.size() && seen[id.at()])) continue;
-      if (id.at() >= seen.size()) seen.resize(id.at() + 1);
-      seen[id.at()] = true;
-      const Value& value = training.value(id);
-      if (!value.producer) continue;
-      const Node& node = training.node(value.producer);
-      if (is_yield(node.op))
-        found.push_back(value.output_index);
-      else
-        pending.insert(pending.end(), node.inputs.begin(), node.inputs.end());
+  const NodeId yield = training.yield();
+  if (!yield) return result;
+  std::vector<bool> comes_from;  // by value
+  for (ValueId incoming : training.node(yield).outputs) {
+    if (!incoming) continue;
+    comes_from.assign(training.value_count(), false);
+    comes_from[incoming.at()] = true;
+    for (NodeId id : training.order()) {
+      const Node& node = training.node(id);
+      const bool does = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                    [&](ValueId input) { return input && comes_from[input.at()]; });
+      for (ValueId output : node.outputs)
+        if (does && output && !is_yield(node.op)) comes_from[output.at()] = true;
     }
-    std::sort(found.begin(), found.end());
+    for (const GraphOutput& output : training.outputs())
+      if (output.kind == OutputKind::kGradient && comes_from[output.value.at()])
+        result[static_cast<size_t>(training.value(output.target).output_index)].push_back(
+            training.value(incoming).output_index);
   }
   return result;
 }

@@ -14,8 +14,8 @@ namespace lowtide {
 
 namespace {
 
-// Rungs that are planned and packed, at most.
-constexpr size_t kMostRungs = 40;
+// Rungs that are planned and packed, at most: fewer where planning one takes longer.
+constexpr int kFewestRungs = 12, kMostRungs = 40, kPlannedPositions = 240000;
 // Steps that raise a rung's bound: fewer where a cut takes longer.
 constexpr int kFewestSteps = 2, kMostSteps = 100, kRaisedPositions = 40000;
 
@@ -76,7 +76,8 @@ class ArchiveBuilder {
   }
 
   // Both ends, and between them those whose peaks lie farthest apart.
-  static std::vector<const FoundPlan*> spread(const std::vector<FoundPlan>& found) {
+  std::vector<const FoundPlan*> spread(const std::vector<FoundPlan>& found) const {
+    const int most = std::clamp(kPlannedPositions / std::max(model_.positions, 1), kFewestRungs, kMostRungs);
     std::vector<const FoundPlan*> result;
     const double high = std::log(static_cast<double>(found.front().peak_bytes) + 1);
     const double low = std::log(static_cast<double>(found.back().peak_bytes) + 1);
@@ -85,7 +86,7 @@ class ArchiveBuilder {
       const double at = std::log(static_cast<double>(plan.peak_bytes) + 1);
       if (&plan != &found.front() && &plan != &found.back() && at > next) continue;
       result.push_back(&plan);
-      next = at - (high - low) / static_cast<double>(kMostRungs - 1);
+      next = at - (high - low) / (most - 1);
     }
     return result;
   }
