@@ -3,6 +3,7 @@
 #include <set>
 
 #include "ir/print.h"
+#include "memory/compress/cost.h"
 #include "report/json_text.h"
 
 namespace lowtide {
@@ -12,10 +13,12 @@ namespace {
 // As many as a reader looks at.
 constexpr size_t kMostNames = 8;
 
+constexpr std::string_view kCompressed = "compressed";
+
 class Writer {
  public:
   Writer(const PlanArchive& archive, const Graph& graph, const Prices& prices)
-      : archive_(archive), graph_(graph), prices_(prices) {
+      : archive_(archive), graph_(graph), prices_(prices), ranges_(graph) {
     positions_.assign(graph.node_capacity(), -1);
     for (size_t i = 0; i < graph.order().size(); ++i) positions_[graph.order()[i].at()] = static_cast<int32_t>(i);
     yield_ = positions_[graph.yield().at()];
@@ -47,9 +50,9 @@ class Writer {
     again_.clear();
     again_.insert(rung.again.begin(), rung.again.end());
     for (const Candidate& recipe : rung.recipes) {
-      const std::string_view what = recipe.strategy->is_default() ? "rebuilt"
-                                    : recipe.nodes.empty()        ? "compressed"
-                                                                  : "recomputed";
+      const std::string_view what = recipe.strategy->is_default()            ? "rebuilt"
+                                    : recipe.strategy == &strategy::compress ? kCompressed
+                                                                             : "recomputed";
       for (const GivenUp& output : recipe.outputs) write(output.value, what);
       for (ValueId kept : recipe.kept) write(kept, "kept instead");
     }
@@ -62,12 +65,14 @@ class Writer {
     const TensorType& type = graph_.type(value);
     json_.begin_object().member("value").text(graph_.value(value).name).member("what").text(what);
     json_.member("bytes").integer(evaluate(numel(type.shape), archive_.dims) * size_bytes(type.dtype));
-    json_.member("ms").real(prices_.milliseconds(graph_, producer, archive_.dims));
+    json_.member("ms").real(what == kCompressed ? packing_milliseconds(type, narrower(graph_, ranges_, value).value(),
+                                                                       archive_.dims, prices_)
+                                                : prices_.milliseconds(graph_, producer, archive_.dims));
     json_.member("module").text(origin.module).member("line").text(origin.line);
     json_.member("node").text(describe(graph_, producer));
     json_.member("from").begin_list();
     std::set<ValueId> leaves;
-    find_leaves(producer, leaves);
+    if (what != kCompressed) find_leaves(producer, leaves);
     size_t names = 0;
     for (ValueId leaf : leaves)
       if (names++ < kMostNames) json_.text(graph_.value(leaf).name);
@@ -100,6 +105,7 @@ class Writer {
   const PlanArchive& archive_;
   const Graph& graph_;
   const Prices& prices_;
+  ValueRanges ranges_;
   std::vector<int32_t> positions_;
   int32_t yield_ = 0;  // its position
   std::set<NodeId> again_;

@@ -33,7 +33,8 @@ std::string step_model_json(const StepModel& model, const Graph& graph) {
     json.begin_object().member("value").text(graph.value(value.value).name).member("bytes").integer(value.bytes);
     json.member("producer").integer(value.producer).member("held_until").integer(value.held_until);
     json.member("is_optional").boolean(value.is_optional).member("may_run_again").boolean(value.may_run_again);
-    json.member("is_default").boolean(value.is_default).end_object();
+    json.member("is_default").boolean(value.is_default).member("packed_bytes").integer(value.packed_bytes);
+    json.member("packing_ms").real(value.packing_milliseconds).end_object();
   }
   json.end_list().member("nodes").begin_list();
   for (size_t position = 0; position < graph.order().size(); ++position)

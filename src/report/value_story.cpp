@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/print.h"
+#include "memory/compress/cost.h"
 #include "report/json_text.h"
 
 namespace lowtide {
@@ -84,13 +85,19 @@ std::string value_story(const MemoryContext& context, const Prices& prices, cons
   json.member("line").text(producer ? graph.node(producer).origin.line : "");
   json.member("bytes").integer(evaluate(numel(type.shape), dims) * size_bytes(type.dtype));
   json.member("ms").real(producer ? prices.milliseconds(graph, producer, dims) : 0);
+  // In fewer bits, where it can wait for backward so.
+  ValueRanges ranges(graph);
+  const Stash* kept = context.stash.find(value);
+  const bool may_wait = kept != nullptr && !kept->pinned;
+  const std::optional<Width> width = may_wait ? narrower(graph, ranges, owner) : std::nullopt;
+  json.member("packed_bytes").integer(width ? evaluate(packed_bytes(numel(type.shape), width->bits), dims) : 0);
+  json.member("packing_ms").real(width ? packing_milliseconds(type, *width, dims, prices) : 0);
   json.member("fate").text(fate.name).member("why").text(fate.why);
   json.member("from").begin_list();
   if (producer)
     for (ValueId input : graph.node(producer).inputs)
       if (input) json.text(graph.value(input).name);
   json.end_list().member("needed_by").begin_list();
-  const Stash* kept = context.stash.find(value);
   const std::vector<ValueId> reads = kept != nullptr ? kept->reads : std::vector<ValueId>{value};
   std::set<NodeId> told;
   for (ValueId read : reads)

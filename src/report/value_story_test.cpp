@@ -18,11 +18,13 @@ graph @net(%x: f32[b, 32] input, %w: f32[b, 32] param) where b in [1, 64] {
   %t: f32[b, 32] = Tanh %s  // act  model.py:6
   %c: f32[b, 32] = mylib::gate.default(operands=["x"]) %t  // act  model.py:7
   %y: f32[b, 32] = Mul %c, %t  // model.py:8
+  %m: bool[b, 32] = Greater %t, %x  // model.py:9
   %dy: f32[b, 32] = YieldOp(grads=[0]) %y
   %dc: f32[b, 32] = Mul %dy, %c  // gradient of: model.py:8
   %dt: f32[b, 32] = Mul %dc, %s  // gradient of: act  model.py:6
   %da: f32[b, 32] = Mul %dt, %a  // gradient of: act  model.py:4
-  %dw: f32[b, 32] = Mul %da, %y  // gradient of: scale  model.py:3
+  %dm: f32[b, 32] = Where %m, %da, %dy  // gradient of: model.py:9
+  %dw: f32[b, 32] = Mul %dm, %y  // gradient of: scale  model.py:3
   return %dw gradient %w
 }
 )";
@@ -55,6 +57,12 @@ TEST_F(ValueStory, TellsWhoMakesAndWhoNeedsIt) {
   expect("%a", "\"value\": \"a\", \"node\": \"Exp (act, model.py:4)\", \"module\": \"act\", \"line\": \"model.py:4\"");
   expect("a", "\"bytes\": 256");
   expect("a", "\"from\": [\"h\"], \"needed_by\": [\"Mul, gradient of: (act, model.py:4)\"]");
+}
+
+TEST_F(ValueStory, TellsInHowManyBytesAValueCanWait) {
+  expect("m", "\"bytes\": 64");
+  expect("m", "\"packed_bytes\": 8");
+  expect("a", "\"packed_bytes\": 0, \"packing_ms\": 0");
 }
 
 TEST_F(ValueStory, NamesWhatIsNearestToANameThatNoValueHas) {

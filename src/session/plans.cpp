@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "bind/binding.h"
 #include "memory/budget/stored_archive.h"
+#include "memory/compress/cost.h"
 #include "runtime/callers_tensors.h"
 #include "runtime/largest_values.h"
 
@@ -140,6 +141,7 @@ std::vector<double> Plans::extra_milliseconds(const std::vector<int64_t>& symbol
   DimValues dims;
   for (size_t i = 0; i < symbol_values.size(); ++i) dims[program.symbols[i].name] = symbol_values[i];
   const Prices prices = stages.prices;
+  ValueRanges ranges(graph);
   std::vector<double> of_node(graph.node_capacity(), -1);
   std::vector<double> result;
   for (size_t plan = 0; plan < places_.size(); ++plan) {
@@ -150,6 +152,8 @@ std::vector<double> Plans::extra_milliseconds(const std::vector<int64_t>& symbol
       if (milliseconds < 0) milliseconds = prices.milliseconds(graph, node, dims);
       sum += milliseconds;
     }
+    for (ValueId value : archives_[place.archive]->rungs[place.rung].packed)
+      sum += packing_milliseconds(graph.type(value), narrower(graph, ranges, value).value(), dims, prices);
     result.push_back(sum);
   }
   return result;

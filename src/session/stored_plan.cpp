@@ -15,7 +15,7 @@ namespace lowtide {
 
 namespace {
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 std::string quoted_list(const std::vector<std::string>& texts) {
   return concat("[", join(texts, " ", [](std::ostream& out, const std::string& text) { out << quote(text); }), "]");

@@ -31,6 +31,22 @@ def blocks():
     return Blocks(), torch.randn(8, 32, 16)
 
 
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            wide = layer(x)
+            x = torch.where(wide > x, torch.sin(wide), x)
+        return x.square().mean()
+
+
+def masked():
+    return Masked(), torch.randn(2048, 64)
+
+
 class Wide(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -137,6 +153,19 @@ def test_what_becomes_of_a_value(here, capsys):
     assert f"%{name}: recomputed" in out and "planned_models.py:" in out and "needed by" in out
     kept = told(capsys, "planned_models:blocks", "--budget", "100%", "--explain", name)["explained"]
     assert kept["what"] == "kept"
+
+
+def test_what_waits_in_fewer_bits(here, capsys):
+    rungs = told(capsys, "planned_models:masked")["frontier"]["rungs"]
+    found = [(rung, row) for rung in rungs for row in rung["values"] if row["what"] == "compressed"]
+    rung, row = found[-1]
+    asked = ("planned_models:masked", "--budget", rung["peak_bytes"], "--explain", row["value"])
+    story = told(capsys, *asked)["explained"]
+    assert story["what"] == "compressed" and story["bytes"] == 8 * story["packed_bytes"] == 2048 * 64
+    assert story["packing_ms"] == pytest.approx(row["ms"])
+    out = plan(capsys, *asked).out
+    assert f"%{row['value']}: compressed in the plan of" in out
+    assert "waits for backward in 16.0 KiB; packing and unpacking take" in out
 
 
 def test_outputs_that_nobody_reads(here, capsys):

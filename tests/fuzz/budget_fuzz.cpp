@@ -14,7 +14,7 @@
 namespace lowtide::fuzz {
 namespace {
 
-// Blocks of norm, linear, pointwise, linear, dropout and a residual, or of attention written out.
+// Blocks of norm, linear, pointwise, a choice by a mask, linear, dropout, softmax and a residual.
 std::string draw_graph(SplitMix& random) {
   std::string inputs = "%x: f32[N, 64] input", nodes;
   const auto parameter = [&](const std::string& name, const std::string& sizes) {
@@ -37,6 +37,11 @@ std::string draw_graph(SplitMix& random) {
     if (random.chance(50)) {
       nodes += concat("  %k", i, ": f32[N, ", wide, "] = Mul %a", i, ", %h", i, "\n");
       inner = concat("k", i);
+    }
+    if (random.chance(50)) {
+      nodes += concat("  %q", i, ": bool[N, ", wide, "] = Greater %", inner, ", %h", i, "\n");
+      nodes += concat("  %w", i, ": f32[N, ", wide, "] = Where %q", i, ", %", inner, ", %h", i, "\n");
+      inner = concat("w", i);
     }
     const std::string d = parameter(concat("d", i), concat("64, ", wide));
     nodes += concat("  %o", i, ": f32[N, 64] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %", inner, ", ", d,
@@ -65,6 +70,7 @@ TEST(BudgetFuzz, ASimulatedStepIsThePlanOfTheRewrittenGraph) {
   const uint64_t first = number_from("LOWTIDE_FUZZ_SEED", 1), runs = number_from("LOWTIDE_FUZZ_RUNS", 12);
   const int64_t rows = 256;
   int lower = 0;
+  size_t unpacked = 0;
   for (uint64_t seed = first; seed < first + runs; ++seed) {
     SplitMix random(seed);
     const std::string text = draw_graph(random);
@@ -78,13 +84,15 @@ TEST(BudgetFuzz, ASimulatedStepIsThePlanOfTheRewrittenGraph) {
     const auto binding = bind_program(stages.plan_before.program, {rows}, {}, false);
     const StepModel model =
         model_step(context, stash, stages.plan_before, *binding, dims, stages.prices, optimizer.defaults());
-    const int64_t everything = simulate(model, Kept(model.values.size(), true)).peak_bytes;
+    const int64_t everything = simulate(model, Kept(model.values.size(), Keep::kWhole)).peak_bytes;
     for (const uint32_t percent : {100u, 80u, 50u, 20u, 0u}) {
       SCOPED_TRACE(testing::Message() << percent << " % kept");
       Kept kept(model.values.size());
       for (size_t i = 0; i < kept.size(); ++i)
-        kept[i] = model.values[i].is_optional && (!model.values[i].may_run_again || random.chance(percent));
+        if (!model.values[i].may_run_again || random.chance(percent))
+          kept[i] = model.values[i].packed_bytes > 0 && random.chance(50) ? Keep::kPacked : Keep::kWhole;
       const SimulatedStep step = simulate(model, kept);
+      unpacked += step.packed.size();
       const Graph rewritten = optimizer.rewrite(recipes_of(model, kept, context, stash));
       const PlanResult planned = plan(rewritten, {});
       const int64_t packed = bind_program(planned.program, {rows}, {}, false)->report.arena_bytes;
@@ -97,6 +105,7 @@ TEST(BudgetFuzz, ASimulatedStepIsThePlanOfTheRewrittenGraph) {
     }
   }
   EXPECT_GT(lower, 0);
+  EXPECT_GT(unpacked, 0u);
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 """The best plan of a small step by CP-SAT, from Session.step_model alone: it shares nothing with our search.
 
-The plans: of each optional value whether it is kept; a node of forward runs again at most once, in the slot before a
-node of backward, and whoever reads what it makes from there on reads that. As our plans, but for what is relaxed here:
+The plans: of each optional value whether it is kept, whole or packed; a node of forward runs again at most once, in the
+slot before a node of backward, and whoever reads what it makes from there on reads that. As our plans, but for what is
+relaxed here:
 
 - a node may run again in any slot from YieldOp to its first reader, not just right before that reader;
 - while a node runs again, what other nodes made in the same slot does not count, but for what it reads;
 - what a node takes over is taken over wherever a plan exists in which nobody reads it later;
-- what forward makes for backward alone takes no bytes in forward, unless it is kept.
+- what forward makes for backward alone takes no bytes in forward, unless it is kept;
+- what is packed is whole only from the first node of backward that reads it to the last, and packed only from behind
+  its last reader in forward to that first one.
 
 Each lets the optimum be lower than the best of our plans: a gap to it is an upper bound of the true one.
 """
@@ -48,10 +51,13 @@ class _Solver:
     def __init__(self, step, budget_bytes):
         self.step, self.model = step, cp_model.CpModel()
         new = self.model.new_bool_var
-        self.keep, self.again, self.done, self.alive = {}, {}, {}, {}
+        self.keep, self.pack, self.again, self.done, self.alive = {}, {}, {}, {}, {}
         for number, value in enumerate(step.values):
             if value["is_optional"]:
-                self.keep[number] = new("")
+                self.keep[number], self.pack[number] = new(""), 0
+                if value["packed_bytes"]:
+                    self.pack[number] = new("")
+                    self.model.add(self.keep[number] + self.pack[number] <= 1)
         for position in step.forward:
             makes = step.nodes[position]["makes"]
             if not any(step.is_optional(v) and step.values[v]["may_run_again"] for v in makes):
@@ -73,13 +79,14 @@ class _Solver:
         cost = [
             (round(step.nodes[p]["ms"] * 1e6), ran) for table in (self.again, self.alive) for p, ran in table.items()
         ]
+        cost += [(round(step.values[v]["packing_ms"] * 1e6), packed) for v, packed in self.pack.items()]
         self.model.minimize(sum(ns * ran for ns, ran in cost))
         self.always_ms = step.once_ms - sum(step.nodes[p]["ms"] for p in self.alive)
 
     def _there(self, value, slot, *conditions):
         """Under the conditions, the value is kept or made again by this slot."""
         producer = self.step.values[value]["producer"]
-        options = [self.keep[value]]
+        options = [self.keep[value], self.pack[value]]
         if producer in self.done:
             options.append(self.done[producer][slot])
         self.model.add(sum(options) >= 1).only_enforce_if(*conditions)
@@ -103,7 +110,7 @@ class _Solver:
             for value in step.nodes[position]["makes"]:
                 if value not in self.keep:
                     continue
-                self.model.add(ran >= self.keep[value])
+                self.model.add(ran >= self.keep[value] + self.pack[value])
                 for reader in step.readers[value]:
                     if reader in self.alive:
                         self.model.add(ran >= self.alive[reader])
@@ -140,14 +147,18 @@ class _Solver:
                     needed = max(needed, reader)
             if made <= at <= needed:
                 return size
-            return size * self.keep[value] if at >= made else 0
+            return size * self.keep[value] + each["packed_bytes"] * self.pack[value] if at >= made else 0
+        readers = [reader for reader in step.readers[value] if reader > step.yield_at]
+        packed = 0
+        if readers and at <= last:
+            packed = (each["packed_bytes"] if at < min(readers) else size) * self.pack[value]
         present = self.keep[value]
         if made in self.done:
             present = self.model.new_bool_var("")
             self.model.add(present >= self.keep[value])
-            self.model.add(present >= self.done[made][at] - self.keep[value])
+            self.model.add(present >= self.done[made][at] - self.keep[value] - self.pack[value])
         if at <= last:
-            return size * present
+            return size * present + packed
         later = self._needed_later(value, at)
         if not later:
             return 0
@@ -203,7 +214,7 @@ class _Solver:
             if each["is_optional"]:
                 # Kept, and read by this slot's node or behind it.
                 if max(step.readers[value], default=-1) >= slot:
-                    total += each["bytes"] * self.keep[value]
+                    total += each["bytes"] * self.keep[value] + each["packed_bytes"] * self.pack[value]
             elif each["producer"] < slot <= max([*step.readers[value], each["held_until"]]):
                 total += each["bytes"]
         self.model.add(total <= budget).only_enforce_if(runs)

@@ -27,9 +27,14 @@ class _Writer:
         # Mostly the newest value; now and then a branch from an older one.
         value, width = self.values[-1 if self.random.random() < 0.8 else -min(3, len(self.values))]
         others = [name for name, other in self.values[-6:] if other == width and name != value]
-        kind = self.random.choice(["linear", "linear", "point", "point", "norm", "join", "join", "dropout"])
+        kind = self.random.choice(["linear", "linear", "point", "point", "norm", "join", "join", "dropout", "mask"])
         if kind == "join" and others:
             self.add(width, f"{self.random.choice(['Add', 'Mul'])} %{value}, %{self.random.choice(others)}")
+        elif kind == "mask" and others:
+            other = self.random.choice(others)
+            mask = f"v{len(self.nodes)}"
+            self.nodes.append(f"  %{mask}: bool[N, {width}] = Greater %{value}, %{other}")
+            self.add(width, f"Where %{mask}, %{value}, %{other}")
         elif kind == "norm":
             pair = f"{self.parameter(width)}, {self.parameter(width)}"
             further = ", %NAME_mean: f32[N], %NAME_scale: f32[N]"

@@ -173,3 +173,63 @@ def test_what_was_sought_is_stored(step):
     # Another budget has the same archive.
     smaller = _lowtide.Session(captured.graph, memory_budget=frontier["floor_bytes"], stored_plan=text)
     assert smaller.memory(values)["planned_peak_bytes"] == frontier["floor_bytes"]
+
+
+class Masked(nn.Module):
+    """Indices of a max pool and masks wait for backward, of values that cost much to make again."""
+
+    def __init__(self, width=16, layers=3):
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(layers))
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x, y):
+        x = nn.functional.max_pool2d(torch.tanh(self.first(x)), 2)
+        for layer in self.layers:
+            wide = layer(x.flatten(2)).unflatten(2, (8, 8))
+            x = torch.where(wide > x, torch.sin(wide), x)
+        x = nn.functional.dropout(x, 0.1)
+        return nn.functional.cross_entropy(self.head(x.mean((2, 3))), y)
+
+
+@pytest.fixture(scope="module")
+def masked_step():
+    _lowtide.install_torch(torch.get_num_threads())
+    torch.manual_seed(0)
+    model, batch = Masked(), (torch.randn(32, 3, 16, 16), torch.randint(0, 3, (32,)))
+    return capture(model, batch, {}), model, batch
+
+
+def compressed(rung):
+    return [value["value"] for value in rung["values"] if value["what"] == "compressed"]
+
+
+def test_masks_and_indices_wait_in_fewer_bits_and_change_no_bit(masked_step):
+    captured, model, batch = masked_step
+    session, values, frontier = frontier_of(captured, batch)
+    expected, _ = run(session, captured, model, batch)
+    rungs = [rung for rung in frontier["rungs"] if compressed(rung)]
+    assert rungs
+    for rung in rungs:
+        limited = _lowtide.Session(captured.graph, memory_budget=rung["peak_bytes"])
+        found, plan = run(limited, captured, model, batch)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert limited.memory(values)["planned_peak_bytes"] == rung["peak_bytes"]
+        assert frontier["rungs"][plan] == rung
+
+
+def test_what_is_packed_is_stored(masked_step):
+    captured, model, batch = masked_step
+    session, values, frontier = frontier_of(captured, batch)
+    rung = next(rung for rung in reversed(frontier["rungs"]) if compressed(rung))
+    limited = _lowtide.Session(captured.graph, memory_budget=rung["peak_bytes"])
+    limited.memory(values)
+    text = limited.stored_plan(values)
+    again = _lowtide.Session(captured.graph, memory_budget=rung["peak_bytes"], stored_plan=text)
+    found, plan = run(again, captured, model, batch)
+    assert frontier["rungs"][plan] == rung
+    assert again.stored_plan(values) == text  # read, not sought
+    assert json.loads(again.frontier(values)) == frontier
+    expected, _ = run(session, captured, model, batch)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -95,7 +95,10 @@ def _explanation_lines(told, found, rung):
     where = f" by {found['node']}" if found["node"] else ""
     yield f"%{found['value']}: {found['what']} in the plan of {format_bytes(rung['peak_bytes'])}"
     yield f"  {format_bytes(found['bytes'])}, made{where}; to make it once more takes {found['ms']:.3f} ms"
-    if found["what"] in ("recomputed", "rebuilt", "compressed"):
+    if found["what"] == "compressed":
+        packing = f"packing and unpacking take {found['packing_ms']:.3f} ms"
+        yield f"  waits for backward in {format_bytes(found['packed_bytes'])}; {packing}"
+    elif found["what"] in ("recomputed", "rebuilt"):
         yield f"  made again from {', '.join(f'%{name}' for name in found['from']) or 'nothing'}"
     elif found["what"] != "kept instead":
         yield f"  {found['why']}"

@@ -48,7 +48,7 @@ class ArchiveBuilder {
     const SimulatedStep default_step = simulate(model_, by_default);
     default_milliseconds_ = default_step.milliseconds;
     default_again_milliseconds_ =
-        default_milliseconds_ - simulate(model_, Kept(model_.values.size(), true)).milliseconds;
+        default_milliseconds_ - simulate(model_, Kept(model_.values.size(), Keep::kWhole)).milliseconds;
     const std::vector<FoundPlan> found = search_plans(model_, layers);
     std::vector<Sought> sought = {{rung_of(by_default), {}}};
     for (const FoundPlan* plan : spread(found))
@@ -69,6 +69,7 @@ class ArchiveBuilder {
     Rung rung;
     rung.recipes = recipes_of(model_, kept, optimizer_.context(), stash_);
     for (int32_t position : step.again) rung.again.push_back(graph_.order()[static_cast<size_t>(position)]);
+    for (int32_t value : step.packed) rung.packed.push_back(model_.values[static_cast<size_t>(value)].value);
     plan_rung(context_, symbol_values_, rung);
     rung.milliseconds = rounded(step.milliseconds);
     rung.extra_milliseconds = rounded(step.milliseconds - default_milliseconds_);

@@ -21,6 +21,7 @@ struct Rung {
   std::vector<Candidate> recipes;  // in force in this plan, those of default strategies included
   Program program;                 // planned so; without steps: not planned yet, see plan_rung
   std::vector<NodeId> again;       // of the optimizer's graph: nodes that run again, in the order in which they do
+  std::vector<ValueId> packed;     // of that graph: values that wait for backward in fewer bits
   int64_t peak_bytes = 0;          // of the step, at the archive's sizes
   int64_t arena_bytes = 0;
   double milliseconds = 0;        // predicted, of the step

@@ -12,19 +12,28 @@ struct TriedPlan {
   SimulatedStep step;
 };
 
-// Those of every choice of the values that may run again; those that may not are kept.
+// Those of every choice of the values that may run again or be packed; the others are kept.
 inline std::vector<TriedPlan> every_plan(const StepModel& model) {
-  std::vector<size_t> free;
   Kept kept(model.values.size());
+  std::vector<std::pair<size_t, std::vector<Keep>>> choices;
   for (size_t i = 0; i < model.values.size(); ++i) {
-    if (!model.values[i].is_optional) continue;
-    kept[i] = !model.values[i].may_run_again;
-    if (!kept[i]) free.push_back(i);
+    const ModelValue& value = model.values[i];
+    if (!value.is_optional) continue;
+    std::vector<Keep> ways = {Keep::kWhole};
+    if (value.may_run_again) ways.push_back(Keep::kAgain);
+    if (value.packed_bytes > 0) ways.push_back(Keep::kPacked);
+    kept[i] = Keep::kWhole;
+    if (ways.size() > 1) choices.emplace_back(i, std::move(ways));
   }
   std::vector<TriedPlan> plans;
-  for (uint32_t choice = 0; choice < (1u << free.size()); ++choice) {
-    for (size_t i = 0; i < free.size(); ++i) kept[free[i]] = (choice >> i) & 1;
+  std::vector<size_t> taken(choices.size());  // a number whose digits are the ways
+  for (size_t digit = 0; digit < choices.size() || plans.empty();) {
+    for (size_t i = 0; i < choices.size(); ++i) kept[choices[i].first] = choices[i].second[taken[i]];
     plans.push_back({kept, simulate(model, kept)});
+    for (digit = 0; digit < choices.size(); ++digit) {
+      if (++taken[digit] < choices[digit].second.size()) break;
+      taken[digit] = 0;
+    }
   }
   return plans;
 }

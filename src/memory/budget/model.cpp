@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "memory/compress/cost.h"
 #include "memory/recompute/recompute.h"
 #include "ops/rule.h"
 #include "schedule/live_bytes.h"
@@ -14,7 +15,12 @@ namespace {
 class Reader {
  public:
   Reader(const MemoryContext& context, const StashAnalysis& stash, const PlanResult& plan, const Binding& binding)
-      : context_(context), graph_(context.graph), stash_(stash), plan_(plan), binding_(binding) {}
+      : context_(context),
+        graph_(context.graph),
+        stash_(stash),
+        plan_(plan),
+        binding_(binding),
+        ranges_(context.graph) {}
 
   StepModel run(const DimValues& dims, const Prices& prices, const std::vector<Candidate>& defaults) {
     const std::vector<NodeId>& order = graph_.order();
@@ -29,6 +35,8 @@ class Reader {
       read_node(static_cast<int32_t>(i), prices.milliseconds(graph_, order[i], dims));
     read_outputs();
     read_program();
+    for (ModelValue& value : model_.values)
+      if (value.is_optional) find_packed_form(value, dims, prices);
     for (const Candidate& candidate : defaults)
       for (const GivenUp& output : candidate.outputs) value_of(output.value).is_default = true;
     return std::move(model_);
@@ -67,6 +75,17 @@ class Reader {
     if (is_call(node.op) || info(node.op).recompute == RecomputePrice::kNever) return false;
     const std::vector<ValueId> operands = operands_again(node);
     return std::none_of(operands.begin(), operands.end(), [&](ValueId value) { return is_written_over(value); });
+  }
+
+  void find_packed_form(ModelValue& value, const DimValues& dims, const Prices& prices) {
+    if (const Stash* stash = stash_.find(value.value); stash != nullptr && stash->pinned) return;
+    const std::optional<Width> width = narrower(graph_, ranges_, value.value);
+    if (!width) return;
+    const TensorType& type = graph_.type(value.value);
+    const int64_t bytes = padded_bytes(evaluate(packed_bytes(numel(type.shape), width->bits), dims));
+    if (bytes >= value.bytes) return;
+    value.packed_bytes = bytes;
+    value.packing_milliseconds = packing_milliseconds(type, *width, dims, prices);
   }
 
   void append_once(IdLists& lists, const std::vector<ValueId>& values) {
@@ -154,6 +173,7 @@ class Reader {
   const StashAnalysis& stash_;
   const PlanResult& plan_;
   const Binding& binding_;
+  ValueRanges ranges_;
   std::vector<int32_t> numbers_;  // by value of the graph
   StepModel model_;
 };
@@ -170,7 +190,7 @@ Kept kept_by_default(const StepModel& model) {
   Kept kept(model.values.size());
   for (size_t i = 0; i < kept.size(); ++i) {
     const ModelValue& value = model.values[i];
-    kept[i] = value.is_optional && value.first_in_backward >= 0 && !value.is_default;
+    if (value.is_optional && value.first_in_backward >= 0 && !value.is_default) kept[i] = Keep::kWhole;
   }
   return kept;
 }

@@ -2,7 +2,8 @@
 //
 // Positions are indices into the order of the graph, made with nothing run again. Values that share bytes are one
 // (their owner). A value of forward is *optional* where backward can do without its bytes being kept: they may be given
-// up behind their last reader in forward, and their node runs again before backward reads them.
+// up behind their last reader in forward, and their node runs again before backward reads them. Some may wait for it
+// in fewer bits (memory/compress).
 #pragma once
 
 #include <cstdint>
@@ -28,14 +29,16 @@ struct IdLists {
 
 struct ModelValue {
   ValueId value;
-  int64_t bytes = 0;               // in the arena; 0: they lie elsewhere
-  int32_t producer = -1;           // position; -1: an input's
-  int32_t held_until = -1;         // a position that it outlives in any case: gradients, updates of buffers
-  int32_t last_in_forward = -1;    // position of its last reader before YieldOp, at least its producer
-  int32_t first_in_backward = -1;  // position of its first reader behind YieldOp; -1: none
-  bool is_optional = false;        // made in forward, not there in backward unless it is kept
-  bool may_run_again = false;      // its node may
-  bool is_default = false;         // given up in every plan without budget, for next to nothing
+  int64_t bytes = 0;                // in the arena; 0: they lie elsewhere
+  int32_t producer = -1;            // position; -1: an input's
+  int32_t held_until = -1;          // a position that it outlives in any case: gradients, updates of buffers
+  int32_t last_in_forward = -1;     // position of its last reader before YieldOp, at least its producer
+  int32_t first_in_backward = -1;   // position of its first reader behind YieldOp; -1: none
+  bool is_optional = false;         // made in forward, not there in backward unless it is kept
+  bool may_run_again = false;       // its node may
+  bool is_default = false;          // given up in every plan without budget, for next to nothing
+  int64_t packed_bytes = 0;         // those of its elements in fewer bits; 0: it cannot wait so
+  double packing_milliseconds = 0;  // of packing it and unpacking it
 };
 
 // What an output of a step may take the bytes of, if nobody reads them later.
@@ -73,19 +76,26 @@ StepModel model_step(const MemoryContext& context, const StashAnalysis& stash, c
                      const Binding& binding, const DimValues& dims, const Prices& prices,
                      const std::vector<Candidate>& defaults);
 
-// By value of the model, whether its bytes stay for backward.
-using Kept = std::vector<bool>;
+// How a value of forward gets to its readers in backward.
+enum class Keep : uint8_t {
+  kAgain,   // its node runs again, if anybody reads it
+  kWhole,   // its bytes stay
+  kPacked,  // it stays in fewer bits, and is unpacked for them
+};
+// By value of the model.
+using Kept = std::vector<Keep>;
 
 // That of the plan without budget.
 Kept kept_by_default(const StepModel& model);
 
-// A run of the whole step with these values kept.
+// A run of the whole step with values kept so.
 struct SimulatedStep {
   int64_t peak_bytes = 0;      // of the arena
-  double milliseconds = 0;     // of all nodes, those that run again twice
+  double milliseconds = 0;     // of all nodes, those that run again twice, and of packing
   std::vector<int64_t> bytes;  // by position: the most that are live while it runs, and what runs again right before it
   std::vector<int32_t> again;  // positions of nodes that run again, in the order in which they do
-  bool is_deep = false;        // a chain is run again that is longer than the rewriter follows; nothing else is set
+  std::vector<int32_t> packed;  // values that are packed, in the order in which they are unpacked
+  bool is_deep = false;         // a chain is run again that is longer than the rewriter follows; nothing else is set
 };
 
 // The slow obvious way: every life is found anew.

@@ -21,6 +21,7 @@ PriceCut::PriceCut(const StepModel& model) : model_(model) {
   node_of_value_.assign(values, -1);
   node_of_step_.assign(static_cast<size_t>(model.positions), -1);
   keep_edge_.assign(values, -1);
+  cheaper_.assign(values, Keep::kWhole);
   find_needed_in_forward();
   // From what backward reads to what leads there.
   std::vector<int32_t> pending;
@@ -147,23 +148,31 @@ int64_t PriceCut::cut(const BytePrices& prices, const std::vector<int32_t>& unti
     const ModelValue& value = model_.values[i];
     const int32_t first = value.last_in_forward + 1;
     const double price = until[i] > first ? sum[static_cast<size_t>(until[i])] - sum[static_cast<size_t>(first)] : 0;
-    network_.set_capacity(keep_edge_[i], in_units(static_cast<double>(value.bytes) * price));
+    double least = static_cast<double>(value.bytes) * price;
+    cheaper_[i] = Keep::kWhole;
+    if (value.packed_bytes > 0) {
+      const double packed = static_cast<double>(value.packed_bytes) * price + value.packing_milliseconds;
+      if (packed < least) cheaper_[i] = Keep::kPacked;
+      least = std::min(least, packed);
+    }
+    network_.set_capacity(keep_edge_[i], in_units(least));
   }
   return network_.min_cut(on_source_side_);
 }
 
-bool PriceCut::is_kept_at_cut(size_t value) const {
+Keep PriceCut::way_at_cut(size_t value) const {
   const int32_t present = node_of_value_[value];
-  if (present < 0 || !on_source_side_[static_cast<size_t>(present)]) return false;
+  if (present < 0 || !on_source_side_[static_cast<size_t>(present)]) return Keep::kAgain;
   const ModelValue& each = model_.values[value];
-  return !each.may_run_again ||
-         !on_source_side_[static_cast<size_t>(node_of_step_[static_cast<size_t>(each.producer)])];
+  const bool runs_again =
+      each.may_run_again && on_source_side_[static_cast<size_t>(node_of_step_[static_cast<size_t>(each.producer)])];
+  return runs_again ? Keep::kAgain : cheaper_[value];
 }
 
 Kept PriceCut::choose(const BytePrices& prices) {
   cut(prices, likely_);
   Kept kept(model_.values.size());
-  for (size_t i = 0; i < kept.size(); ++i) kept[i] = is_kept_at_cut(i);
+  for (size_t i = 0; i < kept.size(); ++i) kept[i] = way_at_cut(i);
   return kept;
 }
 
@@ -179,9 +188,11 @@ std::vector<int64_t> PriceCut::bytes_at_bound() const {
   std::vector<int64_t> bytes(unavoidable_.size() + 1, 0);
   for (size_t i = 0; i < model_.values.size(); ++i) {
     const int32_t first = model_.values[i].last_in_forward + 1;
-    if (!is_kept_at_cut(i) || earliest_[i] <= first) continue;
-    bytes[static_cast<size_t>(first)] += model_.values[i].bytes;
-    bytes[static_cast<size_t>(earliest_[i])] -= model_.values[i].bytes;
+    const Keep way = way_at_cut(i);
+    if (way == Keep::kAgain || earliest_[i] <= first) continue;
+    const int64_t held = way == Keep::kPacked ? model_.values[i].packed_bytes : model_.values[i].bytes;
+    bytes[static_cast<size_t>(first)] += held;
+    bytes[static_cast<size_t>(earliest_[i])] -= held;
   }
   int64_t live = 0;
   for (size_t i = 0; i < unavoidable_.size(); ++i) bytes[i] = unavoidable_[i] + (live += bytes[i]);

@@ -4,6 +4,8 @@
 //   source ──∞──▶ [value is there in backward] ──price of keeping it──▶ [its node runs again] ──its time──▶ sink
 //                              ▲                                                   │
 //                              └───────────────────────∞───────────────────────────┘   so is all that the node reads
+//
+// The price of keeping is that of the cheaper way: whole, or packed with the time that packing takes.
 #pragma once
 
 #include <vector>
@@ -35,13 +37,14 @@ class PriceCut {
   void find_needed_in_forward();
   void find_stretches();
   int64_t cut(const BytePrices& prices, const std::vector<int32_t>& until);
-  bool is_kept_at_cut(size_t value) const;
+  Keep way_at_cut(size_t value) const;
 
   const StepModel& model_;
   FlowNetwork network_;
   std::vector<int32_t> node_of_value_;    // where its presence is decided; -1: never needed
   std::vector<int32_t> node_of_step_;     // by position; -1: its run is not decided
   std::vector<int32_t> keep_edge_;        // by value; -1: none
+  std::vector<Keep> cheaper_;             // by value, at the last prices: the cheaper way to keep it
   std::vector<bool> runs_in_forward_;     // by position: its node runs there, whatever is kept
   std::vector<int32_t> last_in_forward_;  // by value: the last of its readers there that do; -1: none
   // By value: the position before which it is needed in backward, as is likely, and at the earliest.

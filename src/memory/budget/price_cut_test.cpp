@@ -56,10 +56,13 @@ TEST(PriceCut, KeepsWhateverCostsTimeWhereBytesCostNothing) {
 TEST(PriceCut, GivesUpAllThatMayRunAgainWhereBytesCostMoreThanTime) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     StepModel model = draw_step(seed, 12);
-    for (ModelValue& value : model.values) value.may_run_again = value.is_optional;
+    for (ModelValue& value : model.values) {
+      value.may_run_again = value.is_optional;
+      value.packed_bytes = 0;
+    }
     const Kept kept = PriceCut(model).choose(BytePrices(static_cast<size_t>(model.positions), 1e6));
     for (size_t i = 0; i < kept.size(); ++i) {
-      if (!kept[i]) continue;
+      if (kept[i] == Keep::kAgain) continue;
       const ModelValue& value = model.values[i];
       // Between its readers lies nothing.
       EXPECT_LE(value.first_in_backward, value.last_in_forward + 1) << "seed " << seed << ", value " << i;
@@ -80,11 +83,34 @@ TEST(PriceCut, TakesTheCheaperEndOfAChain) {
   const auto kept_at = [&](double price) {
     prices[3] = price;
     const Kept kept = cut.choose(prices);
-    return std::pair(kept[0], kept[1]);
+    return std::pair(kept[0] == Keep::kWhole, kept[1] == Keep::kWhole);
   };
   EXPECT_EQ(kept_at(1.9 / 64), std::pair(false, true));    // 128 bytes cost less than 64 and 2 ms
   EXPECT_EQ(kept_at(2.1 / 64), std::pair(true, false));    // v1 again from v0
   EXPECT_EQ(kept_at(51.0 / 64), std::pair(false, false));  // all again
+}
+
+TEST(PriceCut, PacksWhereFewerBytesAreWorthTheTime) {
+  StepModel model = step_of({{.reads = {}, .makes = {640}, .milliseconds = 50},
+                             {.reads = {0}, .makes = {64}, .milliseconds = 1},
+                             {.reads = {1}, .makes = {}},
+                             {.reads = {0}, .makes = {64}, .milliseconds = 8}},
+                            2);
+  model.values[0].packed_bytes = 64;
+  model.values[0].packing_milliseconds = 3;
+  PriceCut cut(model);
+  BytePrices prices(4, 0);
+  const auto way_at = [&](double price) {
+    prices[2] = price;
+    return cut.choose(prices)[0];
+  };
+  EXPECT_EQ(way_at(2.9 / 576), Keep::kWhole);
+  EXPECT_EQ(way_at(3.1 / 576), Keep::kPacked);
+  EXPECT_EQ(way_at(46.9 / 64), Keep::kPacked);
+  EXPECT_EQ(way_at(47.1 / 64), Keep::kAgain);  // 50 ms are less than 3 ms and the 64 bytes
+  model.values[0].may_run_again = false;
+  prices[2] = 1;
+  EXPECT_EQ(PriceCut(model).choose(prices)[0], Keep::kPacked);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 #include "pack/random.h"
@@ -34,6 +36,12 @@ struct Outcome {
   bool is_deep = false;
 };
 
+struct HashOfKept {
+  size_t operator()(const Kept& kept) const {
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(kept.data()), kept.size()});
+  }
+};
+
 class Search {
  public:
   Search(const StepModel& model, const std::vector<int32_t>& layers)
@@ -63,6 +71,14 @@ class Search {
   Tried evaluate(Kept kept) const {
     SimulatedStep step = simulate(model_, kept);
     return {std::move(kept), std::move(step)};
+  }
+
+  // How the value may get to backward.
+  std::span<const Keep> ways_of(size_t value) const {
+    static constexpr Keep kWays[] = {Keep::kAgain, Keep::kWhole, Keep::kPacked};
+    const ModelValue& each = model_.values[value];
+    const size_t first = each.may_run_again ? 0 : 1, end = each.packed_bytes > 0 ? 3 : 2;
+    return std::span(kWays).subspan(first, end - first);
   }
 
   const Outcome& outcome(const Kept& kept) {
@@ -159,7 +175,7 @@ class Search {
       return a.peak_bytes < b.peak_bytes;
     });
     Kept kept = start.kept;
-    for (size_t value : must_stay_) kept[value] = true;
+    keep_what_must_stay(kept);
     Outcome now{start.peak_bytes, start.milliseconds};
     const int most = 4 * moves();
     for (int i = 0; i < most; ++i) {
@@ -246,7 +262,7 @@ class Search {
     }
   }
 
-  // From each target's plan, what runs again is kept after all where the target allows it.
+  // From each target's plan, what runs again is kept after all, and what is packed whole, where the target allows it.
   void polish() {
     for (int64_t target : targets()) {
       const FoundPlan* best = fastest_within(target);
@@ -255,10 +271,10 @@ class Search {
       int tries = 0;
       for (bool improved = true; improved && tries < kTriesPerTarget;) {
         improved = false;
-        for (size_t value : dearest_again(plan)) {
+        for (const auto& [value, way] : dearest(plan)) {
           if (++tries > kTriesPerTarget) break;
           Kept kept = plan.kept;
-          kept[value] = true;
+          kept[value] = way;
           const Outcome& tried = outcome(kept);
           if (tried.is_deep || tried.peak_bytes > target || tried.milliseconds >= plan.milliseconds) continue;
           plan.kept = std::move(kept);
@@ -272,7 +288,7 @@ class Search {
     }
   }
 
-  // What backward may read, or what leads there, and may be made again: the rest has no choice.
+  // What backward may read, or what leads there, and may be made again or packed: the rest has no choice.
   void find_choices() {
     std::vector<bool> is_seen(model_.values.size());
     std::vector<int32_t> pending;
@@ -285,29 +301,38 @@ class Search {
       if (model_.values[i].first_in_backward >= 0) see(static_cast<int32_t>(i));
     for (size_t i = 0; i < pending.size(); ++i) {
       const ModelValue& value = model_.values[static_cast<size_t>(pending[i])];
-      if (!value.may_run_again) {
-        must_stay_.push_back(static_cast<size_t>(pending[i]));
-        continue;
-      }
-      choices_.push_back(static_cast<size_t>(pending[i]));
+      if (!value.may_run_again) must_stay_.push_back(static_cast<size_t>(pending[i]));
+      if (ways_of(static_cast<size_t>(pending[i])).size() > 1) choices_.push_back(static_cast<size_t>(pending[i]));
+      if (!value.may_run_again) continue;
       for (int32_t read : model_.reads_again[static_cast<size_t>(value.producer)]) see(read);
     }
     std::sort(choices_.begin(), choices_.end());
   }
 
-  // One value or two the other way; or one given up and kept in its place what its node reads.
+  void keep_what_must_stay(Kept& kept) const {
+    for (size_t value : must_stay_)
+      if (kept[value] == Keep::kAgain) kept[value] = Keep::kWhole;
+  }
+
+  // One value or two another way; or one given up and kept in its place what its node reads.
   Kept move(Kept kept, SplitMix& random) const {
-    const auto flip = [&](size_t value) { kept[value] = !kept[value]; };
+    const auto turn = [&](size_t value) {
+      const std::span<const Keep> ways = ways_of(value);
+      const uint32_t others = static_cast<uint32_t>(ways.size()) - 1;
+      const size_t step = 1 + (others > 1 ? random.below(others) : 0);
+      const size_t now = static_cast<size_t>(std::find(ways.begin(), ways.end(), kept[value]) - ways.begin());
+      kept[value] = ways[(now + step) % ways.size()];
+    };
     const auto any = [&] { return choices_[random.below(static_cast<uint32_t>(choices_.size()))]; };
     const size_t value = any();
-    flip(value);
+    turn(value);
     const uint32_t kind = random.below(3);
-    if (kind == 1) flip(any());
-    if (kind == 2) {
+    if (kind == 1) turn(any());
+    if (kind == 2 && model_.values[value].may_run_again) {
       const std::span<const int32_t> reads = model_.reads_again[static_cast<size_t>(model_.values[value].producer)];
       if (reads.empty()) return kept;
       const size_t read = static_cast<size_t>(reads[random.below(static_cast<uint32_t>(reads.size()))]);
-      if (model_.values[read].may_run_again) kept[read] = !kept[value];
+      if (model_.values[read].may_run_again) kept[read] = kept[value] == Keep::kAgain ? Keep::kWhole : Keep::kAgain;
     }
     return kept;
   }
@@ -328,7 +353,7 @@ class Search {
         return milliseconds + (over > 0 ? extra * (0.02 + 20 * over) : 0);
       };
       Kept kept = start->kept;
-      for (size_t value : must_stay_) kept[value] = true;
+      keep_what_must_stay(kept);
       double now = worth(start->peak_bytes, start->milliseconds);
       for (int i = 0; i < most; ++i) {
         const double heat = 0.2 * extra * (most - i) / most;
@@ -345,20 +370,30 @@ class Search {
     }
   }
 
-  // Values that run again in the plan, by what their node takes for a byte.
-  std::vector<size_t> dearest_again(const FoundPlan& plan) {
+  // What could be kept, and how, by the time that it saves for a byte.
+  std::vector<std::pair<size_t, Keep>> dearest(const FoundPlan& plan) {
     const Tried tried = evaluate(plan.kept);
-    std::vector<std::pair<double, size_t>> found;
+    std::vector<std::tuple<double, size_t, Keep>> found;
+    const auto see = [&](size_t value, Keep way, double milliseconds, int64_t bytes) {
+      found.emplace_back(-milliseconds / static_cast<double>(bytes + 1), value, way);
+    };
     for (int32_t position : tried.step.again)
       for (int32_t made : model_.makes[static_cast<size_t>(position)]) {
-        const ModelValue& value = model_.values[static_cast<size_t>(made)];
-        if (value.is_optional && !plan.kept[static_cast<size_t>(made)])
-          found.emplace_back(-model_.milliseconds[static_cast<size_t>(position)] / static_cast<double>(value.bytes + 1),
-                             static_cast<size_t>(made));
+        const size_t number = static_cast<size_t>(made);
+        const ModelValue& value = model_.values[number];
+        if (!value.is_optional || plan.kept[number] != Keep::kAgain) continue;
+        const double milliseconds = model_.milliseconds[static_cast<size_t>(position)];
+        see(number, Keep::kWhole, milliseconds, value.bytes);
+        if (value.packed_bytes > 0)
+          see(number, Keep::kPacked, milliseconds - value.packing_milliseconds, value.packed_bytes);
       }
+    for (int32_t packed : tried.step.packed) {
+      const ModelValue& value = model_.values[static_cast<size_t>(packed)];
+      see(static_cast<size_t>(packed), Keep::kWhole, value.packing_milliseconds, value.bytes - value.packed_bytes);
+    }
     std::sort(found.begin(), found.end());
-    std::vector<size_t> values;
-    for (const auto& [price, value] : found) values.push_back(value);
+    std::vector<std::pair<size_t, Keep>> values;
+    for (const auto& [price, value, way] : found) values.emplace_back(value, way);
     return values;
   }
 
@@ -370,7 +405,7 @@ class Search {
   int64_t default_peak_ = 0, floor_ = 0;
   double default_milliseconds_ = 0;
   std::vector<size_t> choices_, must_stay_;
-  std::unordered_map<Kept, Outcome> known_;
+  std::unordered_map<Kept, Outcome, HashOfKept> known_;
   std::vector<FoundPlan> plans_;
 };
 

@@ -29,6 +29,7 @@ TEST(Search, FindsPlansThatNeedLessAndLessForMoreAndMore) {
       for (int32_t position : step.again)
         for (int32_t made : model.makes[static_cast<size_t>(position)])
           EXPECT_TRUE(model.values[static_cast<size_t>(made)].may_run_again) << "value " << made;
+      for (int32_t packed : step.packed) EXPECT_GT(model.values[static_cast<size_t>(packed)].packed_bytes, 0);
       if (i == 0) continue;
       EXPECT_LT(plans[i].peak_bytes, plans[i - 1].peak_bytes);
       EXPECT_GT(plans[i].milliseconds, plans[i - 1].milliseconds);

@@ -9,58 +9,102 @@ namespace {
 // The rewriter follows chains by recursion.
 constexpr size_t kDeepest = 2000;
 
+struct Run {
+  enum Kind : uint8_t { kFirst, kAgain, kPack, kUnpack };
+  Kind kind = kFirst;
+  int32_t id = 0;  // of a node its position, of packing a value
+  bool is_of_node() const { return kind == kFirst || kind == kAgain; }
+};
+
 class Simulator {
  public:
   Simulator(const StepModel& model, const Kept& kept) : model_(model), kept_(kept), values_(model.values.size()) {
     runs_again_.assign(static_cast<size_t>(model.positions), false);
     is_alive_.assign(static_cast<size_t>(model.positions), true);
-    first_.assign(2 * values_, -1);
-    last_.assign(2 * values_, -1);
+    first_.assign(3 * values_, -1);
+    last_.assign(3 * values_, -1);
     needed_.assign(values_, false);
+    is_unpacked_.assign(values_, false);
   }
 
   SimulatedStep run() {
     SimulatedStep result;
-    for (int32_t position = 0; position < model_.positions; ++position) {
-      if (position > model_.yield)
-        for (int32_t value : model_.reads[static_cast<size_t>(position)])
-          if (is_missing(value) && !make_again(value)) {
-            result.is_deep = true;
-            return result;
-          }
-      order_.push_back(position);
+    if (!order_backward(result)) {
+      result.is_deep = true;
+      return result;
     }
+    order_forward();
     find_dead();
     find_lives();
     result.bytes.assign(static_cast<size_t>(model_.positions), 0);
     count_bytes(result);
-    for (int32_t at : order_) {
-      const size_t position = static_cast<size_t>(node_of(at));
-      if (is_second(at)) result.again.push_back(node_of(at));
-      if (is_second(at) || is_alive_[position]) result.milliseconds += model_.milliseconds[position];
+    for (const Run& run : order_) {
+      if (run.kind == Run::kAgain) result.again.push_back(run.id);
+      if (run.kind == Run::kUnpack)
+        result.milliseconds += model_.values[static_cast<size_t>(run.id)].packing_milliseconds;
+      if (run.is_of_node() && is_run(run)) result.milliseconds += model_.milliseconds[static_cast<size_t>(run.id)];
     }
     return result;
   }
 
  private:
-  // In order_: a position, or -1 - position of a node that runs again.
-  static bool is_second(int32_t at) { return at < 0; }
-  static int32_t node_of(int32_t at) { return at < 0 ? -1 - at : at; }
+  Keep way_of(int32_t value) const { return kept_[static_cast<size_t>(value)]; }
+  bool is_optional(int32_t value) const { return model_.values[static_cast<size_t>(value)].is_optional; }
+  bool is_missing(int32_t value) const { return is_optional(value) && way_of(value) == Keep::kAgain; }
+  bool is_packed(int32_t value) const { return is_optional(value) && way_of(value) == Keep::kPacked; }
 
-  bool is_missing(int32_t value) const {
-    return model_.values[static_cast<size_t>(value)].is_optional && !kept_[static_cast<size_t>(value)];
+  // By value as forward makes it; as backward has it, made again or unpacked; packed.
+  size_t instance(const Run& run, int32_t value) const {
+    const bool in_backward = run.kind == Run::kAgain || run.id > model_.yield;
+    const bool is_other = in_backward && is_optional(value) && way_of(value) != Keep::kWhole;
+    return static_cast<size_t>(value) + (is_other ? values_ : 0);
   }
-  // By value first made, then by value made again.
-  size_t instance(int32_t at, int32_t value) const {
-    const bool in_backward = is_second(at) || at > model_.yield;
-    return static_cast<size_t>(value) + (in_backward && is_missing(value) ? values_ : 0);
+  size_t in_backward(int32_t value) const { return static_cast<size_t>(value) + values_; }
+  size_t packed(int32_t value) const { return static_cast<size_t>(value) + 2 * values_; }
+  int64_t bytes_of(size_t instance) const {
+    const ModelValue& value = model_.values[instance % values_];
+    return instance >= 2 * values_ ? value.packed_bytes : value.bytes;
   }
-  std::span<const int32_t> reads(int32_t at) const {
-    return (is_second(at) ? model_.reads_again : model_.reads)[static_cast<size_t>(node_of(at))];
+
+  std::span<const int32_t> reads(const Run& run) const {
+    return (run.kind == Run::kAgain ? model_.reads_again : model_.reads)[static_cast<size_t>(run.id)];
+  }
+
+  // False: too deep a chain.
+  bool order_backward(SimulatedStep& result) {
+    for (int32_t position = model_.yield + 1; position < model_.positions; ++position) {
+      const std::span<const int32_t> read = model_.reads[static_cast<size_t>(position)];
+      for (int32_t value : read)
+        if (is_missing(value) && !make_again(value, result)) return false;
+      unpack(read, result);
+      order_.push_back({Run::kFirst, position});
+    }
+    return true;
+  }
+
+  // What is packed is packed right behind its node.
+  void order_forward() {
+    std::vector<Run> forward;
+    for (int32_t position = 0; position <= std::min(model_.yield, model_.positions - 1); ++position) {
+      forward.push_back({Run::kFirst, position});
+      for (int32_t value : model_.makes[static_cast<size_t>(position)])
+        if (is_unpacked_[static_cast<size_t>(value)]) forward.push_back({Run::kPack, value});
+    }
+    order_.insert(order_.begin(), forward.begin(), forward.end());
+  }
+
+  // Right before the first who reads them.
+  void unpack(std::span<const int32_t> values, SimulatedStep& result) {
+    for (int32_t value : values) {
+      if (!is_packed(value) || is_unpacked_[static_cast<size_t>(value)]) continue;
+      is_unpacked_[static_cast<size_t>(value)] = true;
+      result.packed.push_back(value);
+      order_.push_back({Run::kUnpack, value});
+    }
   }
 
   // Its node and all that this needs, each behind what it reads; false: too deep a chain.
-  bool make_again(int32_t value) {
+  bool make_again(int32_t value, SimulatedStep& result) {
     struct Frame {
       int32_t position;
       size_t next = 0;
@@ -77,7 +121,8 @@ class Simulator {
       if (frames.size() > kDeepest) return false;
       const std::span<const int32_t> reads = model_.reads_again[static_cast<size_t>(frames.back().position)];
       if (frames.back().next == reads.size()) {
-        order_.push_back(-1 - frames.back().position);
+        unpack(reads, result);
+        order_.push_back({Run::kAgain, frames.back().position});
         frames.pop_back();
         continue;
       }
@@ -89,9 +134,10 @@ class Simulator {
 
   // Nodes of forward that only backward had needed, and what only they had needed.
   void find_dead() {
-    for (int32_t at : order_) {
-      if (!is_second(at) && at <= model_.yield) continue;
-      for (int32_t value : reads(at))
+    for (const Run& run : order_) {
+      if (run.kind == Run::kPack) needed_[static_cast<size_t>(run.id)] = true;
+      if (!run.is_of_node() || (run.kind == Run::kFirst && run.id <= model_.yield)) continue;
+      for (int32_t value : reads(run))
         if (!is_missing(value)) needed_[static_cast<size_t>(value)] = true;
     }
     for (int32_t position = std::min(model_.yield, model_.positions - 1); position >= 0; --position) {
@@ -105,21 +151,31 @@ class Simulator {
     }
   }
 
-  bool is_run(int32_t at) const { return is_second(at) || is_alive_[static_cast<size_t>(at)]; }
+  bool is_run(const Run& run) const { return run.kind != Run::kFirst || is_alive_[static_cast<size_t>(run.id)]; }
 
   void find_lives() {
     for (size_t i = 0; i < order_.size(); ++i) {
-      const int32_t at = order_[i], now = static_cast<int32_t>(i);
-      if (!is_run(at)) continue;
-      for (int32_t value : model_.makes[static_cast<size_t>(node_of(at))]) {
-        const size_t made = static_cast<size_t>(value) + (is_second(at) ? values_ : 0);
-        first_[made] = last_[made] = now;
+      const Run& run = order_[i];
+      const int32_t now = static_cast<int32_t>(i);
+      if (!is_run(run)) continue;
+      const auto make = [&](size_t made) { first_[made] = last_[made] = now; };
+      if (run.kind == Run::kPack) {
+        make(packed(run.id));
+        last_[static_cast<size_t>(run.id)] = now;
+      } else if (run.kind == Run::kUnpack) {
+        make(in_backward(run.id));
+        last_[packed(run.id)] = now;
+      } else {
+        // A second run does not make what is unpacked.
+        for (int32_t value : model_.makes[static_cast<size_t>(run.id)])
+          if (run.kind == Run::kFirst || !is_packed(value))
+            make(run.kind == Run::kFirst ? static_cast<size_t>(value) : in_backward(value));
+        for (int32_t value : reads(run)) last_[instance(run, value)] = now;
       }
-      for (int32_t value : reads(at)) last_[instance(at, value)] = now;
     }
     place_of_.assign(static_cast<size_t>(model_.positions), 0);
     for (size_t i = 0; i < order_.size(); ++i)
-      if (!is_second(order_[i])) place_of_[static_cast<size_t>(order_[i])] = static_cast<int32_t>(i);
+      if (order_[i].kind == Run::kFirst) place_of_[static_cast<size_t>(order_[i].id)] = static_cast<int32_t>(i);
     for (size_t value = 0; value < values_; ++value)
       if (const int32_t until = model_.values[value].held_until; until >= 0 && first_[value] >= 0)
         last_[value] = std::max(last_[value], place_of_[static_cast<size_t>(std::min(until, model_.positions - 1))]);
@@ -133,32 +189,34 @@ class Simulator {
       change[static_cast<size_t>(last) + 1] -= bytes;
     };
     take_over();
-    for (size_t i = 0; i < 2 * values_; ++i)
-      if (first_[i] >= 0) add(first_[i], last_[i], model_.values[i % values_].bytes);
+    for (size_t i = 0; i < first_.size(); ++i)
+      if (first_[i] >= 0) add(first_[i], last_[i], bytes_of(i));
     for (const FixedBytes& fixed : model_.fixed)
       add(place_of_[static_cast<size_t>(fixed.first)], place_of_[static_cast<size_t>(fixed.last)], fixed.bytes);
     int64_t live = 0;
     int32_t slot = 0;
     for (size_t i = 0; i < order_.size(); ++i) {
       live += change[i];
-      const size_t node = static_cast<size_t>(node_of(order_[i]));
-      int64_t now = live + model_.scratch[node];
-      if (is_second(order_[i])) now += model_.copies[node];
+      const Run& run = order_[i];
+      int64_t now = live;
+      if (run.is_of_node()) now += model_.scratch[static_cast<size_t>(run.id)];
+      if (run.kind == Run::kAgain) now += model_.copies[static_cast<size_t>(run.id)];
       result.peak_bytes = std::max(result.peak_bytes, now);
       int64_t& most = result.bytes[static_cast<size_t>(slot)];
       most = std::max(most, now);
-      if (!is_second(order_[i])) slot = std::min(order_[i] + 1, model_.positions - 1);
+      if (run.kind == Run::kFirst) slot = std::min(run.id + 1, model_.positions - 1);
     }
   }
 
   // What a node's result takes over is not live beside it.
   void take_over() {
     for (size_t i = 0; i < order_.size(); ++i) {
-      const int32_t at = order_[i], now = static_cast<int32_t>(i);
-      if (!is_run(at)) continue;
+      const Run& run = order_[i];
+      const int32_t now = static_cast<int32_t>(i);
+      if (!run.is_of_node() || !is_run(run)) continue;
       int32_t done = -1;
-      for (const Takeover& takeover : model_.takeovers[static_cast<size_t>(node_of(at))]) {
-        const size_t from = instance(at, takeover.from);
+      for (const Takeover& takeover : model_.takeovers[static_cast<size_t>(run.id)]) {
+        const size_t from = instance(run, takeover.from);
         if (takeover.to == done || last_[from] != now || first_[from] == now) continue;
         last_[from] = now - 1;
         done = takeover.to;
@@ -169,11 +227,12 @@ class Simulator {
   const StepModel& model_;
   const Kept& kept_;
   const size_t values_;
-  std::vector<int32_t> order_;
+  std::vector<Run> order_;
   std::vector<int32_t> place_of_;      // by position: in order_
   std::vector<bool> runs_again_;       // by position
   std::vector<bool> is_alive_;         // by position
   std::vector<bool> needed_;           // by value: as first made
+  std::vector<bool> is_unpacked_;      // by value
   std::vector<int32_t> first_, last_;  // by instance: places in order_
 };
 

@@ -15,7 +15,7 @@ std::vector<StepNode> chain() {
 
 Kept kept_of(const StepModel& model, std::initializer_list<size_t> values) {
   Kept kept(model.values.size());
-  for (size_t value : values) kept[value] = true;
+  for (size_t value : values) kept[value] = Keep::kWhole;
   return kept;
 }
 
@@ -92,6 +92,35 @@ TEST(Simulate, CountsScratchCopiesAndWhatIsHeld) {
   const SimulatedStep step = simulate(model, kept_of(model, {0}));
   // The second run of node 1 lies in the slot of node 4: v0, v1 again, v2 held, scratch and copies.
   EXPECT_EQ(step.bytes, (Bytes{64, 192 + 1300, 256, 128, 256 + 1300, 192}));
+}
+
+TEST(Simulate, KeepsWhatIsPackedInFewerBytesBetweenItsHalves) {
+  StepModel model = step_of(chain(), 3);
+  model.values[1].packed_bytes = 16;
+  model.values[1].packing_milliseconds = 0.5;
+  Kept kept = kept_of(model, {0});
+  kept[1] = Keep::kPacked;
+  const SimulatedStep step = simulate(model, kept);
+  // Packed right behind node 1; whole until node 2 and again from before node 4, where the packed bytes end.
+  EXPECT_EQ(step.bytes, (Bytes{64, 192, 64 + 128 + 16 + 64, 64 + 16 + 64, 256, 192}));
+  EXPECT_EQ(step.packed, std::vector<int32_t>{1});
+  EXPECT_EQ(step.again, Again{});
+  EXPECT_EQ(step.milliseconds, 31.5);
+}
+
+TEST(Simulate, UnpacksBeforeARunThatReadsItAndPacksNothingThatNobodyReads) {
+  StepModel model = step_of(chain(), 3);
+  for (size_t value : {0, 2}) {
+    model.values[value].packed_bytes = 8;
+    model.values[value].packing_milliseconds = 0.5;
+  }
+  Kept kept = kept_of(model, {});
+  kept[0] = kept[2] = Keep::kPacked;  // backward asks for v0 and v1; nobody but YieldOp for v2
+  const SimulatedStep step = simulate(model, kept);
+  EXPECT_EQ(step.packed, std::vector<int32_t>{0});
+  EXPECT_EQ(step.again, Again{1});
+  EXPECT_EQ(step.bytes, (Bytes{64, 64 + 8 + 128, 8 + 192, 8 + 64, 256, 192}));
+  EXPECT_EQ(step.milliseconds, 33.5);
 }
 
 TEST(Simulate, TellsOfAChainThatIsTooDeepForTheRewriter) {

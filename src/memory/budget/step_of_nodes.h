@@ -53,7 +53,8 @@ inline StepModel step_of(const std::vector<StepNode>& nodes, int32_t yield) {
 }
 
 // A chain of `forward` nodes with branches, and a backward that reads some of what they make; now and then a node with
-// two results, one that must not run again, one that only backward needs, takeovers and scratch.
+// two results, one that must not run again, one that only backward needs, takeovers, scratch and values that may be
+// packed.
 inline StepModel draw_step(uint64_t seed, int32_t forward) {
   SplitMix rng(seed);
   std::vector<StepNode> nodes;
@@ -99,6 +100,14 @@ inline StepModel draw_step(uint64_t seed, int32_t forward) {
     const ModelValue& from = model.values[static_cast<size_t>(read[0])];
     to.bytes = from.bytes;
     model.takeovers[position].push_back({made[0], read[0]});
+  }
+  // By a generator of their own: some values may wait in fewer bits.
+  SplitMix packing(seed + 1000000);
+  for (ModelValue& value : model.values) {
+    if (!value.is_optional || !packing.chance(25)) continue;
+    value.packed_bytes = std::max<int64_t>(64, value.bytes / (packing.chance(50) ? 8 : 4) / 64 * 64);
+    value.packing_milliseconds = 0.01 * static_cast<double>(packing.between(1, 100));
+    if (value.packed_bytes >= value.bytes) value.packed_bytes = 0;
   }
   // Some nodes of forward are there for the host, and so are those whose results nobody reads.
   std::vector<bool> is_read(model.values.size());

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/scanner.h"
+#include "memory/compress/compress.h"
 
 namespace lowtide {
 
@@ -35,7 +36,7 @@ class Parser {
 
  public:
   Parser(std::string_view text, const Graph& graph, const std::vector<std::string>& symbols)
-      : in_(text), graph_(graph), symbols_(symbols) {}
+      : in_(text), graph_(graph), ranges_(graph), symbols_(symbols) {}
 
   PlanArchive run() {
     PlanArchive archive;
@@ -73,6 +74,8 @@ class Parser {
     while (in_.accept("recipe")) rung.recipes.push_back(read_recipe());
     in_.expect("again");
     rung.again = read_list([&] { return read_node(); });
+    in_.expect("packed");
+    rung.packed = read_list([&] { return read_value(); });
     return rung;
   }
 
@@ -85,17 +88,24 @@ class Parser {
     recipe.strategy = *row;
     recipe.entry = read_node();
     for (ValueId value : read_list([&] { return read_value(); })) {
+      if (recipe.strategy == &strategy::compress) {
+        const std::optional<Width> width = narrower(graph_, ranges_, value);
+        if (!width) in_.fail_expected("a value that gets smaller");
+        add_packed(recipe, graph_, value, *width);
+        continue;
+      }
       const Dim bytes = numel(graph_.type(value).shape) * Dim(size_bytes(graph_.type(value).dtype));
       recipe.outputs.push_back({value, graph_.value(value).output_index, bytes, 1});
       recipe.saving = recipe.saving + bytes;
     }
     recipe.kept = read_list([&] { return read_value(); });
-    if (!recipe.outputs.empty()) recipe.nodes = {recipe.entry};
+    if (!recipe.outputs.empty() && recipe.strategy != &strategy::compress) recipe.nodes = {recipe.entry};
     return recipe;
   }
 
   Scanner in_;
   const Graph& graph_;
+  ValueRanges ranges_;
   const std::vector<std::string>& symbols_;
 };
 
@@ -112,7 +122,8 @@ std::string print(const PlanArchive& archive, const Graph& graph) {
       out << "recipe " << quote(recipe.strategy->name) << " " << name_of(graph, recipe.entry) << " "
           << list(recipe.outputs, [&](const GivenUp& output) { return value_name(output.value); }) << " "
           << list(recipe.kept, value_name) << "\n";
-    out << "again " << list(rung.again, [&](NodeId node) { return name_of(graph, node); }) << "\n";
+    out << "again " << list(rung.again, [&](NodeId node) { return name_of(graph, node); }) << " packed "
+        << list(rung.packed, value_name) << "\n";
   }
   return std::move(out).str();
 }

@@ -8,6 +8,7 @@
 //                                           %d = GatherGrad %dy, %i_unpacked
 #pragma once
 
+#include "memory/compress/width.h"
 #include "memory/strategy.h"
 
 namespace lowtide {
@@ -15,5 +16,8 @@ namespace lowtide {
 // Run it after the strategies whose clones read what is given up here: they read what is unpacked then, too. A value
 // that backward does not read any more stays as it is.
 void compress_stashes(Graph& graph, const MemoryContext& context, std::span<const Candidate* const> chosen);
+
+// Has the candidate, of the value's node, pack the value too.
+void add_packed(Candidate& candidate, const Graph& graph, ValueId value, const Width& width);
 
 }  // namespace lowtide

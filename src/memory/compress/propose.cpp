@@ -1,26 +1,19 @@
 #include "memory/compress/compress.h"
-#include "memory/compress/width.h"
-#include "ops/builder.h"
-#include "ops/rule.h"
+#include "memory/compress/cost.h"
 
 namespace lowtide {
 
-// What packing the value in forward and unpacking it in backward costs.
-static Cost cost_of(const TensorType& type, const Width& width) {
-  Graph scratch;
-  Builder builder(scratch);
-  const ValueId x = scratch.add_input("x", type, InputKind::kInput);
-  const Attrs pack{{"bits", Dim(width.bits)}, {"low", Dim(width.low)}};
-  Attrs unpack = pack;
-  unpack.set("to", type.dtype);
-  unpack.set("shape", type.shape);
-  builder.op(Op::kUnpackBits, {builder.op(Op::kPackBits, {x}, pack)}, unpack);
-  Cost total{0, 0};
-  for (NodeId id : scratch.order()) {
-    const Cost each = cost(scratch, id);
-    total = {total.flops + each.flops, total.bytes + each.bytes};
-  }
-  return total;
+void add_packed(Candidate& candidate, const Graph& graph, ValueId value, const Width& width) {
+  const TensorType& type = graph.type(value);
+  const Dim bytes = numel(type.shape) * Dim(size_bytes(type.dtype)),
+            packed = packed_bytes(numel(type.shape), width.bits);
+  const double kept_share = static_cast<double>(width.bits) / static_cast<double>(8 * size_bytes(type.dtype));
+  const Cost extra = packing_cost(type, width);
+  candidate.outputs.push_back({value, graph.value(value).output_index, bytes, 1 - kept_share});
+  candidate.kept_bytes = candidate.kept_bytes + packed;
+  candidate.saving = candidate.saving + bytes - packed;
+  candidate.extra_flops = candidate.extra_flops + extra.flops;
+  candidate.extra_bytes = candidate.extra_bytes + extra.bytes;
 }
 
 // One candidate per node, of all its stashed outputs that shrink.
@@ -39,16 +32,7 @@ static std::vector<Candidate> propose_compression(const MemoryContext& context) 
       candidate.layer = context.layers.find(stash.producer);
       candidates.push_back(std::move(candidate));
     }
-    Candidate& candidate = candidates.back();
-    const TensorType& type = graph.type(stash.value);
-    const Dim packed = packed_bytes(numel(type.shape), width->bits);
-    const double kept_share = static_cast<double>(width->bits) / static_cast<double>(8 * size_bytes(type.dtype));
-    const Cost extra = cost_of(type, *width);
-    candidate.outputs.push_back({stash.value, stash.output_index, stash.bytes, 1 - kept_share});
-    candidate.kept_bytes = candidate.kept_bytes + packed;
-    candidate.saving = candidate.saving + stash.bytes - packed;
-    candidate.extra_flops = candidate.extra_flops + extra.flops;
-    candidate.extra_bytes = candidate.extra_bytes + extra.bytes;
+    add_packed(candidates.back(), graph, stash.value, *width);
   }
   return candidates;
 }
