@@ -16,8 +16,8 @@ namespace {
 
 // Rungs that are planned and packed, at most: fewer where planning one takes longer.
 constexpr int kFewestRungs = 12, kMostRungs = 40, kPlannedPositions = 240000;
-// Steps that raise a rung's bound: fewer where a cut takes longer.
-constexpr int kFewestSteps = 2, kMostSteps = 100, kRaisedPositions = 40000;
+// Cuts that raise a rung's bound: fewer where one takes longer.
+constexpr int kFewestCuts = 6, kMostCuts = 60, kRaisedPositions = 60000;
 
 // To nanoseconds, as they are stored.
 double rounded(double milliseconds) { return std::round(milliseconds * 1e6) / 1e6; }
@@ -108,25 +108,20 @@ class ArchiveBuilder {
 
   void bound_rungs(const std::vector<BytePrices>& prices) {
     PriceCut cut(model_);
-    const int steps = std::clamp(kRaisedPositions / std::max(model_.positions, 1), kFewestSteps, kMostSteps);
+    BoundRaiser raiser(cut);
+    const int cuts = std::clamp(kRaisedPositions / std::max(model_.positions, 1), kFewestCuts, kMostCuts);
     ProvenTime proven;
     // With nothing run again; without a budget the default strategies let something.
     archive_.rungs[0].least_extra_milliseconds = -rounded(default_again_milliseconds_);
     for (size_t i = 1; i < archive_.rungs.size(); ++i) {
       Rung& rung = archive_.rungs[i];
       proven.milliseconds = proven.prices.empty() ? 0 : cut.bound(proven.prices, rung.arena_bytes);
-      for (size_t k = i - 1; k <= std::min(i + 1, prices.size() - 1); ++k) {
-        if (prices[k].empty()) continue;
-        for (const double factor : {0.5, 1.0, 2.0}) {
-          BytePrices scaled = prices[k];
-          for (double& price : scaled) price *= factor;
-          const double bound = cut.bound(scaled, rung.arena_bytes);
-          if (proven.prices.empty() || bound > proven.milliseconds) proven = {bound, std::move(scaled)};
-        }
-      }
+      if (const double bound = prices[i].empty() ? 0 : cut.bound(prices[i], rung.arena_bytes);
+          bound > proven.milliseconds)
+        proven = {bound, prices[i]};
       if (!proven.prices.empty())
-        proven = raise_bound(cut, std::move(proven.prices), rung.arena_bytes,
-                             rung.extra_milliseconds + default_again_milliseconds_, steps);
+        proven =
+            raiser.raise(proven.prices, rung.arena_bytes, rung.extra_milliseconds + default_again_milliseconds_, cuts);
       rung.least_extra_milliseconds = std::max(archive_.rungs[i - 1].least_extra_milliseconds,
                                                rounded(proven.milliseconds - default_again_milliseconds_));
     }

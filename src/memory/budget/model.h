@@ -94,6 +94,7 @@ struct SimulatedStep {
   double milliseconds = 0;     // of all nodes, those that run again twice, and of packing
   std::vector<int64_t> bytes;  // by position: the most that are live while it runs, and what runs again right before it
   std::vector<int32_t> again;  // positions of nodes that run again, in the order in which they do
+  std::vector<int32_t> slots;  // of each of them: the position right before which it does
   std::vector<int32_t> packed;  // values that are packed, in the order in which they are unpacked
   bool is_deep = false;         // a chain is run again that is longer than the rewriter follows; nothing else is set
 };

@@ -47,14 +47,39 @@ PriceCut::PriceCut(const StepModel& model) : model_(model) {
     if (again < 0) {
       again = network_.add_node();
       // What only backward needs runs once, there or here.
-      const bool is_free = value.is_default || !runs_in_forward_[static_cast<size_t>(value.producer)];
-      network_.add_edge(again, 1, is_free ? 0 : in_units(model.milliseconds[static_cast<size_t>(value.producer)]));
+      const bool is_free = !runs_in_forward_[static_cast<size_t>(value.producer)];
+      const int64_t time = is_free ? 0 : in_units(model.milliseconds[static_cast<size_t>(value.producer)]);
+      const int32_t edge = network_.add_edge(again, 1, time);
+      if (value.is_default && !is_free) default_edges_.emplace_back(edge, time);
       for (int32_t read : model.reads_again[static_cast<size_t>(value.producer)])
         if (const int32_t node = need(read); node >= 0) network_.add_edge(again, node, FlowNetwork::kUncut);
     }
     keep_edge_[static_cast<size_t>(number)] = network_.add_edge(present, again, 0);
   }
   find_stretches();
+  find_decisive();
+}
+
+// What may be kept begins to be priced in forward, and ends in backward: with each position of forward there is more of
+// it, with each of backward less.
+void PriceCut::find_decisive() {
+  const int32_t backward = std::min(model_.yield + 1, model_.positions);
+  decided_by_.resize(static_cast<size_t>(model_.positions));
+  const auto decide = [&](int32_t position, int32_t neighbour) {
+    const bool is_itself =
+        neighbour < 0 || unavoidable_[static_cast<size_t>(position)] > unavoidable_[static_cast<size_t>(neighbour)];
+    decided_by_[static_cast<size_t>(position)] = is_itself ? position : neighbour;
+    return decided_by_[static_cast<size_t>(position)];
+  };
+  for (int32_t position = backward - 1, best = -1; position >= 0; --position) best = decide(position, best);
+  for (int32_t position = backward, best = -1; position < model_.positions; ++position) best = decide(position, best);
+}
+
+std::vector<int32_t> PriceCut::decisive_positions() const {
+  std::vector<int32_t> positions;
+  for (int32_t position = 0; position < model_.positions; ++position)
+    if (decided_by_[static_cast<size_t>(position)] == position) positions.push_back(position);
+  return positions;
 }
 
 void PriceCut::find_needed_in_forward() {
@@ -140,7 +165,8 @@ void PriceCut::find_stretches() {
   for (size_t i = 0; i < unavoidable_.size(); ++i) unavoidable_[i] = (live += change[i]);
 }
 
-int64_t PriceCut::cut(const BytePrices& prices, const std::vector<int32_t>& until) {
+int64_t PriceCut::cut(const BytePrices& prices, const std::vector<int32_t>& until, bool defaults_are_free) {
+  for (const auto& [edge, time] : default_edges_) network_.set_capacity(edge, defaults_are_free ? 0 : time);
   std::vector<double> sum(prices.size() + 1, 0);
   for (size_t i = 0; i < prices.size(); ++i) sum[i + 1] = sum[i] + prices[i];
   for (size_t i = 0; i < keep_edge_.size(); ++i) {
@@ -170,7 +196,7 @@ Keep PriceCut::way_at_cut(size_t value) const {
 }
 
 Kept PriceCut::choose(const BytePrices& prices) {
-  cut(prices, likely_);
+  cut(prices, likely_, true);
   Kept kept(model_.values.size());
   for (size_t i = 0; i < kept.size(); ++i) kept[i] = way_at_cut(i);
   return kept;
@@ -179,7 +205,7 @@ Kept PriceCut::choose(const BytePrices& prices) {
 double PriceCut::bound(const BytePrices& prices, int64_t budget) {
   // Rounding may lift each edge by half a unit.
   const double slack = static_cast<double>(keep_edge_.size() + node_of_step_.size()) / kUnits;
-  double cheapest = static_cast<double>(cut(prices, earliest_)) / kUnits - slack;
+  double cheapest = static_cast<double>(cut(prices, earliest_, false)) / kUnits - slack;
   for (size_t i = 0; i < prices.size(); ++i) cheapest -= prices[i] * static_cast<double>(budget - unavoidable_[i]);
   return cheapest;
 }

@@ -21,8 +21,8 @@ constexpr int kPricesForFloor = 40;
 // Choices tried by themselves for each target.
 constexpr int kTriesPerTarget = 48;
 // Moves of annealing for each target: fewer where a simulated step takes longer.
-constexpr int kMostMoves = 400;
-constexpr int kMovedPositions = 80000;
+constexpr int kMostMoves = 1200;
+constexpr int kMovedPositions = 300000;
 
 struct Tried {
   Kept kept;
@@ -169,27 +169,14 @@ class Search {
 
   // From the smallest plan, moves that need no more, and less and less often some that do.
   void lower_floor() {
-    if (choices_.size() < 2) return;
-    SplitMix random(2);
     const FoundPlan start = *std::min_element(plans_.begin(), plans_.end(), [](const FoundPlan& a, const FoundPlan& b) {
       return a.peak_bytes < b.peak_bytes;
     });
-    Kept kept = start.kept;
-    keep_what_must_stay(kept);
-    Outcome now{start.peak_bytes, start.milliseconds};
-    const int most = 4 * moves();
-    for (int i = 0; i < most; ++i) {
-      const double heat = 0.03 * static_cast<double>(floor_) * (most - i) / most;
-      Kept moved = move(kept, random);
-      const double luck = random.unit();
-      const Outcome& tried = outcome(moved);
-      const double worse = static_cast<double>(tried.peak_bytes - now.peak_bytes);
-      if (tried.is_deep || (worse > 0 && luck > std::exp(-worse / heat))) continue;
-      add({moved, tried.peak_bytes, tried.milliseconds, start.prices});
-      floor_ = std::min(floor_, tried.peak_bytes);
-      kept = std::move(moved);
-      now = tried;
-    }
+    const double heat = 0.03 * static_cast<double>(floor_);
+    anneal_from(start, 0, 4 * moves(), heat, 2, [&](int64_t peak_bytes, double) {
+      floor_ = std::min(floor_, peak_bytes);
+      return static_cast<double>(peak_bytes);
+    });
   }
 
   // The fastest found that needs no more.
@@ -314,8 +301,30 @@ class Search {
       if (kept[value] == Keep::kAgain) kept[value] = Keep::kWhole;
   }
 
+  // Values whose other choice may help the step: where it needs more than the target, what is kept over the place where
+  // it needs most, and what runs again there; where it does not, all that runs again.
+  std::vector<size_t> find_helpful(const Kept& kept, const SimulatedStep& step, int64_t target) const {
+    const int32_t most =
+        static_cast<int32_t>(std::max_element(step.bytes.begin(), step.bytes.end()) - step.bytes.begin());
+    const bool is_over = step.peak_bytes > target;
+    std::vector<int32_t> slots(static_cast<size_t>(model_.positions), -1);
+    for (size_t i = 0; i < step.again.size(); ++i) slots[static_cast<size_t>(step.again[i])] = step.slots[i];
+    std::vector<size_t> helpful;
+    for (size_t choice : choices_) {
+      const ModelValue& value = model_.values[choice];
+      const int32_t slot = slots[static_cast<size_t>(value.producer)];
+      const bool is_held =
+          value.last_in_forward < most && (value.first_in_backward < 0 || most < value.first_in_backward);
+      const bool helps = kept[choice] == Keep::kAgain ? (is_over ? slot == most : slot >= 0)
+                         : is_over                    ? is_held
+                                                      : kept[choice] == Keep::kPacked;
+      if (helps) helpful.push_back(choice);
+    }
+    return helpful;
+  }
+
   // One value or two another way; or one given up and kept in its place what its node reads.
-  Kept move(Kept kept, SplitMix& random) const {
+  Kept move(Kept kept, const std::vector<size_t>& helpful, SplitMix& random) const {
     const auto turn = [&](size_t value) {
       const std::span<const Keep> ways = ways_of(value);
       const uint32_t others = static_cast<uint32_t>(ways.size()) - 1;
@@ -323,11 +332,13 @@ class Search {
       const size_t now = static_cast<size_t>(std::find(ways.begin(), ways.end(), kept[value]) - ways.begin());
       kept[value] = ways[(now + step) % ways.size()];
     };
-    const auto any = [&] { return choices_[random.below(static_cast<uint32_t>(choices_.size()))]; };
-    const size_t value = any();
+    const auto any_of = [&](const std::vector<size_t>& values) {
+      return values[random.below(static_cast<uint32_t>(values.size()))];
+    };
+    const size_t value = any_of(!helpful.empty() && random.chance(60) ? helpful : choices_);
     turn(value);
     const uint32_t kind = random.below(3);
-    if (kind == 1) turn(any());
+    if (kind == 1) turn(any_of(choices_));
     if (kind == 2 && model_.values[value].may_run_again) {
       const std::span<const int32_t> reads = model_.reads_again[static_cast<size_t>(model_.values[value].producer)];
       if (reads.empty()) return kept;
@@ -337,36 +348,45 @@ class Search {
     return kept;
   }
 
-  // From each target's plan, moves that are taken where they lower the time and what the target is exceeded by, and
-  // less and less often where they do not.
-  void anneal() {
-    const int most = moves();
+  // Moves from a plan that are taken where they lower what `worth` says of peak and time, and less and less often where
+  // they do not.
+  template <class Worth>
+  void anneal_from(const FoundPlan& start, int64_t target, int most, double most_heat, uint64_t seed, Worth worth) {
     if (choices_.size() < 2 || most == 0) return;
-    SplitMix random(1);
-    for (int64_t target : targets()) {
+    SplitMix random(seed);
+    const BytePrices at_prices = start.prices;
+    Kept kept = start.kept;
+    keep_what_must_stay(kept);
+    double now = worth(start.peak_bytes, start.milliseconds);
+    std::vector<size_t> helpful = find_helpful(kept, simulate(model_, kept), target);
+    for (int i = 0; i < most; ++i) {
+      const double heat = most_heat * (most - i) / most;
+      Kept moved = move(kept, helpful, random);
+      const double luck = random.unit();
+      const SimulatedStep tried = simulate(model_, moved);
+      if (tried.is_deep) continue;
+      const double then = worth(tried.peak_bytes, tried.milliseconds);
+      if (then > now && luck > std::exp((now - then) / heat)) continue;
+      add({moved, tried.peak_bytes, tried.milliseconds, at_prices});
+      helpful = find_helpful(moved, tried, target);
+      kept = std::move(moved);
+      now = then;
+    }
+  }
+
+  // From each target's plan, so that the time falls, and what the target is exceeded by. The least target first: what
+  // is found there is a start for the others too.
+  void anneal() {
+    const std::vector<int64_t> ladder = targets();
+    for (size_t i = ladder.size(); i-- > 0;) {
+      const int64_t target = ladder[i];
       const FoundPlan* start = fastest_within(target);
       if (start == nullptr) continue;
-      const BytePrices at_prices = start->prices;
       const double extra = std::max(start->milliseconds - default_milliseconds_, 0.001 * default_milliseconds_);
-      const auto worth = [&](int64_t peak_bytes, double milliseconds) {
+      anneal_from(FoundPlan(*start), target, moves(), 0.2 * extra, 1, [&](int64_t peak_bytes, double milliseconds) {
         const double over = static_cast<double>(peak_bytes - target) / static_cast<double>(target);
         return milliseconds + (over > 0 ? extra * (0.02 + 20 * over) : 0);
-      };
-      Kept kept = start->kept;
-      keep_what_must_stay(kept);
-      double now = worth(start->peak_bytes, start->milliseconds);
-      for (int i = 0; i < most; ++i) {
-        const double heat = 0.2 * extra * (most - i) / most;
-        Kept moved = move(kept, random);
-        const double luck = random.unit();
-        const Outcome& tried = outcome(moved);
-        if (tried.is_deep) continue;
-        const double then = worth(tried.peak_bytes, tried.milliseconds);
-        if (then > now && luck > std::exp((now - then) / heat)) continue;
-        add({moved, tried.peak_bytes, tried.milliseconds, at_prices});
-        kept = std::move(moved);
-        now = then;
-      }
+      });
     }
   }
 

@@ -40,6 +40,7 @@ class Simulator {
     count_bytes(result);
     for (const Run& run : order_) {
       if (run.kind == Run::kAgain) result.again.push_back(run.id);
+      if (run.kind == Run::kFirst) result.slots.resize(result.again.size(), run.id);
       if (run.kind == Run::kUnpack)
         result.milliseconds += model_.values[static_cast<size_t>(run.id)].packing_milliseconds;
       if (run.is_of_node() && is_run(run)) result.milliseconds += model_.milliseconds[static_cast<size_t>(run.id)];
