@@ -2,6 +2,7 @@
 line of JSON. The budget is half of what eager needs for the longest."""
 
 import argparse
+import gc
 import json
 import random
 
@@ -9,6 +10,8 @@ import torch
 from budgeted import BudgetedStep, give_back_memory
 from memory_counter import MemoryCounter
 from models import build
+
+import lowtide
 
 SHORTEST, LONGEST = 64, 1024
 BATCHES = 24
@@ -20,10 +23,13 @@ def measure(model_name):
     counter = MemoryCounter()
 
     def peak_of(call, batch):
-        give_back_memory(model)
+        """Above what is there before, but for what the pool has free: that is of steps before, and counts."""
+        model.zero_grad(set_to_none=True)
+        gc.collect()
+        left = lowtide.pool_bytes()["free_bytes"]
         counter.restart()
         call(batch)
-        return counter.peak_above()
+        return left + counter.peak_above()
 
     eager = peak_of(lambda batch: model(**batch).loss.backward(), make_batch(length=LONGEST))
     budget = int(OF_EAGER * eager)
@@ -40,14 +46,15 @@ def measure(model_name):
     def one_step(batch):
         step(**batch).backward()
 
+    give_back_memory(model)
     for length in lengths:
         batch = make_batch(length=length)
-        peak_of(one_step, batch)  # what is kept for a size is made
+        _, measured = [peak_of(one_step, batch) for _ in range(2)]  # what is kept for a size is made the first time
         rows.append({
             "length": length,
             "without_bytes": without[length],
             "planned_bytes": step.planned_peak_bytes(sizes[length]),
-            "measured_bytes": peak_of(one_step, batch),
+            "measured_bytes": measured,
         })  # fmt: skip
     return {
         "model": model_name,

@@ -3,9 +3,8 @@
 import statistics
 
 SCRATCH = 0.02  # of a peak: what PyTorch's convolution takes for itself, beyond what it says
-# What the counter finds in any plan besides: an arena is mapped with 2 MiB more, which are cut off untouched once it
-# begins where huge pages do; autograd's nodes and Python's objects around tensors.
-AROUND_BYTES = (2 << 20) + (256 << 10)
+# What the counter finds in any plan besides: autograd's nodes and Python's objects around tensors.
+AROUND_BYTES = 256 << 10
 
 
 def faults_of_budgets(result):

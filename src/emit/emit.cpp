@@ -25,6 +25,7 @@ PlanResult Emitter::run() {
     step_positions_.resize(program_.steps.size(), static_cast<int32_t>(i));
   }
   finish_regions();
+  number_gradients();
   // Behind a cut at the last step nothing is left.
   if (program_.regions.size() > 2 && program_.regions.back().first == program_.regions.back().end)
     program_.regions.pop_back();

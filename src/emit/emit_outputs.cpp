@@ -1,6 +1,7 @@
 // Emitter: gradients, module outputs, updates, lifetimes.
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "emit/emitter.h"
@@ -53,6 +54,26 @@ void Emitter::finish_regions() {
   last.end = static_cast<int32_t>(program_.steps.size());
   for (; handed_out_ < program_.gradients.size(); ++handed_out_)
     last.gradients.push_back(static_cast<int32_t>(handed_out_));
+}
+
+// As their targets are: every plan of a graph returns the same list, whatever order it computes them in.
+void Emitter::number_gradients() {
+  const size_t count = program_.gradients.size();
+  std::vector<size_t> by_target(count);
+  std::iota(by_target.begin(), by_target.end(), size_t{0});
+  std::stable_sort(by_target.begin(), by_target.end(),
+                   [&](size_t a, size_t b) { return program_.gradient_targets[a] < program_.gradient_targets[b]; });
+  const std::vector<int32_t> gradients = program_.gradients, targets = program_.gradient_targets;
+  std::vector<int32_t> number(count);
+  for (size_t i = 0; i < count; ++i) {
+    program_.gradients[i] = gradients[by_target[i]];
+    program_.gradient_targets[i] = targets[by_target[i]];
+    number[by_target[i]] = static_cast<int32_t>(i);
+  }
+  for (ProgramStep& step : program_.steps)
+    if (step.kind == StepKind::kEmit) step.index = number[static_cast<size_t>(step.index)];
+  for (ProgramRegion& region : program_.regions)
+    for (int32_t& gradient : region.gradients) gradient = number[static_cast<size_t>(gradient)];
 }
 
 void Emitter::cut_backward() {

@@ -32,6 +32,7 @@ class Emitter {
   void emit_gradient(size_t output_index);
   void cut_backward();
   void finish_regions();
+  void number_gradients();
   void finish_outputs();
   void end_gradients_at_cuts();
   void finish_lifetimes();

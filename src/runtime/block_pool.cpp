@@ -12,26 +12,45 @@ namespace lowtide {
 static constexpr int64_t kHugePage = int64_t{2} << 20;
 static constexpr int64_t kMapFrom = int64_t{1} << 20;
 
+static char* map(char* at, int64_t size_bytes, int flags) {
+  void* raw = mmap(at, static_cast<size_t>(size_bytes), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  return raw == MAP_FAILED ? nullptr : static_cast<char*>(raw);
+}
+
+static int64_t above_huge_page(const char* address) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(address) % kHugePage);
+}
+
+// Huge pages need an address of their own alignment. `mapped` goes back, and as much is mapped where a huge page
+// begins: right below, where the system's addresses grow to. Only if that is taken, more is mapped, and both ends are
+// cut off.
+static char* map_aligned(char* mapped, int64_t size_bytes) {
+  munmap(mapped, static_cast<size_t>(size_bytes));
+  char* below = mapped - above_huge_page(mapped);
+  if (char* found = map(below, size_bytes, MAP_FIXED_NOREPLACE)) {
+    if (found == below) return found;
+    munmap(found, static_cast<size_t>(size_bytes));  // a system that does not know the flag
+  }
+  char* begin = map(nullptr, size_bytes + kHugePage, 0);
+  if (begin == nullptr) return nullptr;
+  const int64_t above = above_huge_page(begin);
+  const int64_t cut = above == 0 ? 0 : kHugePage - above;
+  if (cut > 0) munmap(begin, static_cast<size_t>(cut));
+  munmap(begin + cut + size_bytes, static_cast<size_t>(kHugePage - cut));
+  return begin + cut;
+}
+
 static Block allocate(int64_t size_bytes) {
   if (size_bytes < kMapFrom) {
     void* data = std::aligned_alloc(64, static_cast<size_t>(size_bytes));
     return {static_cast<char*>(data), size_bytes};
   }
-  // Huge pages need an address of their own alignment: map more, cut off both ends.
-  const int64_t mapped = size_bytes + (size_bytes >= kHugePage ? kHugePage : 0);
-  void* raw = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return {};
-  char* begin = static_cast<char*>(raw);
-  if (mapped != size_bytes) {
-    char* aligned =
-        reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(begin) + kHugePage - 1) / kHugePage * kHugePage);
-    if (aligned != begin) munmap(begin, static_cast<size_t>(aligned - begin));
-    char *end = begin + mapped, *wanted = aligned + size_bytes;
-    if (end != wanted) munmap(wanted, static_cast<size_t>(end - wanted));
-    begin = aligned;
-    madvise(begin, static_cast<size_t>(size_bytes), MADV_HUGEPAGE);
-  }
+  char* begin = map(nullptr, size_bytes, 0);
+  if (begin == nullptr) return {};
+  if (size_bytes < kHugePage) return {begin, size_bytes};
+  if (above_huge_page(begin) != 0) begin = map_aligned(begin, size_bytes);
+  if (begin != nullptr) madvise(begin, static_cast<size_t>(size_bytes), MADV_HUGEPAGE);
   return {begin, size_bytes};
 }
 
@@ -43,21 +62,24 @@ static void release(const Block& block) {
   }
 }
 
-std::shared_ptr<Block> BlockPool::acquire(int64_t size_bytes) {
+std::shared_ptr<Block> BlockPool::acquire(int64_t size_bytes, BlockLimits limits) {
   const int64_t granule = size_bytes < kMapFrom ? 64 : 4096;
   const int64_t wanted = std::max<int64_t>((size_bytes + granule - 1) / granule * granule, 64);
+  const int64_t largest = std::max(wanted, std::min(wanted + wanted / 4, limits.largest));
   Block block;
   {
     std::lock_guard lock(mutex_);
     auto best = free_.end();
     for (auto at = free_.begin(); at != free_.end(); ++at)
-      if (at->block.size_bytes >= wanted && at->block.size_bytes <= wanted + wanted / 4 &&
+      if (at->block.size_bytes >= wanted && at->block.size_bytes <= largest &&
           (best == free_.end() || at->block.size_bytes < best->block.size_bytes))
         best = at;
     if (best != free_.end()) {
       block = best->block;
       free_.erase(best);
     }
+    const int64_t taken = block.data == nullptr ? wanted : block.size_bytes;
+    keep_free(std::max<int64_t>(limits.together - taken, 0));
   }
   if (block.data == nullptr) block = allocate(wanted);
   if (block.data == nullptr) {
@@ -81,6 +103,17 @@ void BlockPool::give_back(Block block) {
   std::lock_guard lock(mutex_);
   live_bytes_ -= block.size_bytes;
   free_.push_back({block, now_});
+}
+
+void BlockPool::keep_free(int64_t most_bytes) {
+  int64_t bytes = 0;
+  for (const Free& entry : free_) bytes += entry.block.size_bytes;
+  size_t gone = 0;  // the list is in the order in which blocks came back
+  for (; bytes > most_bytes; ++gone) {
+    bytes -= free_[gone].block.size_bytes;
+    release(free_[gone].block);
+  }
+  free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(gone));
 }
 
 void BlockPool::trim(int64_t age) {

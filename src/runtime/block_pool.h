@@ -16,6 +16,12 @@ struct Block {
   int64_t size_bytes = 0;
 };
 
+// What bounds a block where a budget does.
+struct BlockLimits {
+  int64_t largest = INT64_MAX;   // a block that is there already and larger is not taken
+  int64_t together = INT64_MAX;  // of the block and all that are free: others are given back before one is mapped
+};
+
 // One per process (PyTorch's threads and several sessions share it); safe to use from any thread. A block returns when
 // its last reference is dropped, which needs no lock of Python's.
 class BlockPool {
@@ -23,7 +29,7 @@ class BlockPool {
   // At least `size_bytes` bytes, 64-byte aligned (page-aligned from 1 MiB), contents arbitrary. Reuses the free block
   // that fits best (at most a quarter larger); on a failed allocation frees what is free and tries again; then
   // Error(kOutOfMemory).
-  std::shared_ptr<Block> acquire(int64_t size_bytes);
+  std::shared_ptr<Block> acquire(int64_t size_bytes, BlockLimits limits = {});
   // Gives free blocks back to the system: those that no acquire has used for `age` steps; 0: all.
   void trim(int64_t age = 0);
   // A step begins: blocks age.
@@ -39,6 +45,8 @@ class BlockPool {
     int64_t since = 0;
   };
   void give_back(Block block);
+  // Gives blocks back to the system, those that have waited longest first, until no more than that many bytes are free.
+  void keep_free(int64_t most_bytes);
 
   mutable std::mutex mutex_;
   std::vector<Free> free_;

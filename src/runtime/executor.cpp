@@ -141,20 +141,46 @@ static void naming_the_largest(const Program& program, const Binding& binding, A
   }
 }
 
-void Executor::allocate(RunState& state) {
+namespace {
+
+// What one step takes from the pool. Under a budget: no more than that, together with what the pool keeps free.
+class StepBlocks {
+ public:
+  // `planned`: all that will be taken. `rest`: of the budget, for that.
+  StepBlocks(BlockPool& pool, int64_t planned, int64_t rest) : pool_(pool), planned_(planned), rest_(rest) {}
+  std::shared_ptr<Block> take(int64_t size_bytes) {
+    std::shared_ptr<Block> block =
+        pool_.acquire(size_bytes, {size_bytes + std::max<int64_t>(rest_ - planned_, 0), rest_});
+    planned_ -= size_bytes;
+    rest_ -= block->size_bytes;
+    return block;
+  }
+
+ private:
+  BlockPool& pool_;
+  int64_t planned_;
+  int64_t rest_;
+};
+
+}  // namespace
+
+void Executor::allocate(RunState& state, int64_t most_bytes) {
   // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.
   if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) separate_gradients_ = true;
   Binding& binding = *state.binding_;
   state.packing_ = separate_gradients_ ? &separate_packing(program_, binding, options_.guard) : &binding.packing;
   BlockPool& pool = process_pool();
   pool.tick();
-  state.arena_ = pool.acquire(state.packing_->arenas[0].size_bytes);
+  const int64_t planned =
+      state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes + binding.report.output_bytes;
+  StepBlocks blocks(pool, planned, std::max(planned, most_bytes - binding.report.external_bytes));
+  state.arena_ = blocks.take(state.packing_->arenas[0].size_bytes);
   std::vector<char*> arenas = {state.arena_->data};
   for (size_t d = 1; d < program_.devices.size(); ++d) {
     state.device_arenas_.push_back(device_memory_[d]->allocate(state.packing_->arenas[d].size_bytes));
     arenas.push_back(state.device_arenas_.back().get());
   }
-  if (state.packing_->gradient_block_bytes > 0) state.gradients_ = pool.acquire(state.packing_->gradient_block_bytes);
+  if (state.packing_->gradient_block_bytes > 0) state.gradients_ = blocks.take(state.packing_->gradient_block_bytes);
   const Packing& packing = *state.packing_;
   for (size_t i = 0; i < program_.buffers.size(); ++i) {
     if (packing.offsets[i] >= 0)
@@ -165,7 +191,7 @@ void Executor::allocate(RunState& state) {
   for (size_t buffer : constant_buffers_)
     state.bases_[buffer] = program_.constants.data() + program_.buffers[buffer].source;
   for (size_t buffer : output_buffers_) {
-    state.outputs_.push_back(pool.acquire(binding.buffer_bytes[buffer]));
+    state.outputs_.push_back(blocks.take(binding.buffer_bytes[buffer]));
     state.bases_[buffer] = state.outputs_.back()->data;
   }
   pool.trim(8);
@@ -366,7 +392,7 @@ OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) 
 }
 
 std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                           std::shared_ptr<RunState>* state_out) {
+                                           std::shared_ptr<RunState>* state_out, int64_t most_bytes) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
   auto state = std::make_shared<RunState>();
@@ -384,7 +410,7 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
       bases[i] = bind_input(program_.inputs[i], binding.inputs[i], inputs[i], "input", state->copies_);
     for (const CallerBuffer& caller : caller_buffers_)
       if (caller.source >= 0) state->bases_[caller.buffer] = bases[static_cast<size_t>(caller.source)];
-    allocate(*state);
+    allocate(*state, most_bytes);
   });
   last_done_ = false;
   last_arena_ = state->arena_;

@@ -81,9 +81,9 @@ class Executor {
   // Of the latest forward or backward: time in kernels and host calls, nothing around them.
   int64_t last_steps_ns() const { return last_steps_ns_; }
 
-  // See Session::forward and Session::backward.
+  // See Session::forward and Session::backward. `most_bytes`: a budget for the step and what the pool keeps free.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                   std::shared_ptr<RunState>* state);
+                                   std::shared_ptr<RunState>* state, int64_t most_bytes = INT64_MAX);
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
   // The same, region by region: first begin, then each call runs the next region and returns what it hands out, in the
   // region's order, until is_done. The caller's tensors stay where they are until then.
@@ -105,7 +105,7 @@ class Executor {
 
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
-  void allocate(RunState& state);
+  void allocate(RunState& state, int64_t most_bytes);
   // Before the first region of forward or of backward.
   void begin_half();
   // The state's next one.

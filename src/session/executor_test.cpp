@@ -15,7 +15,6 @@
 #include "ir/parse.h"
 #include "pack/csv.h"
 #include "passes/optimize.h"
-#include "runtime/block_pool.h"
 
 namespace lowtide {
 namespace {
@@ -445,19 +444,6 @@ TEST(Binding, PackingProblemRoundTripsThroughCsv) {
   const Problem problem = packing_problem(executor.program(), binding, true, false);
   EXPECT_EQ(read_csv(write_csv(problem)).problem, problem);
   EXPECT_LE(binding.report.lower_bound_bytes, binding.report.arena_bytes);
-}
-
-TEST(BlockPool, ReusesAndTrims) {
-  BlockPool pool;
-  char* first = pool.acquire(3 << 20)->data;
-  EXPECT_EQ(pool.acquire(3 << 20)->data, first);
-  EXPECT_EQ(pool.live_bytes(), 0);
-  EXPECT_EQ(pool.free_bytes(), 3 << 20);
-  auto held = pool.acquire(10 << 20);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(held->data) % (2 << 20), 0u);
-  std::memset(held->data, 1, 10 << 20);
-  pool.trim();
-  EXPECT_EQ(pool.free_bytes(), 0);
 }
 
 }  // namespace

@@ -24,15 +24,15 @@ Plans::Plans(Program program, const SessionOptions& options, ExecutorOptions run
 }
 
 Executor& Plans::serving(std::span<const TensorRef> inputs) {
-  if (!has_budget(options_) && !takes_knee()) return *executors_[0];
+  if (!has_budget(options_) && !takes_knee()) return serve({});
   const Program& program = executors_[0]->program();
   // What is wrong with them is said where they are bound.
-  if (inputs.size() != program.inputs.size()) return *executors_[0];
+  if (inputs.size() != program.inputs.size()) return serve({});
   return serving(read_symbols(program, inputs));
 }
 
 Executor& Plans::serving(std::span<const int64_t> symbol_values) {
-  if (!has_budget(options_) && !takes_knee()) return *executors_[0];
+  if (!has_budget(options_) && !takes_knee()) return serve({});
   const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
   if (separates_gradients() != chosen_for_separate_) {
     chosen_for_separate_ = !chosen_for_separate_;
@@ -43,7 +43,12 @@ Executor& Plans::serving(std::span<const int64_t> symbol_values) {
     if (chosen_.size() >= kMostChosen) chosen_.clear();
     at = chosen_.emplace(values, choose(values)).first;
   }
-  latest_ = at->second;
+  return serve(at->second);
+}
+
+Executor& Plans::serve(Choice choice) {
+  latest_ = choice.plan;
+  most_bytes_ = choice.most_bytes;
   return of(latest_);
 }
 
@@ -52,6 +57,8 @@ Executor& Plans::of(int32_t plan) {
   if (!executor) {
     ExecutorOptions running = running_;
     running.plan = plan;
+    LT_CHECK(program_of(plan).gradient_targets == executors_[0]->program().gradient_targets, "plan ", plan,
+             " returns other gradients than the first");
     executor = std::make_unique<Executor>(program_of(plan), std::move(running));
     executor->set_call_handler(handler_);
   }
@@ -89,17 +96,17 @@ int64_t Plans::needed(int32_t plan, const std::vector<int64_t>& symbol_values) {
          separate.gradient_block_bytes;
 }
 
-int32_t Plans::choose(const std::vector<int64_t>& symbol_values) {
+Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values) {
   if (takes_knee()) {
     read_stored();
     if (archives_.empty()) seek(symbol_values);
-    return static_cast<int32_t>(archives_.front()->knee);  // plans have the numbers of the first archive's rungs
+    return {static_cast<int32_t>(archives_.front()->knee)};  // plans have the numbers of the first archive's rungs
   }
   const int64_t without = needed(0, symbol_values);
   const int64_t budget = options_.memory_budget > 0
                              ? options_.memory_budget
                              : static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
-  if (without <= budget) return 0;
+  if (without <= budget) return {0, budget};
   LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ", with_commas(without),
                 " bytes, the memory budget is ", with_commas(budget),
                 ": without a backward pass nothing can be made again",
@@ -115,7 +122,7 @@ int32_t Plans::choose(const std::vector<int64_t>& symbol_values) {
     found = fastest_within(symbol_values, budget, least);
   }
   if (found < 0) refuse(least, symbol_values, budget);
-  return found;
+  return {found, budget};
 }
 
 int32_t Plans::fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {

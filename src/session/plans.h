@@ -22,6 +22,8 @@ class Plans {
   // Error(kOutOfMemory) where no plan keeps within the budget: with the least that one needs, and what makes it.
   Executor& serving(std::span<const int64_t> symbol_values);
   Executor& serving(std::span<const TensorRef> inputs);
+  // The budget that the latest call is served under; INT64_MAX: none.
+  int64_t most_bytes() const { return most_bytes_; }
   // That of RunState::plan.
   Executor& of(int32_t plan);
   // That served last.
@@ -48,7 +50,14 @@ class Plans {
   // A budget wins.
   bool takes_knee() const { return options_.memory_knee && options_.training && !has_budget(options_); }
   bool separates_gradients() const;
-  int32_t choose(const std::vector<int64_t>& symbol_values);
+  // What serves a call, and under which budget.
+  struct Choice {
+    int32_t plan = 0;
+    int64_t most_bytes = INT64_MAX;
+  };
+
+  Executor& serve(Choice choice);
+  Choice choose(const std::vector<int64_t>& symbol_values);
   // The fastest of the plans there are that fits; -1: none. `least`: the smallest of them.
   int32_t fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
   // By plan, the predicted time of a step at these sizes beyond that of all nodes once.
@@ -70,7 +79,8 @@ class Plans {
   std::vector<Place> places_;                           // by plan; of the first: none
   std::vector<std::unique_ptr<Executor>> executors_;    // by plan; none until it serves
   int32_t latest_ = 0;
-  std::map<std::vector<int64_t>, int32_t> chosen_;  // by sizes
+  int64_t most_bytes_ = INT64_MAX;
+  std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes
   bool chosen_for_separate_ = false;
 };
 

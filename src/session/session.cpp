@@ -300,7 +300,8 @@ void Session::set_call_handler(CallHandler handler) { impl_->plans->set_call_han
 
 std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                           std::shared_ptr<RunState>* state) {
-  return impl_->plans->serving(inputs).forward(inputs, random_key, state);
+  Executor& serving = impl_->plans->serving(inputs);
+  return serving.forward(inputs, random_key, state, impl_->plans->most_bytes());
 }
 
 Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lowtide import _lowtide
+from lowtide import _lowtide, pool_bytes, release_memory
 from lowtide.capture import capture
 from lowtide.errors import OutOfMemory
 
@@ -123,6 +123,31 @@ def test_other_sizes_keep_the_budget_without_another_capture(step):
         assert (plan == 0) == fits  # short batches pay nothing
         plans.add(plan)
     assert len(plans) > 1
+
+
+def test_what_other_sizes_have_left_counts(step):
+    captured, model = step
+    _, values, frontier = frontier_of(captured, make_batch(4, 96))
+    budget = frontier["floor_bytes"] + 1000
+    limited = _lowtide.Session(captured.graph, memory_budget=budget)
+    release_memory()
+    held_before = pool_bytes()["live_bytes"]
+    for length in (96, 8, 72, 40, 96, 24, 56, 90, 64, 48, 96):
+        run(limited, captured, model, make_batch(4, length))
+        held = pool_bytes()
+        assert held["live_bytes"] == held_before
+        assert held["free_bytes"] <= budget + 2 * 4096  # whole pages, arena and output
+
+
+def test_a_smaller_budget_takes_no_block_of_a_larger_one(step):
+    captured, model = step
+    batch = make_batch(4, 96)
+    session, values, frontier = frontier_of(captured, batch)
+    release_memory()
+    for rung in frontier["rungs"]:
+        session.set_memory_budget(rung["peak_bytes"])
+        run(session, captured, model, batch)
+        assert pool_bytes()["free_bytes"] <= rung["peak_bytes"] + 2 * 4096
 
 
 def test_a_share_is_of_the_plan_without_budget_at_each_size(step):

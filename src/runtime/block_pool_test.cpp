@@ -1,0 +1,59 @@
+#include "runtime/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace lowtide {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+TEST(BlockPool, ReusesAndTrims) {
+  BlockPool pool;
+  char* first = pool.acquire(3 * kMiB)->data;
+  EXPECT_EQ(pool.acquire(3 * kMiB)->data, first);
+  EXPECT_EQ(pool.live_bytes(), 0);
+  EXPECT_EQ(pool.free_bytes(), 3 * kMiB);
+  pool.trim();
+  EXPECT_EQ(pool.free_bytes(), 0);
+}
+
+TEST(BlockPool, LargeBlocksBeginWhereHugePagesDo) {
+  BlockPool pool;
+  std::vector<std::shared_ptr<Block>> held;
+  for (int64_t bytes : {10 * kMiB, 3 * kMiB + 4096, 2 * kMiB, 10 * kMiB, 5 * kMiB + 8192}) {
+    held.push_back(pool.acquire(bytes));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(held.back()->data) % (2 * kMiB), 0u);
+    std::memset(held.back()->data, static_cast<int>(held.size()), static_cast<size_t>(bytes));
+  }
+  for (size_t i = 0; i < held.size(); ++i) {  // none lies over another
+    EXPECT_EQ(held[i]->data[0], static_cast<char>(i + 1));
+    EXPECT_EQ(held[i]->data[held[i]->size_bytes - 1], static_cast<char>(i + 1));
+  }
+}
+
+TEST(BlockPool, TakesNoLargerBlockThanItMay) {
+  BlockPool pool;
+  char* larger = pool.acquire(10 * kMiB)->data;
+  EXPECT_EQ(pool.acquire(9 * kMiB)->data, larger);
+  const auto exact = pool.acquire(9 * kMiB, {.largest = 9 * kMiB});
+  EXPECT_EQ(exact->size_bytes, 9 * kMiB);
+  EXPECT_EQ(pool.acquire(9 * kMiB, {.largest = 10 * kMiB})->size_bytes, 10 * kMiB);
+}
+
+TEST(BlockPool, GivesBackWhatIsFreeBeforeItMapsMoreThanItMay) {
+  BlockPool pool;
+  std::vector<std::shared_ptr<Block>> blocks = {pool.acquire(8 * kMiB), pool.acquire(4 * kMiB), pool.acquire(2 * kMiB)};
+  for (std::shared_ptr<Block>& block : blocks) block.reset();
+  ASSERT_EQ(pool.free_bytes(), 14 * kMiB);
+  const auto held = pool.acquire(6 * kMiB, {.together = 13 * kMiB});
+  EXPECT_EQ(held->size_bytes, 6 * kMiB);
+  EXPECT_EQ(pool.free_bytes(), 6 * kMiB);  // the first is gone
+  const auto all = pool.acquire(6 * kMiB, {.together = 6 * kMiB});
+  EXPECT_EQ(pool.free_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace lowtide
