@@ -153,6 +153,8 @@ def test_what_becomes_of_a_value(here, capsys):
     assert f"%{name}: recomputed" in out and "planned_models.py:" in out and "needed by" in out
     kept = told(capsys, "planned_models:blocks", "--budget", "100%", "--explain", name)["explained"]
     assert kept["what"] == "kept"
+    out = plan(capsys, "planned_models:blocks", "--budget", "100%", "--explain", name).out
+    assert "  recomputed from the plan of " in out
 
 
 def test_what_waits_in_fewer_bits(here, capsys):

@@ -102,8 +102,8 @@ def _explanation_lines(told, found, rung):
         yield f"  made again from {', '.join(f'%{name}' for name in found['from']) or 'nothing'}"
     elif found["what"] != "kept instead":
         yield f"  {found['why']}"
-    dropping = [i for i, each in enumerate(told.rungs) if any(v["value"] == found["value"] for v in each["values"])]
-    if dropping and found["what"] == "kept":
-        yield f"  given up from the plan of {format_bytes(told.rungs[dropping[0]]['peak_bytes'])} on"
+    fates = ((each["peak_bytes"], v) for each in told.rungs for v in each["values"] if v["value"] == found["value"])
+    if found["what"] == "kept" and (first := next(fates, None)):
+        yield f"  {first[1]['what']} from the plan of {format_bytes(first[0])} on"
     if found["needed_by"]:
         yield f"  needed by {'; '.join(found['needed_by'])}"
