@@ -1,5 +1,7 @@
 #include "passes/fuse_attention.h"
 
+#include <algorithm>
+
 #include "ops/rule.h"
 #include "passes/pattern.h"
 
@@ -166,6 +168,9 @@ bool fuse_attention_at(Graph& graph, NodeId root) {
       b.op(Op::kAttention, std::move(operands),
            {{"is_causal", false}, {"scale", match.scale}, {"dropout", match.dropout}, {"stream", match.stream}});
   b.set_origin(around);
+  // Behind the root, as all that reads the attention.
+  const auto at = std::find(graph.order().begin(), graph.order().end(), root);
+  b.insert_before(at + 1 == graph.order().end() ? NodeId{} : *(at + 1));
   const ValueId result = graph.node(root).outputs[0];
   graph.replace_uses(result, b.reshape(y, shape_of(graph, result)));
   match.pattern.keep_inspected(graph, root, y);

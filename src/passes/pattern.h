@@ -27,7 +27,7 @@ class Pattern {
   bool is_closed(NodeId root) const;
   // After `fused`, or a view of it that has all of its elements in their order, has taken the place of the root's
   // value: where something inside is inspected, the match stays beside it, and what is inspected has the gradient that
-  // it had.
+  // it had. Requires: what reads `fused` lies behind the root, so that its gradient is whole when it is handed over.
   void keep_inspected(Graph& graph, NodeId root, ValueId fused) const;
   // The origin of the op that replaces the match: the root's place, the matched ops as note.
   Origin origin(NodeId root) const;

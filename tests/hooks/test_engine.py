@@ -289,6 +289,44 @@ def test_gradients_of_what_modules_hand_on_are_written_in_pytorchs_order(tmp_pat
     assert found == expected and sum(name.endswith("_backward") for name in found) == 9
 
 
+class FlatAttention(torch.nn.Module):
+    """Attention written out in three dims, with heads along the batch, and its probabilities inspected."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(8, 24)
+
+    def forward(self, x, mask):
+        batch, length, _ = x.shape
+        heads = [
+            part.view(batch, length, 2, 4).transpose(1, 2).reshape(batch * 2, length, 4)
+            for part in self.qkv(x).chunk(3, -1)
+        ]
+        scores = torch.bmm(heads[0], heads[1].transpose(1, 2)).view(batch, 2, length, length) + mask
+        probabilities = scores.view(batch * 2, length, length).softmax(-1)
+        return torch.bmm(inspect_activation("probabilities", probabilities), heads[2]).tanh()
+
+
+def test_probabilities_inside_of_attention_in_three_dims_have_their_gradient(tmp_path):
+    def run(folder, wrap):
+        torch.manual_seed(0)
+        model = wrap(FlatAttention())
+        GlobalSubscriberManager.subscribe(model, [StatisticsSubscriber(folder)])
+        model(torch.randn(2, 5, 8), torch.randn(2, 1, 5, 5)).square().sum().backward()
+        GlobalSubscriberManager.unsubscribe()
+        return model, Run(folder)
+
+    _, eager = run(tmp_path / "eager", lambda model: model)
+    wrapped, engine = run(tmp_path / "engine", ORTModule)
+    assert "Attention(" in wrapped.text("training")
+    assert engine.order(0) == eager.order(0)
+    assert "probabilities_backward" in eager.order(0)
+    for name in eager.order(0):
+        first, second = eager.summary(0, name), engine.summary(0, name)
+        assert first.shape == second.shape
+        torch.testing.assert_close(torch.tensor(second.samples), torch.tensor(first.samples), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["gpt2", "bert", "resnet", "t5", "llama", "vit"])
 def test_any_model_has_eagers_files_and_the_bits_that_it_has_without_statistics(name, tmp_path):
