@@ -1,0 +1,189 @@
+#include <cmath>
+
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+// More channels than one task takes.
+constexpr int64_t kBatch = 2, kChannels = 70, kHeight = 7, kWidth = 6;
+
+struct Case {
+  int64_t kernel[2], strides[2], pads[4], dilations[2];
+};
+constexpr Case kCases[] = {
+    {{2, 2}, {2, 2}, {0, 0, 0, 0}, {1, 1}},
+    {{3, 2}, {1, 2}, {1, 0, 1, 1}, {1, 1}},
+    {{2, 3}, {2, 1}, {1, 1, 0, 1}, {2, 2}},
+};
+
+struct Pool : Case {
+  int64_t height, width;  // of the output
+  explicit Pool(const Case& c) : Case(c), height(size(0, kHeight)), width(size(1, kWidth)) {}
+  int64_t size(int dim, int64_t in) const {
+    return (in + pads[dim] + pads[dim + 2] - dilations[dim] * (kernel[dim] - 1) - 1) / strides[dim] + 1;
+  }
+  int64_t numel() const { return kBatch * kChannels * height * width; }
+  BoundAttrs attrs() const {
+    BoundAttrs attrs;
+    attrs.set("kernel_shape", std::vector<int64_t>(kernel, kernel + 2));
+    attrs.set("strides", std::vector<int64_t>(strides, strides + 2));
+    attrs.set("pads", std::vector<int64_t>(pads, pads + 4));
+    attrs.set("dilations", std::vector<int64_t>(dilations, dilations + 2));
+    return attrs;
+  }
+  // body(row, column) for what output (i, j) covers of the image.
+  template <class Body>
+  void for_each_tap(int64_t i, int64_t j, Body body) const {
+    for (int64_t k = 0; k < kernel[0]; ++k)
+      for (int64_t l = 0; l < kernel[1]; ++l) {
+        const int64_t h = i * strides[0] - pads[0] + k * dilations[0];
+        const int64_t w = j * strides[1] - pads[1] + l * dilations[1];
+        if (h >= 0 && h < kHeight && w >= 0 && w < kWidth) body(h, w);
+      }
+  }
+};
+
+// Images in row-major order, or with their channels last. Values are asked for by [plane = n C + c, row, column].
+struct Layout {
+  bool channels_last;
+  std::vector<int64_t> strides(int64_t height, int64_t width) const {
+    if (channels_last) return {height * width * kChannels, 1, width * kChannels, kChannels};
+    return {kChannels * height * width, height * width, width, 1};
+  }
+  int64_t at(int64_t plane, int64_t h, int64_t w, int64_t height, int64_t width) const {
+    const std::vector<int64_t> s = strides(height, width);
+    return plane / kChannels * s[0] + plane % kChannels * s[1] + h * s[2] + w * s[3];
+  }
+  TensorRef image(const void* data, DType dtype, int64_t height, int64_t width) const {
+    return tensor(data, dtype, {kBatch, kChannels, height, width}, strides(height, width));
+  }
+};
+constexpr int64_t kPlanes = kBatch * kChannels, kNumel = kPlanes * kHeight * kWidth;
+
+// check(pool, layout) for every case in both layouts.
+template <class Check>
+void for_each_case(Check check) {
+  for (const Case& c : kCases) {
+    for (const bool channels_last : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "kernel " << c.kernel[0] << " x " << c.kernel[1] << " channels last "
+                                      << channels_last);
+      check(Pool(c), Layout{channels_last});
+    }
+  }
+}
+
+TEST(Windows, MaxPoolFindsTheLargestAndItsPlaceAndTheGradientGoesThere) {
+  for_each_case([](const Pool& pool, const Layout& layout) {
+    std::vector<float> x = random_floats(kNumel, 1);
+    x[3] = NAN;
+    const std::vector<float> dy = random_floats(pool.numel(), 2);
+    std::vector<float> y(pool.numel()), dx(kNumel);
+    std::vector<int64_t> places(pool.numel());
+    for (int64_t plane = 0; plane < kPlanes; ++plane)
+      for (int64_t i = 0; i < pool.height; ++i)
+        for (int64_t j = 0; j < pool.width; ++j) {
+          const int64_t to = layout.at(plane, i, j, pool.height, pool.width);
+          float best = -INFINITY;
+          pool.for_each_tap(i, j, [&](int64_t h, int64_t w) {
+            const float value = x[layout.at(plane, h, w, kHeight, kWidth)];
+            if (!(value > best) && value == value) return;
+            best = value;
+            places[to] = h * kWidth + w;
+          });
+          y[to] = best;
+          dx[layout.at(plane, places[to] / kWidth, places[to] % kWidth, kHeight, kWidth)] += dy[to];
+        }
+    const BoundAttrs attrs = pool.attrs();
+    const auto image = [&](const void* data, DType dtype = DType::kF32) {
+      return layout.image(data, dtype, pool.height, pool.width);
+    };
+    for_every_run(
+        [&] {
+          std::vector<float> found(pool.numel(), NAN);
+          std::vector<int64_t> found_at(pool.numel(), -1);
+          EXPECT_EQ(run_kernel("cpu.MaxPool", {layout.image(x.data(), DType::kF32, kHeight, kWidth)},
+                               {image(found.data()), image(found_at.data(), DType::kI64)}, attrs),
+                    nullptr);
+          EXPECT_EQ(found_at, places);
+          return found;
+        },
+        [&](const std::vector<float>& found) {
+          expect_close(found.data(), pool.numel(), [&](int64_t i) { return y[i]; }, 0, 0);
+        });
+    for_every_run(
+        [&] {
+          std::vector<float> found(kNumel, NAN);
+          EXPECT_EQ(run_kernel("cpu.MaxPoolGrad", {image(dy.data()), image(places.data(), DType::kI64)},
+                               {layout.image(found.data(), DType::kF32, kHeight, kWidth)}, attrs),
+                    nullptr);
+          return found;
+        },
+        [&](const std::vector<float>& found) {
+          expect_close(found.data(), kNumel, [&](int64_t i) { return dx[i]; }, 1e-6, 1e-6);
+        });
+  });
+}
+
+TEST(Windows, AveragePoolDividesByWhatItCoversAndItsGradientIsShared) {
+  for_each_case([](const Pool& pool, const Layout& layout) {
+    if (pool.dilations[0] != 1) return;  // PyTorch's have none
+    for (const bool include_pad : {false, true}) {
+      const std::vector<float> x = random_floats(kNumel, 3), dy = random_floats(pool.numel(), 4);
+      std::vector<double> y(pool.numel()), dx(kNumel);
+      for (int64_t plane = 0; plane < kPlanes; ++plane)
+        for (int64_t i = 0; i < pool.height; ++i)
+          for (int64_t j = 0; j < pool.width; ++j) {
+            const int64_t to = layout.at(plane, i, j, pool.height, pool.width);
+            // The pads count, but not what a window reaches past them.
+            const int64_t top = i * pool.strides[0] - pool.pads[0], left = j * pool.strides[1] - pool.pads[1];
+            const int64_t below = std::min(top + pool.kernel[0], kHeight + pool.pads[2]),
+                          right = std::min(left + pool.kernel[1], kWidth + pool.pads[3]);
+            int64_t inside = 0;
+            pool.for_each_tap(i, j, [&](int64_t, int64_t) { ++inside; });
+            const double count = include_pad ? (below - top) * (right - left) : inside;
+            pool.for_each_tap(i, j, [&](int64_t h, int64_t w) {
+              const int64_t from = layout.at(plane, h, w, kHeight, kWidth);
+              y[to] += x[from] / count;
+              dx[from] += dy[to] / count;
+            });
+          }
+      BoundAttrs attrs = pool.attrs();
+      attrs.set("count_include_pad", include_pad);
+      for_every_run(
+          [&] {
+            std::vector<float> found(pool.numel() + kNumel, NAN);
+            float* found_dx = found.data() + pool.numel();
+            const auto small = [&](const float* data) {
+              return layout.image(data, DType::kF32, pool.height, pool.width);
+            };
+            const auto large = [&](const float* data) { return layout.image(data, DType::kF32, kHeight, kWidth); };
+            EXPECT_EQ(run_kernel("cpu.AveragePool", {large(x.data())}, {small(found.data())}, attrs), nullptr);
+            EXPECT_EQ(run_kernel("cpu.AveragePoolGrad", {small(dy.data())}, {large(found_dx)}, attrs), nullptr);
+            return found;
+          },
+          [&](const std::vector<float>& found) {
+            expect_close(found.data(), pool.numel(), [&](int64_t i) { return y[i]; }, 1e-5, 1e-6);
+            expect_close(found.data() + pool.numel(), kNumel, [&](int64_t i) { return dx[i]; }, 1e-5, 1e-6);
+          });
+    }
+  });
+}
+
+TEST(Windows, APlaceOutsideOfTheImageIsRefused) {
+  const Pool pool(kCases[0]);
+  const Layout layout{false};
+  const std::vector<float> dy(pool.numel());
+  std::vector<int64_t> places(pool.numel());
+  places[5] = kHeight * kWidth;
+  std::vector<float> dx(kNumel);
+  EXPECT_STREQ(run_kernel("cpu.MaxPoolGrad",
+                          {layout.image(dy.data(), DType::kF32, pool.height, pool.width),
+                           layout.image(places.data(), DType::kI64, pool.height, pool.width)},
+                          {layout.image(dx.data(), DType::kF32, kHeight, kWidth)}, pool.attrs()),
+               "MaxPoolGrad: an index is out of range");
+}
+
+}  // namespace
+}  // namespace lowtide::cpu
