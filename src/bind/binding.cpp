@@ -191,8 +191,8 @@ static void bind_operands(const Program& program, Binding& binding) {
   binding.symbol_uses = find_uses(program, binding);
 }
 
-static size_t state_lines(const Kernel& kernel) {
-  return (kernel.state_bytes + sizeof(StateLine) - 1) / sizeof(StateLine);
+static size_t state_lines(const Kernel& kernel, const KernelCall& call) {
+  return (state_bytes_of(kernel, call) + sizeof(StateLine) - 1) / sizeof(StateLine);
 }
 
 // Requires: refs no longer grows, spans into it are safe.
@@ -210,14 +210,15 @@ static void bind_kernels(const Program& program, Binding& binding, std::span<con
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));
-    lines += state_lines(*bound.kernel);
+    lines += state_lines(*bound.kernel, call);
   }
   binding.states.resize(lines);
   for (BoundStep& bound : binding.steps) {
     if (bound.kernel == nullptr || bound.kernel->prepare == nullptr) continue;
-    lines -= state_lines(*bound.kernel);
+    const BoundCall call = bound_call(binding, bound);
+    lines -= state_lines(*bound.kernel, call);
     bound.state = binding.states[lines].bytes;
-    bound.kernel->prepare(bound_call(binding, bound), bound.state);
+    bound.kernel->prepare(call, bound.state);
   }
   for (size_t i = 0; i < program.step_symbols.size(); ++i)
     binding.steps[static_cast<size_t>(program.step_symbols[i].step)].symbol = static_cast<int32_t>(i);

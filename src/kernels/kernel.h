@@ -46,6 +46,7 @@ struct TensorRef {
 };
 
 // What a run of a kernel gets. Output buffers may be any bytes before; outputs that nobody wants are not `present`.
+// Sizes and strides are those that it was prepared for: layouts, and how they are walked, are in its state.
 struct KernelCall {
   std::span<const TensorRef> inputs;
   std::span<const TensorRef> outputs;
@@ -59,9 +60,6 @@ struct KernelCall {
 struct BoundCall : KernelCall {
   const BoundAttrs* attrs = nullptr;
 };
-
-// The most bytes that a kernel's state may have.
-constexpr size_t kMostStateBytes = 1024;
 
 // nullptr: done. Else a message of static storage or of the thread: the user's data is wrong (an index out of range);
 // nothing of the caller's was written.
@@ -144,6 +142,7 @@ struct Kernel {
   // kernels/prepared.h.
   PrepareFunction prepare = nullptr;
   size_t state_bytes = 0;
+  size_t state_bytes_each = 0;  // and so many for each operand, absent ones too
   // nullptr: takes it; else the reason for refusing. Called at planning.
   SupportsFunction supports = nullptr;
   OperandRules rules = {};
@@ -153,6 +152,10 @@ struct Kernel {
   // nullptr: none.
   ScratchFunction library_bytes = nullptr;
 };
+
+inline size_t state_bytes_of(const Kernel& kernel, const KernelCall& call) {
+  return kernel.state_bytes + kernel.state_bytes_each * (call.inputs.size() + call.outputs.size());
+}
 
 // Best first, reference last. Every op but views, calls and control has at least a reference kernel.
 std::span<const Kernel> kernels_of(Op op);

@@ -21,6 +21,7 @@
    .run = functions::kRun,                                                                                      \
    .prepare = functions::kPrepare,                                                                              \
    .state_bytes = functions::kStateBytes,                                                                       \
+   .state_bytes_each = functions::kStateBytesEach,                                                              \
    .supports = supports_function,                                                                               \
    .rules = operand_rules __VA_OPT__(, ) __VA_ARGS__},
 #define LT_KERNEL_LINE(op, name, provider, function, ...) \

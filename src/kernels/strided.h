@@ -1,21 +1,11 @@
-// What kernels on strided tensors share: operands that may be absent, walks along an output's memory.
+// What kernels on strided tensors share: operands that may be absent, runs along an output's memory.
 #pragma once
 
 #include "kernels/walk.h"
 
 namespace lowtide {
 
-// All positions of y in the order of its memory. Offsets: each input (broadcast to y), then y.
-template <size_t N>
-Grid<N + 1> memory_order(const TensorRef& y, const std::array<const TensorRef*, N>& inputs) {
-  std::array<Strides, N + 1> strides;
-  for (size_t t = 0; t < N; ++t) strides[t] = broadcast_strides(*inputs[t], y);
-  strides[N] = strides_of(y);
-  Grid<N + 1> grid = grid_over<N + 1>(y, strides);
-  grid.sort_by(N);
-  grid.collapse();
-  return grid;
-}
+inline constexpr TensorRef kAbsent{};
 
 inline const TensorRef* input(const KernelCall& call, size_t index) {
   return index < call.inputs.size() && call.inputs[index].present ? &call.inputs[index] : nullptr;
@@ -23,6 +13,29 @@ inline const TensorRef* input(const KernelCall& call, size_t index) {
 inline const TensorRef* output(const KernelCall& call, size_t index) {
   return index < call.outputs.size() && call.outputs[index].present ? &call.outputs[index] : nullptr;
 }
+
+// The same, with an absent tensor for what is not there: of rank 0, broadcast by strides of 0.
+inline const TensorRef& input_or_absent(const KernelCall& call, size_t index) {
+  const TensorRef* tensor = input(call, index);
+  return tensor != nullptr ? *tensor : kAbsent;
+}
+inline const TensorRef& output_or_absent(const KernelCall& call, size_t index) {
+  const TensorRef* tensor = output(call, index);
+  return tensor != nullptr ? *tensor : kAbsent;
+}
+
+// The first N inputs and the first output, in the order of its memory.
+template <size_t N>
+struct OperandRuns : Runs<N + 1> {
+  OperandRuns(const BoundCall& call, int64_t longest) : Runs<N + 1>(order(call), longest) {}
+
+ private:
+  static Grid<N + 1> order(const BoundCall& call) {
+    std::array<const TensorRef*, N> inputs;
+    for (size_t i = 0; i < N; ++i) inputs[i] = &input_or_absent(call, i);
+    return memory_order<N>(call, call.outputs[0], inputs);
+  }
+};
 
 // Stored in half the bytes, computed in f32.
 inline bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }

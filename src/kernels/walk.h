@@ -1,4 +1,5 @@
-// Walking over the elements of several strided tensors at once.
+// Walking over the elements of several strided tensors at once. How they are walked is made of a bound call, and walked
+// at each run: what makes it asks for the bound call, which a run does not have.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ inline Strides strides_of(const TensorRef& tensor) {
 }
 
 // Strides of `operand` as if it had the shape of `shape`: numpy's broadcasting, missing dims in front.
-inline Strides broadcast_strides(const TensorRef& operand, const TensorRef& shape) {
+inline Strides broadcast_strides(const BoundCall&, const TensorRef& operand, const TensorRef& shape) {
   Strides result;
   const int missing = shape.rank - operand.rank;
   for (int i = 0; i < operand.rank; ++i) result.at[missing + i] = operand.sizes[i] == 1 ? 0 : operand.strides[i];
@@ -42,6 +43,11 @@ struct Grid {
     sizes[rank] = size;
     strides[rank] = stride;
     ++rank;
+  }
+  void remove_dim(int at) {
+    std::copy(sizes + at + 1, sizes + rank, sizes + at);
+    std::copy(strides + at + 1, strides + rank, strides + at);
+    --rank;
   }
   int64_t numel() const {
     int64_t product = 1;
@@ -106,7 +112,7 @@ struct Grid {
 
 // All positions of `shape`; tensor t is walked with strides[t].
 template <size_t N>
-Grid<N> grid_over(const TensorRef& shape, const std::array<Strides, N>& strides) {
+Grid<N> grid_over(const BoundCall&, const TensorRef& shape, const std::array<Strides, N>& strides) {
   Grid<N> grid;
   for (int i = 0; i < shape.rank; ++i) {
     typename Grid<N>::Offsets stride;
@@ -116,54 +122,100 @@ Grid<N> grid_over(const TensorRef& shape, const std::array<Strides, N>& strides)
   return grid;
 }
 
-// All positions of `shape` but along `axis`: one per row.
+// All positions of y in row-major order. Offsets: each tensor (broadcast to y), then y.
 template <size_t N>
-Grid<N> rows_over(const TensorRef& shape, int64_t axis, const std::array<Strides, N>& strides) {
-  Grid<N> grid;
-  for (int i = 0; i < shape.rank; ++i) {
-    if (i == axis) continue;
-    typename Grid<N>::Offsets stride;
-    for (size_t t = 0; t < N; ++t) stride[t] = strides[t].at[i];
-    grid.add_dim(shape.sizes[i], stride);
-  }
+Grid<N + 1> row_major_order(const BoundCall& call, const TensorRef& y, const std::array<const TensorRef*, N>& tensors) {
+  std::array<Strides, N + 1> strides;
+  for (size_t t = 0; t < N; ++t) strides[t] = broadcast_strides(call, *tensors[t], y);
+  strides[N] = strides_of(y);
+  return grid_over<N + 1>(call, y, strides);
+}
+
+// The same in the order of y's memory.
+template <size_t N>
+Grid<N + 1> memory_order(const BoundCall& call, const TensorRef& y, const std::array<const TensorRef*, N>& tensors) {
+  Grid<N + 1> grid = row_major_order<N>(call, y, tensors);
+  grid.sort_by(N);
   return grid;
 }
 
-// Calls body(first, offsets, steps, n) for runs of at most `longest` positions, all on threads: the run's i-th position
-// is first + i in the grid's order, and tensor t's element there is offsets[t] + i * steps[t].
-template <size_t N, class Body>
-void for_each_run(Grid<N> grid, int64_t longest, Body&& body) {
-  if (grid.numel() == 0) return;
-  int64_t length = 1;
-  typename Grid<N>::Offsets steps{};
-  if (grid.rank > 0) {
-    --grid.rank;
-    length = grid.sizes[grid.rank];
-    steps = grid.strides[grid.rank];
-  }
-  const int64_t pieces = (length + longest - 1) / longest;
-  const int64_t grain = std::max<int64_t>(1, 16384 / std::min(length, longest));
-  parallel_for(grid.numel() * pieces, grain, [&](int64_t begin, int64_t end) {
-    const int64_t first_row = begin / pieces, last_row = (end - 1) / pieces;
-    grid.for_each(first_row, last_row + 1, [&](int64_t row, const typename Grid<N>::Offsets& offsets) {
-      const int64_t from = row == first_row ? begin - row * pieces : 0;
-      const int64_t to = row == last_row ? end - row * pieces : pieces;
-      for (int64_t piece = from; piece < to; ++piece) {
-        const int64_t start = piece * longest;
-        typename Grid<N>::Offsets shifted;
-        for (size_t t = 0; t < N; ++t) shifted[t] = offsets[t] + start * steps[t];
-        body(row * length + start, shifted, steps, std::min(longest, length - start));
-      }
-    });
-  });
-}
+// The positions of a grid as runs of at most `longest`.
+template <size_t N>
+struct Runs {
+  using Offsets = typename Grid<N>::Offsets;
 
-// The same over all positions of `shape` in row-major order.
-template <size_t N, class Body>
-void for_each_run(const TensorRef& shape, const std::array<Strides, N>& strides, int64_t longest, Body&& body) {
-  Grid<N> grid = grid_over<N>(shape, strides);
-  grid.collapse();
-  for_each_run(grid, longest, body);
-}
+  Runs() = default;
+  Runs(Grid<N> grid, int64_t longest_run) : longest(longest_run) {
+    grid.collapse();
+    const int64_t numel = grid.numel();
+    if (grid.rank > 0) {
+      --grid.rank;
+      length = grid.sizes[grid.rank];
+      steps = grid.strides[grid.rank];
+    }
+    rows = grid;
+    if (numel == 0) return;
+    pieces = (length + longest - 1) / longest;
+    count = rows.numel() * pieces;
+    grain = std::max<int64_t>(1, 16384 / std::min(length, longest));
+  }
+
+  // Calls body(first, offsets, steps, n), all on threads: the run's i-th position is first + i in the grid's order, and
+  // tensor t's element there is offsets[t] + i * steps[t].
+  template <class Body>
+  void for_each(Body&& body) const {
+    if (count == 0) return;
+    parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+      const int64_t first_row = begin / pieces, last_row = (end - 1) / pieces;
+      rows.for_each(first_row, last_row + 1, [&](int64_t row, const Offsets& offsets) {
+        const int64_t from = row == first_row ? begin - row * pieces : 0;
+        const int64_t to = row == last_row ? end - row * pieces : pieces;
+        for (int64_t piece = from; piece < to; ++piece) {
+          const int64_t start = piece * longest;
+          Offsets shifted;
+          for (size_t t = 0; t < N; ++t) shifted[t] = offsets[t] + start * steps[t];
+          body(row * length + start, shifted, steps, std::min(longest, length - start));
+        }
+      });
+    });
+  }
+
+  int64_t length = 1, longest = 1, pieces = 1;
+  int64_t count = 0, grain = 1;  // of runs
+  Offsets steps{};
+  Grid<N> rows;
+};
+
+// The rows of `shape` along an axis; the tensors are broadcast to it.
+template <size_t N>
+struct RowWalk {
+  RowWalk(const BoundCall& call, const TensorRef& shape, int64_t axis, const std::array<const TensorRef*, N>& tensors) {
+    std::array<Strides, N> strides;
+    for (size_t t = 0; t < N; ++t) strides[t] = broadcast_strides(call, *tensors[t], shape);
+    for (int i = 0; i < shape.rank; ++i) {
+      typename Grid<N>::Offsets stride;
+      for (size_t t = 0; t < N; ++t) stride[t] = strides[t].at[i];
+      if (i == axis) {
+        size = shape.sizes[i];
+        steps = stride;
+      } else {
+        rows.add_dim(shape.sizes[i], stride);
+      }
+    }
+    count = rows.numel();
+  }
+
+  // body(offsets) for each row, all on threads.
+  template <class Body>
+  void for_each(int64_t grain, Body&& body) const {
+    parallel_for(count, std::max<int64_t>(1, grain), [&](int64_t begin, int64_t end) {
+      rows.for_each(begin, end, [&](int64_t, const auto& offsets) { body(offsets); });
+    });
+  }
+
+  int64_t size = 1, count = 1;
+  typename Grid<N>::Offsets steps{};  // along the axis
+  Grid<N> rows;
+};
 
 }  // namespace lowtide

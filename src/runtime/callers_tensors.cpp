@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "bind/binding.h"
+#include "kernels/prepared.h"
 #include "runtime/block_pool.h"
 
 namespace lowtide {
@@ -32,11 +33,9 @@ std::vector<int64_t> read_symbols(const Program& program, std::span<const Tensor
 }
 
 void copy_tensor(const TensorRef& from, const TensorRef& to) {
-  KernelCall call;
-  call.inputs = {&from, 1};
-  call.outputs = {&to, 1};
+  const BoundCall call{{{&from, 1}, {&to, 1}}};
   for (const Kernel& kernel : kernels_of(Op::kCopy))
-    if (kernel.provider == std::string_view("reference")) kernel.run(call);
+    if (kernel.provider == std::string_view("reference")) run_once(kernel, call);
 }
 
 char* bind_input(const ProgramInput& input, const TensorRef& expected, const TensorRef& found, const char* what,

@@ -54,12 +54,18 @@ KernelStatus mul(const KernelCall& call) {
   return find_kernel("reference.Mul")->run(call);
 }
 
-const Kernel kKernels[] = {{.op = Op::kCopy, .name = "test.Copy", .provider = "test", .run = copy, .supports = nullptr},
+const Kernel kKernels[] = {{.op = Op::kCopy,
+                            .name = "test.Copy",
+                            .provider = "test",
+                            .run = copy,
+                            .prepare = find_kernel("reference.Copy")->prepare,
+                            .state_bytes = find_kernel("reference.Copy")->state_bytes},
                            {.op = Op::kMul,
                             .name = "test.Mul",
                             .provider = "test",
                             .run = mul,
-                            .supports = nullptr,
+                            .prepare = find_kernel("reference.Mul")->prepare,
+                            .state_bytes = find_kernel("reference.Mul")->state_bytes,
                             .scratch_bytes = [](const BoundCall&) -> int64_t { return 1000; }}};
 const Device kDevice{"test", kKernels, allocate};
 

@@ -1,25 +1,8 @@
 // Loops over blocks of rows, from a program in text form.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "base/test_allocations.h"
 #include "runtime/control_programs.h"
-
-// Inlined, the compiler would take malloc and operator delete for a pair that does not match.
-static std::atomic<int64_t> allocations{0};
-__attribute__((noinline)) void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* bytes = std::malloc(size == 0 ? 1 : size)) return bytes;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size == 0 ? 1 : size);
-}
-__attribute__((noinline)) void operator delete(void* bytes) noexcept { std::free(bytes); }
-__attribute__((noinline)) void operator delete(void* bytes, std::size_t) noexcept { std::free(bytes); }
 
 namespace lowtide {
 namespace {

@@ -1,7 +1,7 @@
 // Every kernel of the lists against the reference kernel of its op, on every node of the example graphs and of their
 // gradients: in each layout that it accepts, in place where it says so, and under several ways of cutting the work,
-// which must not change a bit. A kernel added to a list is covered by that alone. Those of PyTorch's library are
-// compared where .venv has PyTorch.
+// which must not change a bit; and none allocates while it runs. A kernel added to a list is covered by that alone.
+// Those of PyTorch's library are compared where .venv has PyTorch.
 #include <dlfcn.h>
 #include <glob.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include "../gradcheck/evaluate.h"
 #include "base/libraries.h"
 #include "base/parallel.h"
+#include "base/test_allocations.h"
 #include "grad/gradient.h"
 #include "ir/print.h"
 #include "kernels/prepared.h"
@@ -80,8 +81,7 @@ Buffer make_buffer(const TensorRef& like, Order order, uint8_t byte) {
 }
 
 void copy(const TensorRef& from, const TensorRef& to) {
-  KernelCall call{{&from, 1}, {&to, 1}};
-  kernels_of(Op::kCopy).back().run(call);
+  run_once(kernels_of(Op::kCopy).back(), {{{&from, 1}, {&to, 1}}});
 }
 
 TensorRef row_major(Tensor& tensor) {
@@ -182,6 +182,12 @@ int64_t prepare(const Kernel& kernel, const KernelCall& call, BoundAttrs attrs, 
   return kernel.scratch_bytes ? kernel.scratch_bytes(bound) : 0;
 }
 
+// Kernels that may allocate while they run.
+bool may_allocate(const Kernel& kernel) {
+  // PyTorch's functions make tensors of what they are given, and oneDNN's its primitives.
+  return kernel.provider == std::string_view("aten");
+}
+
 // Runs with operands in `order`; in_place >= 0: output 0 in the buffer of that input. Nothing if the kernel refuses.
 std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_place = -1) {
   const Kernel& kernel = test.kernel;
@@ -231,17 +237,22 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
   for (const Buffer& buffer : inputs) input_refs.push_back(buffer.ref);
   for (const Buffer& buffer : outputs) output_refs.push_back(buffer.ref);
   KernelCall call{input_refs, output_refs, nullptr, 0, kKey};
-  alignas(64) std::byte state[kMostStateBytes];
-  call.scratch_bytes = prepare(kernel, call, test.attrs, state);
-  if (kernel.prepare) call.state = state;
+  constexpr uint64_t kPastState = 0x6b6b6b6b6b6b6b6b;
+  std::vector<uint64_t> state((state_bytes_of(kernel, call) + 7) / 8 + 1, kPastState);
+  call.scratch_bytes = prepare(kernel, call, test.attrs, state.data());
+  EXPECT_EQ(state.back(), kPastState) << "wrote past its state";
+  if (kernel.prepare) call.state = state.data();
   const size_t canary = 64, words = static_cast<size_t>(round_up(call.scratch_bytes));
   std::vector<double> memory(words + canary + 8, std::nan(""));
   double* scratch = memory.data();
   while (reinterpret_cast<uintptr_t>(scratch) % 64 != 0) ++scratch;
   std::fill(scratch + words, memory.data() + memory.size(), 42.0);
   call.scratch = scratch;
+  const int64_t before = allocations;
   const KernelStatus status = kernel.run(call);
+  const int64_t allocated = allocations - before;
   EXPECT_EQ(status, nullptr);
+  EXPECT_TRUE(allocated == 0 || may_allocate(kernel)) << "allocated " << allocated << " times while it ran";
   for (double* past = scratch + words; past < memory.data() + memory.size(); ++past)
     EXPECT_EQ(*past, 42.0) << "wrote past its scratch";
   if (in_place >= 0) {

@@ -4,7 +4,6 @@
 
 #include "base/libraries.h"
 #include "base/parallel.h"
-#include "kernels/cpu/copy/copy.h"
 #include "kernels/cpu/gemm/products.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
@@ -33,8 +32,8 @@ void run_blas(const Products& p, const ProductOperands& operands, BlasGemm<T> ge
   const int left_lead = static_cast<int>(p.l.lead()), right_lead = static_cast<int>(p.r.lead()),
             out_lead = static_cast<int>(p.o.lead());
   auto product = [&](int64_t, const auto& at) {
-    gemm(&right_op, &left_op, &n, &m, &k, &alpha, operands.b.as<T>() + at[1], &right_lead, operands.a.as<T>() + at[0],
-         &left_lead, &beta, operands.y.as<T>() + at[2], &out_lead);
+    gemm(&right_op, &left_op, &n, &m, &k, &alpha, static_cast<const T*>(operands.b) + at[1], &right_lead,
+         static_cast<const T*>(operands.a) + at[0], &left_lead, &beta, static_cast<T*>(operands.y) + at[2], &out_lead);
   };
   const int64_t batches = p.batches.numel(), work = p.l.rows * p.l.cols * p.o.cols;
   if (batches > 1 && work < kSmallProduct) {
@@ -48,14 +47,14 @@ void run_blas(const Products& p, const ProductOperands& operands, BlasGemm<T> ge
 KernelStatus blas_matmul(const KernelCall& call, const BlasProducts& products) {
   if (products.is_too_large || products.is_empty) return reference::multiply(call, products.asked);
   const ProductOperands operands = operands_of(call, products);
-  if (products.beta != 0) copy_tensor(call.inputs[2], operands.y);
-  if (operands.y.dtype == DType::kF64) {
+  if (products.beta != 0) products.copy_addend.run(call.inputs[2].data, operands.y);
+  if (products.is_double) {
     run_blas<double>(products, operands, libraries().dgemm, products.alpha, products.beta);
   } else {
     run_blas<float>(products, operands, libraries().sgemm, static_cast<float>(products.alpha),
                     static_cast<float>(products.beta));
   }
-  hand_back(call, operands);
+  hand_back(call, products, operands);
   return nullptr;
 }
 

@@ -35,10 +35,6 @@ void load_sum(const TensorRef& x, const TensorRef* bias, int64_t x_at, int64_t x
   round_to(x.dtype, sum, n);
 }
 
-Strides bias_strides(const TensorRef* bias, const TensorRef& y) {
-  return bias ? broadcast_strides(*bias, y) : Strides{};
-}
-
 constexpr double kTanhScale = M_2_SQRTPI * M_SQRT1_2;
 
 double gelu_of(double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); }
@@ -52,81 +48,80 @@ double fast_gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kTanhScale * (1 + 3 * 0.044715 * x * x);
 }
 
+// Inputs: x, bias?
 template <class F>
-KernelStatus map_sum(const KernelCall& call, F f) {
+KernelStatus map_sum(const KernelCall& call, const Binary& runs, F f) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const TensorRef* bias = input(call, 1);
-  for_each_run<3>(y, {broadcast_strides(x, y), bias_strides(bias, y), strides_of(y)}, kRun,
-                  [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-                    double values[kRun];
-                    load_sum(x, bias, at[0], steps[0], at[1], steps[1], n, values);
-                    for (int64_t i = 0; i < n; ++i) values[i] = f(values[i]);
-                    store(y, at[2], steps[2], n, values);
-                  });
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    double values[kRun];
+    load_sum(x, bias, at[0], steps[0], at[1], steps[1], n, values);
+    for (int64_t i = 0; i < n; ++i) values[i] = f(values[i]);
+    store(y, at[2], steps[2], n, values);
+  });
   return nullptr;
 }
 
 // Inputs: dy, x, bias?
 template <class F>
-KernelStatus map_sum_grad(const KernelCall& call, F slope) {
+KernelStatus map_sum_grad(const KernelCall& call, const Ternary& runs, F slope) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &dx = call.outputs[0];
   const TensorRef* bias = input(call, 2);
-  for_each_run<4>(dx, {broadcast_strides(dy, dx), broadcast_strides(x, dx), bias_strides(bias, dx), strides_of(dx)},
-                  kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-                    double values[kRun], grads[kRun];
-                    load_sum(x, bias, at[1], steps[1], at[2], steps[2], n, values);
-                    load(dy, at[0], steps[0], n, grads);
-                    for (int64_t i = 0; i < n; ++i) values[i] = grads[i] * slope(values[i]);
-                    store(dx, at[3], steps[3], n, values);
-                  });
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    double values[kRun], grads[kRun];
+    load_sum(x, bias, at[1], steps[1], at[2], steps[2], n, values);
+    load(dy, at[0], steps[0], n, grads);
+    for (int64_t i = 0; i < n; ++i) values[i] = grads[i] * slope(values[i]);
+    store(dx, at[3], steps[3], n, values);
+  });
   return nullptr;
 }
 
 }  // namespace
 
-KernelStatus bias_gelu(const KernelCall& call) { return map_sum(call, gelu_of); }
-KernelStatus fast_gelu(const KernelCall& call) { return map_sum(call, fast_gelu_of); }
-KernelStatus bias_gelu_grad(const KernelCall& call) { return map_sum_grad(call, gelu_slope); }
-KernelStatus fast_gelu_grad(const KernelCall& call) { return map_sum_grad(call, fast_gelu_slope); }
+KernelStatus bias_gelu(const KernelCall& call, const Binary& runs) { return map_sum(call, runs, gelu_of); }
+KernelStatus fast_gelu(const KernelCall& call, const Binary& runs) { return map_sum(call, runs, fast_gelu_of); }
+KernelStatus bias_gelu_grad(const KernelCall& call, const Ternary& runs) {
+  return map_sum_grad(call, runs, gelu_slope);
+}
+KernelStatus fast_gelu_grad(const KernelCall& call, const Ternary& runs) {
+  return map_sum_grad(call, runs, fast_gelu_slope);
+}
 
-KernelStatus bias_dropout(const KernelCall& call, const Dropped& dropped) {
+// Inputs: x, bias, residual?
+KernelStatus bias_dropout(const KernelCall& call, const DroppedSum& runs) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
   const TensorRef* residual = input(call, 2);
-  for_each_run<4>(y, {broadcast_strides(x, y), broadcast_strides(bias, y), bias_strides(residual, y), strides_of(y)},
-                  kRun, [&](int64_t first, const auto& at, const auto& steps, int64_t n) {
-                    double values[kRun], added[kRun];
-                    load_sum(x, &bias, at[0], steps[0], at[1], steps[1], n, values);
-                    for (int64_t i = 0; i < n; ++i) {
-                      const bool keep = dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i),
-                                                     dropped.threshold);
-                      values[i] = keep ? values[i] * dropped.scale : 0.0;
-                    }
-                    if (residual) {
-                      round_to(y.dtype, values, n);
-                      load(*residual, at[2], steps[2], n, added);
-                      for (int64_t i = 0; i < n; ++i) values[i] += added[i];
-                    }
-                    store(y, at[3], steps[3], n, values);
-                  });
+  const Dropped& dropped = runs.dropped;
+  runs.for_each([&](int64_t first, const auto& at, const auto& steps, int64_t n) {
+    double values[kRun], added[kRun];
+    load_sum(x, &bias, at[0], steps[0], at[1], steps[1], n, values);
+    for (int64_t i = 0; i < n; ++i) {
+      const bool keep =
+          dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i), dropped.threshold);
+      values[i] = keep ? values[i] * dropped.scale : 0.0;
+    }
+    if (residual) {
+      round_to(y.dtype, values, n);
+      load(*residual, at[2], steps[2], n, added);
+      for (int64_t i = 0; i < n; ++i) values[i] += added[i];
+    }
+    store(y, at[3], steps[3], n, values);
+  });
   return nullptr;
 }
 
-KernelStatus bias_softmax(const KernelCall& call, const Axis& along) {
+KernelStatus bias_softmax(const KernelCall& call, const BinaryRows& rows) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = along.axis, size = x.sizes[axis];
-  const Strides bias_at = broadcast_strides(bias, x);
-  const int64_t x_step = x.strides[axis], bias_step = bias_at.at[axis], y_step = y.strides[axis];
-  const Grid<3> rows = rows_over<3>(x, axis, {strides_of(x), bias_at, strides_of(y)});
-  parallel_for(rows.numel(), std::max<int64_t>(1, 1024 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
-    rows.for_each(begin, end, [&](int64_t, const auto& at) {
-      const auto sum_at = [&](int64_t i) {
-        return rounded(x.dtype, get(x, at[0] + i * x_step) + get(bias, at[1] + i * bias_step));
-      };
-      double largest = -kInfinity, total = 0;
-      for (int64_t i = 0; i < size; ++i) largest = std::max(largest, sum_at(i));
-      for (int64_t i = 0; i < size; ++i) total += std::exp(sum_at(i) - largest);
-      for (int64_t i = 0; i < size; ++i) set(y, at[2] + i * y_step, std::exp(sum_at(i) - largest) / total);
-    });
+  const int64_t size = rows.size;
+  rows.for_each(1024 / std::max<int64_t>(size, 1), [&](const auto& at) {
+    const auto sum_at = [&](int64_t i) {
+      return rounded(x.dtype, get(x, at[0] + i * rows.steps[0]) + get(bias, at[1] + i * rows.steps[1]));
+    };
+    double largest = -kInfinity, total = 0;
+    for (int64_t i = 0; i < size; ++i) largest = std::max(largest, sum_at(i));
+    for (int64_t i = 0; i < size; ++i) total += std::exp(sum_at(i) - largest);
+    for (int64_t i = 0; i < size; ++i) set(y, at[2] + i * rows.steps[2], std::exp(sum_at(i) - largest) / total);
   });
   return nullptr;
 }

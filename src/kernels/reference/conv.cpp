@@ -7,28 +7,6 @@ namespace lowtide::reference {
 
 namespace {
 
-// Sizes and strides of [N, C, d1..dk] with missing spatial dims of size 1 in front.
-struct Image {
-  const TensorRef* tensor;
-  int64_t outer, channels, outer_stride, channel_stride;
-  int64_t sizes[kSpatial], strides[kSpatial];
-
-  explicit Image(const TensorRef& t) : tensor(&t) {
-    outer = t.sizes[0];
-    channels = t.sizes[1];
-    outer_stride = t.strides[0];
-    channel_stride = t.strides[1];
-    for (int i = 0; i < kSpatial; ++i) {
-      const int dim = t.rank - kSpatial + i;
-      sizes[i] = dim >= 2 ? t.sizes[dim] : 1;
-      strides[i] = dim >= 2 ? t.strides[dim] : 0;
-    }
-  }
-  int64_t offset(int64_t n, int64_t c, const int64_t* at) const {
-    return n * outer_stride + c * channel_stride + at[0] * strides[0] + at[1] * strides[1] + at[2] * strides[2];
-  }
-};
-
 // body(position[3]) over a box.
 template <class Body>
 void for_each_point(const int64_t* sizes, Body body) {
@@ -42,8 +20,18 @@ void for_each_point(const int64_t* sizes, Body body) {
 
 }  // namespace
 
-ConvWindow::ConvWindow(const BoundCall& call) : group(call.attrs->i("group")) {
-  const int spatial = call.inputs[1].rank - 2;
+Image::Image(const TensorRef& t)
+    : outer(t.sizes[0]), channels(t.sizes[1]), outer_stride(t.strides[0]), channel_stride(t.strides[1]) {
+  for (int i = 0; i < kSpatial; ++i) {
+    const int dim = t.rank - kSpatial + i;
+    sizes[i] = dim >= 2 ? t.sizes[dim] : 1;
+    strides[i] = dim >= 2 ? t.strides[dim] : 0;
+  }
+}
+
+ConvWindow::ConvWindow(const BoundCall& call, const TensorRef& x_, const TensorRef& w_, const TensorRef& y_)
+    : x(x_), w(w_), y(y_), group(call.attrs->i("group")) {
+  const int spatial = w_.rank - 2;
   const auto &s = call.attrs->ints("strides"), &p = call.attrs->ints("pads"), &d = call.attrs->ints("dilations");
   for (int i = 0; i < spatial; ++i) {
     strides[kSpatial - spatial + i] = s[i];
@@ -53,7 +41,8 @@ ConvWindow::ConvWindow(const BoundCall& call) : group(call.attrs->i("group")) {
 }
 
 KernelStatus conv(const KernelCall& call, const ConvWindow& window) {
-  const Image x(call.inputs[0]), w(call.inputs[1]), y(call.outputs[0]);
+  const Image &x = window.x, &w = window.w, &y = window.y;
+  const TensorRef &x_data = call.inputs[0], &w_data = call.inputs[1], &y_data = call.outputs[0];
   const TensorRef* bias = input(call, 2);
   const int64_t per_group = w.outer / window.group;
   parallel_for(y.outer * y.channels, 1, [&](int64_t begin, int64_t end) {
@@ -69,10 +58,10 @@ KernelStatus conv(const KernelCall& call, const ConvWindow& window) {
               from[i] = window.source(i, o[i], k[i]);
               if (from[i] < 0 || from[i] >= x.sizes[i]) return;
             }
-            sum += get(*x.tensor, x.offset(n, first + c, from)) * get(*w.tensor, w.offset(m, c, k));
+            sum += get(x_data, x.offset(n, first + c, from)) * get(w_data, w.offset(m, c, k));
           });
         }
-        set(*y.tensor, y.offset(n, m, o), sum);
+        set(y_data, y.offset(n, m, o), sum);
       });
     }
   });
@@ -80,11 +69,12 @@ KernelStatus conv(const KernelCall& call, const ConvWindow& window) {
 }
 
 // dx: every output that reads the point. dw: every pair of points that the tap joins. dbias: sum of dy.
-KernelStatus conv_grad(const KernelCall& call, const ConvWindow& window) {
-  const Image dy(call.inputs[0]), x(call.inputs[1]), w(call.inputs[2]);
+KernelStatus conv_grad(const KernelCall& call, const ConvGradWindow& window) {
+  const Image &dy = window.y, &x = window.x, &w = window.w;
+  const TensorRef &dy_data = call.inputs[0], &x_data = call.inputs[1], &w_data = call.inputs[2];
   const int64_t per_group = w.outer / window.group;
   if (const TensorRef* tensor = output(call, 0)) {
-    const Image dx(*tensor);
+    const Image& dx = window.dx;
     parallel_for(dx.outer * dx.channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t n = task / dx.channels, channel = task % dx.channels, g = channel / w.channels;
@@ -99,7 +89,7 @@ KernelStatus conv_grad(const KernelCall& call, const ConvWindow& window) {
                 o[i] = reach / window.strides[i];
                 if (o[i] >= dy.sizes[i]) return;
               }
-              sum += get(*dy.tensor, dy.offset(n, m, o)) * get(*w.tensor, w.offset(m, channel % w.channels, k));
+              sum += get(dy_data, dy.offset(n, m, o)) * get(w_data, w.offset(m, channel % w.channels, k));
             });
           }
           set(*tensor, dx.offset(n, channel, at), sum);
@@ -108,7 +98,7 @@ KernelStatus conv_grad(const KernelCall& call, const ConvWindow& window) {
     });
   }
   if (const TensorRef* tensor = output(call, 1)) {
-    const Image dw(*tensor);
+    const Image& dw = window.dw;
     parallel_for(dw.outer * dw.channels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t m = task / dw.channels, c = task % dw.channels, channel = m / per_group * w.channels + c;
@@ -121,7 +111,7 @@ KernelStatus conv_grad(const KernelCall& call, const ConvWindow& window) {
                 from[i] = window.source(i, o[i], k[i]);
                 if (from[i] < 0 || from[i] >= x.sizes[i]) return;
               }
-              sum += get(*dy.tensor, dy.offset(n, m, o)) * get(*x.tensor, x.offset(n, channel, from));
+              sum += get(dy_data, dy.offset(n, m, o)) * get(x_data, x.offset(n, channel, from));
             });
           }
           set(*tensor, dw.offset(m, c, k), sum);
@@ -133,7 +123,7 @@ KernelStatus conv_grad(const KernelCall& call, const ConvWindow& window) {
     for (int64_t m = 0; m < dy.channels; ++m) {
       double sum = 0;
       for (int64_t n = 0; n < dy.outer; ++n) {
-        for_each_point(dy.sizes, [&](const int64_t* o) { sum += get(*dy.tensor, dy.offset(n, m, o)); });
+        for_each_point(dy.sizes, [&](const int64_t* o) { sum += get(dy_data, dy.offset(n, m, o)); });
       }
       set(*dbias, m * dbias->strides[0], sum);
     }

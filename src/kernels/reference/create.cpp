@@ -6,9 +6,9 @@ namespace lowtide::reference {
 
 // y[i] = value(i), i counting in row-major order.
 template <class T, class Value>
-static KernelStatus generate(const KernelCall& call, Value value) {
+static KernelStatus generate(const KernelCall& call, const Mapped<0>& runs, Value value) {
   const TensorRef& y = call.outputs[0];
-  for_each_run<1>(y, {strides_of(y)}, kRun, [&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
     T values[kRun];
     for (int64_t i = 0; i < n; ++i) values[i] = value(first + i);
     store(y, offsets[0], steps[0], n, values);
@@ -16,7 +16,7 @@ static KernelStatus generate(const KernelCall& call, Value value) {
   return nullptr;
 }
 
-Filling::Filling(const BoundCall& call) {
+Filling::Filling(const BoundCall& call) : Mapped(call) {
   const BoundAttrs& attrs = *call.attrs;
   if (is_float(call.outputs[0].dtype)) {
     value = attrs.has("value") ? attrs.f("value") : static_cast<double>(attrs.i("int_value", 0));
@@ -27,12 +27,12 @@ Filling::Filling(const BoundCall& call) {
 
 KernelStatus constant(const KernelCall& call, const Filling& filling) {
   if (is_float(call.outputs[0].dtype)) {
-    return generate<double>(call, [value = filling.value](int64_t) { return value; });
+    return generate<double>(call, filling, [value = filling.value](int64_t) { return value; });
   }
-  return generate<int64_t>(call, [value = filling.int_value](int64_t) { return value; });
+  return generate<int64_t>(call, filling, [value = filling.int_value](int64_t) { return value; });
 }
 
-Progression::Progression(const BoundCall& call) {
+Progression::Progression(const BoundCall& call) : Mapped(call) {
   const BoundAttrs& attrs = *call.attrs;
   int_start = attrs.i("int_start", 0);
   int_step = attrs.i("int_step", 1);
@@ -42,51 +42,50 @@ Progression::Progression(const BoundCall& call) {
 
 KernelStatus range(const KernelCall& call, const Progression& p) {
   if (is_float(call.outputs[0].dtype)) {
-    return generate<double>(call, [=](int64_t i) { return p.start + static_cast<double>(i) * p.step; });
+    return generate<double>(call, p, [&](int64_t i) { return p.start + static_cast<double>(i) * p.step; });
   }
-  return generate<int64_t>(call, [=](int64_t i) { return p.int_start + i * p.int_step; });
+  return generate<int64_t>(call, p, [&](int64_t i) { return p.int_start + i * p.int_step; });
 }
 
-KernelStatus dropout(const KernelCall& call, const Dropped& dropped) {
+KernelStatus dropout(const KernelCall& call, const DroppedInput& runs) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  for_each_run<2>(y, {broadcast_strides(x, y), strides_of(y)}, kRun,
-                  [&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
-                    double values[kRun];
-                    load(x, offsets[0], steps[0], n, values);
-                    for (int64_t i = 0; i < n; ++i) {
-                      const bool keep = dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i),
-                                                     dropped.threshold);
-                      values[i] = keep ? values[i] * dropped.scale : 0.0;
-                    }
-                    store(y, offsets[1], steps[1], n, values);
-                  });
+  const Dropped& dropped = runs.dropped;
+  runs.for_each([&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
+    double values[kRun];
+    load(x, offsets[0], steps[0], n, values);
+    for (int64_t i = 0; i < n; ++i) {
+      const bool keep =
+          dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i), dropped.threshold);
+      values[i] = keep ? values[i] * dropped.scale : 0.0;
+    }
+    store(y, offsets[1], steps[1], n, values);
+  });
   return nullptr;
 }
 
 KernelStatus random_uniform(const KernelCall& call, const Uniform& u) {
-  return generate<double>(call, [&u, key = call.random_key](int64_t i) {
+  return generate<double>(call, u, [&u, key = call.random_key](int64_t i) {
     return u.low + u.width * lowtide::random_uniform(key, u.stream, i);
   });
 }
 
 KernelStatus random_normal(const KernelCall& call, const Normal& n) {
-  return generate<double>(call, [&n, key = call.random_key](int64_t i) {
+  return generate<double>(call, n, [&n, key = call.random_key](int64_t i) {
     return n.mean + n.scale * lowtide::random_normal(key, n.stream, i);
   });
 }
 
-KernelStatus bernoulli(const KernelCall& call, const Stream& source) {
+KernelStatus bernoulli(const KernelCall& call, const Chances& runs) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  for_each_run<2>(y, {broadcast_strides(x, y), strides_of(y)}, kRun,
-                  [&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
-                    double values[kRun];
-                    load(x, offsets[0], steps[0], n, values);
-                    for (int64_t i = 0; i < n; ++i) {
-                      const double drawn = lowtide::random_uniform(call.random_key, source.stream, first + i);
-                      values[i] = drawn < values[i] ? 1.0 : 0.0;
-                    }
-                    store(y, offsets[1], steps[1], n, values);
-                  });
+  runs.for_each([&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
+    double values[kRun];
+    load(x, offsets[0], steps[0], n, values);
+    for (int64_t i = 0; i < n; ++i) {
+      const double drawn = lowtide::random_uniform(call.random_key, runs.stream, first + i);
+      values[i] = drawn < values[i] ? 1.0 : 0.0;
+    }
+    store(y, offsets[1], steps[1], n, values);
+  });
   return nullptr;
 }
 

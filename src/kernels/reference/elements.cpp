@@ -1,6 +1,7 @@
 #include "kernels/reference/elements.h"
 
 #include "base/half.h"
+#include "kernels/reference/states.h"
 
 namespace lowtide::reference {
 
@@ -117,6 +118,14 @@ void copy_elements(void* dst, int64_t dst_stride, const void* src, int64_t src_s
     case 4: return copy_as<uint32_t>(dst, dst_stride, src, src_stride, n);
     default: return copy_as<uint64_t>(dst, dst_stride, src, src_stride, n);
   }
+}
+
+Grid<1> positions(const BoundCall& call, const TensorRef& tensor) {
+  return grid_over<1>(call, tensor, {strides_of(tensor)});
+}
+
+Runs<2> pairs(const BoundCall& call, const TensorRef& from, const TensorRef& to) {
+  return Runs<2>(grid_over<2>(call, from, {strides_of(from), strides_of(to)}), 4096);
 }
 
 }  // namespace lowtide::reference

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/kernel.h"
+#include "kernels/strided.h"
 
 namespace lowtide::reference {
 
@@ -32,14 +32,6 @@ void copy_elements(void* dst, int64_t dst_stride, const void* src, int64_t src_s
 
 inline char* address(const TensorRef& tensor, int64_t offset) {
   return static_cast<char*>(tensor.data) + offset * size_bytes(tensor.dtype);
-}
-
-// nullptr where the operand is absent.
-inline const TensorRef* input(const KernelCall& call, size_t index) {
-  return index < call.inputs.size() && call.inputs[index].present ? &call.inputs[index] : nullptr;
-}
-inline const TensorRef* output(const KernelCall& call, size_t index) {
-  return index < call.outputs.size() && call.outputs[index].present ? &call.outputs[index] : nullptr;
 }
 
 // Integers are never NaN.

@@ -6,28 +6,23 @@ namespace lowtide::reference {
 
 namespace {
 
-void copy_all(const TensorRef& from, const TensorRef& to) {
+// Copies all of `from` to `to`, which may be itself.
+void copy_all(const Runs<2>& runs, const TensorRef& from, const TensorRef& to) {
   if (from.data == to.data) return;
   const int64_t size = size_bytes(to.dtype);
-  for_each_run<2>(to, {strides_of(from), strides_of(to)}, 4096,
-                  [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-                    copy_elements(address(to, at[1]), steps[1], address(from, at[0]), steps[0], n, size);
-                  });
-}
-
-void fill_zero(const TensorRef& tensor) {
-  for_each_run<1>(tensor, {strides_of(tensor)}, kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-    const int64_t zeros[kRun] = {};
-    store(tensor, at[0], steps[0], n, zeros);
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    copy_elements(address(to, at[1]), steps[1], address(from, at[0]), steps[0], n, size);
   });
 }
 
 // Negative indices count from the end.
 int64_t wrapped(int64_t index, int64_t size) { return index < 0 ? index + size : index; }
 
-bool all_inside(const TensorRef& indices, int64_t size) {
+// `indices` is the first tensor of the grid.
+template <size_t N>
+bool all_inside(const Grid<N>& grid, const TensorRef& indices, int64_t size) {
   bool good = true;
-  grid_over<1>(indices, {strides_of(indices)}).for_each([&](int64_t, const auto& at) {
+  grid.for_each([&](int64_t, const auto& at) {
     const int64_t index = wrapped(get_int(indices, at[0]), size);
     good &= index >= 0 && index < size;
   });
@@ -43,35 +38,28 @@ void add_element(const TensorRef& to, int64_t to_offset, const TensorRef& from, 
   }
 }
 
-// data.shape[:axis] + indices.shape + data.shape[axis+1:] as three grids. Offsets: data, gathered.
-struct Gathered {
-  Grid<2> before, after;
-  Grid<2> middle;  // indices, gathered
-};
-
-Gathered split(const TensorRef& data, const TensorRef& indices, const TensorRef& gathered, int64_t axis) {
-  Gathered grids;
-  for (int i = 0; i < axis; ++i) grids.before.add_dim(data.sizes[i], {data.strides[i], gathered.strides[i]});
-  for (int i = 0; i < indices.rank; ++i) {
-    grids.middle.add_dim(indices.sizes[i], {indices.strides[i], gathered.strides[axis + i]});
-  }
-  for (int i = static_cast<int>(axis) + 1; i < data.rank; ++i) {
-    grids.after.add_dim(data.sizes[i], {data.strides[i], gathered.strides[i - 1 + indices.rank]});
-  }
-  grids.after.collapse();
-  return grids;
-}
-
 }  // namespace
 
-KernelStatus gather(const KernelCall& call, const Axis& along) {
+Gathering::Gathering(const BoundCall& call, const TensorRef& data, const TensorRef& gathered) {
+  const TensorRef& indices = call.inputs[1];
+  const int axis = static_cast<int>(call.attrs->i("axis"));
+  size = data.sizes[axis];
+  stride = data.strides[axis];
+  for (int i = 0; i < axis; ++i) before.add_dim(data.sizes[i], {data.strides[i], gathered.strides[i]});
+  for (int i = 0; i < indices.rank; ++i)
+    middle.add_dim(indices.sizes[i], {indices.strides[i], gathered.strides[axis + i]});
+  for (int i = axis + 1; i < data.rank; ++i)
+    after.add_dim(data.sizes[i], {data.strides[i], gathered.strides[i - 1 + indices.rank]});
+  after.collapse();
+}
+
+KernelStatus gather(const KernelCall& call, const Gathering& grids) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = along.axis, size = data.sizes[axis], bytes = size_bytes(data.dtype);
-  if (!all_inside(indices, size)) return "Gather: an index is out of range";
-  const Gathered grids = split(data, indices, y, axis);
+  const int64_t bytes = size_bytes(data.dtype);
+  if (!all_inside(grids.middle, indices, grids.size)) return "Gather: an index is out of range";
   grids.before.for_each([&](int64_t, const auto& outer) {
     grids.middle.for_each([&](int64_t, const auto& at) {
-      const int64_t from = outer[0] + wrapped(get_int(indices, at[0]), size) * data.strides[axis];
+      const int64_t from = outer[0] + wrapped(get_int(indices, at[0]), grids.size) * grids.stride;
       grids.after.for_each([&](int64_t, const auto& inner) {
         copy_elements(address(y, outer[1] + at[1] + inner[1]), 1, address(data, from + inner[0]), 1, 1, bytes);
       });
@@ -80,48 +68,49 @@ KernelStatus gather(const KernelCall& call, const Axis& along) {
   return nullptr;
 }
 
-GatherGradRows::GatherGradRows(const BoundCall& call)
-    : Axis(call),
-      padding(call.attrs->has("padding_idx") ? wrapped(call.attrs->i("padding_idx"), call.outputs[0].sizes[axis])
-                                             : -1) {}
+GatheringGrad::GatheringGrad(const BoundCall& call)
+    : Gathering(call, call.outputs[0], call.inputs[0]),
+      dx(positions(call, call.outputs[0])),
+      padding(call.attrs->has("padding_idx") ? wrapped(call.attrs->i("padding_idx"), size) : -1) {
+  if (input(call, 2)) onto = pairs(call, call.inputs[2], call.outputs[0]);
+}
 
-KernelStatus gather_grad(const KernelCall& call, const GatherGradRows& rows) {
+KernelStatus gather_grad(const KernelCall& call, const GatheringGrad& grids) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
-  const int64_t axis = rows.axis, size = dx.sizes[axis];
-  if (!all_inside(indices, size)) return "GatherGrad: an index is out of range";
-  if (call.inputs.size() > 2 && call.inputs[2].present) {
-    copy_all(call.inputs[2], dx);
+  if (!all_inside(grids.middle, indices, grids.size)) return "GatherGrad: an index is out of range";
+  if (const TensorRef* onto = input(call, 2)) {
+    copy_all(grids.onto, *onto, dx);
   } else {
-    fill_zero(dx);
+    grids.dx.for_each([&](int64_t, const auto& at) { set_int(dx, at[0], 0); });
   }
-  const Gathered grids = split(dx, indices, dy, axis);
   grids.before.for_each([&](int64_t, const auto& outer) {
     grids.middle.for_each([&](int64_t, const auto& at) {
-      const int64_t index = wrapped(get_int(indices, at[0]), size);
-      if (index == rows.padding) return;
+      const int64_t index = wrapped(get_int(indices, at[0]), grids.size);
+      if (index == grids.padding) return;
       grids.after.for_each([&](int64_t, const auto& inner) {
-        add_element(dx, outer[0] + index * dx.strides[axis] + inner[0], dy, outer[1] + at[1] + inner[1]);
+        add_element(dx, outer[0] + index * grids.stride + inner[0], dy, outer[1] + at[1] + inner[1]);
       });
     });
   });
   return nullptr;
 }
 
-// Positions of `indices` with the offsets of two tensors that agree with it in all dims but (perhaps) `axis`.
-// A 0-d tensor counts as one of shape [1].
-static Grid<3> elements_grid(const TensorRef& indices, const TensorRef& along, const TensorRef& other, int64_t axis) {
+ElementPicks::ElementPicks(const BoundCall& call, const TensorRef& along, const TensorRef& other) {
+  const TensorRef& indices = call.inputs[1];
+  const int64_t axis = call.attrs->i("axis");
+  size = along.rank > 0 ? along.sizes[axis] : 1;
+  stride = along.rank > 0 ? along.strides[axis] : 0;
   Strides along_strides = strides_of(along);
   along_strides.at[axis] = 0;
-  return grid_over<3>(indices, {strides_of(indices), along_strides, strides_of(other)});
+  grid = grid_over<3>(call, indices, {strides_of(indices), along_strides, strides_of(other)});
 }
 
-KernelStatus gather_elements(const KernelCall& call, const Axis& along) {
+KernelStatus gather_elements(const KernelCall& call, const ElementPicks& picks) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = along.axis, size = data.rank > 0 ? data.sizes[axis] : 1;
-  const int64_t bytes = size_bytes(data.dtype), stride = data.rank > 0 ? data.strides[axis] : 0;
-  if (!all_inside(indices, size)) return "GatherElements: an index is out of range";
-  elements_grid(indices, data, y, axis).for_each([&](int64_t, const auto& at) {
-    const int64_t from = at[1] + wrapped(get_int(indices, at[0]), size) * stride;
+  const int64_t bytes = size_bytes(data.dtype);
+  if (!all_inside(picks.grid, indices, picks.size)) return "GatherElements: an index is out of range";
+  picks.grid.for_each([&](int64_t, const auto& at) {
+    const int64_t from = at[1] + wrapped(get_int(indices, at[0]), picks.size) * picks.stride;
     copy_elements(address(y, at[2]), 1, address(data, from), 1, 1, bytes);
   });
   return nullptr;
@@ -140,13 +129,13 @@ static T joined(Joining joining, T to, T from) {
   return from;
 }
 
-Scattering::Scattering(const BoundCall& call) {
+Joining joining_of(const BoundCall& call) {
   const std::string& reduction = call.attrs->s("reduction");
-  joining = reduction == "add"   ? Joining::kAdd
-            : reduction == "mul" ? Joining::kMultiply
-            : reduction == "max" ? Joining::kMaximum
-            : reduction == "min" ? Joining::kMinimum
-                                 : Joining::kReplace;
+  return reduction == "add"   ? Joining::kAdd
+         : reduction == "mul" ? Joining::kMultiply
+         : reduction == "max" ? Joining::kMaximum
+         : reduction == "min" ? Joining::kMinimum
+                              : Joining::kReplace;
 }
 
 static void join_element(Joining joining, const TensorRef& to, int64_t to_offset, const TensorRef& from,
@@ -158,39 +147,27 @@ static void join_element(Joining joining, const TensorRef& to, int64_t to_offset
   }
 }
 
-KernelStatus scatter_elements(const KernelCall& call, const AxisScattering& scattering) {
+KernelStatus scatter_elements(const KernelCall& call, const AxisScattering& picks) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &y = call.outputs[0];
-  const int64_t axis = scattering.axis, size = y.rank > 0 ? y.sizes[axis] : 1;
-  const int64_t stride = y.rank > 0 ? y.strides[axis] : 0;
-  if (!all_inside(indices, size)) return "ScatterElements: an index is out of range";
-  copy_all(data, y);
-  elements_grid(indices, y, updates, axis).for_each([&](int64_t, const auto& at) {
-    const int64_t to = at[1] + wrapped(get_int(indices, at[0]), size) * stride;
-    join_element(scattering.joining, y, to, updates, at[2]);
+  if (!all_inside(picks.grid, indices, picks.size)) return "ScatterElements: an index is out of range";
+  copy_all(picks.copy, data, y);
+  picks.grid.for_each([&](int64_t, const auto& at) {
+    const int64_t to = at[1] + wrapped(get_int(indices, at[0]), picks.size) * picks.stride;
+    join_element(picks.joining, y, to, updates, at[2]);
   });
   return nullptr;
 }
 
-namespace {
-
-// indices [.., K] pick slices data[i1, .., iK] of shape data.shape[K:].
-struct Slices {
-  Grid<2> tuples;  // indices, slices
-  Grid<2> slice;   // data, slices
-  int64_t depth, index_stride;
-};
-
-Slices slices_of(const TensorRef& data, const TensorRef& indices, const TensorRef& slices) {
-  Slices result;
+Slices::Slices(const TensorRef& data, const TensorRef& indices, const TensorRef& slices) {
   const int last = indices.rank - 1;
-  result.depth = indices.sizes[last];
-  result.index_stride = indices.strides[last];
-  for (int i = 0; i < last; ++i) result.tuples.add_dim(indices.sizes[i], {indices.strides[i], slices.strides[i]});
-  for (int i = static_cast<int>(result.depth); i < data.rank; ++i) {
-    result.slice.add_dim(data.sizes[i], {data.strides[i], slices.strides[last + i - result.depth]});
-  }
-  return result;
+  depth = indices.sizes[last];
+  index_stride = indices.strides[last];
+  for (int i = 0; i < last; ++i) tuples.add_dim(indices.sizes[i], {indices.strides[i], slices.strides[i]});
+  for (int i = static_cast<int>(depth); i < data.rank; ++i)
+    slice.add_dim(data.sizes[i], {data.strides[i], slices.strides[last + i - depth]});
 }
+
+namespace {
 
 // Offset of the slice that the tuple at `offset` picks; -1 if outside.
 int64_t slice_offset(const Slices& slices, const TensorRef& data, const TensorRef& indices, int64_t offset) {
@@ -211,9 +188,8 @@ bool all_slices_inside(const Slices& slices, const TensorRef& data, const Tensor
 
 }  // namespace
 
-KernelStatus gather_nd(const KernelCall& call) {
+KernelStatus gather_nd(const KernelCall& call, const Slices& slices) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &y = call.outputs[0];
-  const Slices slices = slices_of(data, indices, y);
   if (!all_slices_inside(slices, data, indices)) return "GatherND: an index is out of range";
   const int64_t bytes = size_bytes(data.dtype);
   slices.tuples.for_each([&](int64_t, const auto& at) {
@@ -225,16 +201,14 @@ KernelStatus gather_nd(const KernelCall& call) {
   return nullptr;
 }
 
-KernelStatus scatter_nd(const KernelCall& call, const Scattering& scattering) {
+KernelStatus scatter_nd(const KernelCall& call, const SliceScattering& slices) {
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &y = call.outputs[0];
-  const Slices slices = slices_of(y, indices, updates);
   if (!all_slices_inside(slices, y, indices)) return "ScatterND: an index is out of range";
-  copy_all(data, y);
+  copy_all(slices.copy, data, y);
   slices.tuples.for_each([&](int64_t, const auto& at) {
     const int64_t to = slice_offset(slices, y, indices, at[0]);
-    slices.slice.for_each([&](int64_t, const auto& inner) {
-      join_element(scattering.joining, y, to + inner[0], updates, at[1] + inner[1]);
-    });
+    slices.slice.for_each(
+        [&](int64_t, const auto& inner) { join_element(slices.joining, y, to + inner[0], updates, at[1] + inner[1]); });
   });
   return nullptr;
 }

@@ -6,16 +6,20 @@ namespace lowtide::reference {
 
 namespace {
 
-// One operand seen as a batch of matrices [rows, cols].
+// The last two dims of an operand, by which of them are its rows and columns.
 struct Matrix {
-  const TensorRef* tensor;
   int64_t rows, cols, row_stride, col_stride;
 };
 
 Matrix matrix_of(const TensorRef& tensor, bool transposed) {
   const int r = tensor.rank - 2, c = tensor.rank - 1;
-  if (transposed) return {&tensor, tensor.sizes[c], tensor.sizes[r], tensor.strides[c], tensor.strides[r]};
-  return {&tensor, tensor.sizes[r], tensor.sizes[c], tensor.strides[r], tensor.strides[c]};
+  if (transposed) return {tensor.sizes[c], tensor.sizes[r], tensor.strides[c], tensor.strides[r]};
+  return {tensor.sizes[r], tensor.sizes[c], tensor.strides[r], tensor.strides[c]};
+}
+
+TensorRef batch_of(TensorRef tensor) {
+  tensor.rank -= 2;
+  return tensor;
 }
 
 }  // namespace
@@ -26,56 +30,57 @@ Product::Product(const BoundCall& call) {
   transpose_b = attrs.b("transB", false);
   alpha = attrs.f("alpha", 1);
   beta = attrs.f("beta", 0);
+  const TensorRef& y = call.outputs[0];
+  const Matrix a = matrix_of(call.inputs[0], transpose_a), b = matrix_of(call.inputs[1], transpose_b);
+  const TensorRef a_batch = batch_of(call.inputs[0]), b_batch = batch_of(call.inputs[1]);
+  outputs = row_major_order<2>(call, batch_of(y), {&a_batch, &b_batch});
+  outputs.add_dim(a.rows, {a.row_stride, 0, y.strides[y.rank - 2]});
+  rows = a.rows;
+  inner = a.cols;
+  cols = b.cols;
+  a_step = a.col_stride;
+  b_step = b.row_stride;
+  b_col_step = b.col_stride;
+  y_step = y.strides[y.rank - 1];
+  const Strides c = broadcast_strides(call, input_or_absent(call, 2), y);
+  c_row_step = c.at[0];
+  c_step = c.at[1];
 }
 
 // y = alpha * a b + beta * c over the batch dims of y; c may be absent, else broadcasts to y.
-KernelStatus multiply(const KernelCall& call, const Product& product) {
-  const TensorRef &y = call.outputs[0], *c = input(call, 2);
-  const double alpha = product.alpha, beta = product.beta;
-  const Matrix a = matrix_of(call.inputs[0], product.transpose_a), b = matrix_of(call.inputs[1], product.transpose_b);
-  const int64_t rows = a.rows, inner = a.cols, cols = b.cols;
+KernelStatus multiply(const KernelCall& call, const Product& p) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0], *c = input(call, 2);
   const bool integer = !is_float(y.dtype);
-  auto batch_strides = [&](const TensorRef& tensor) {
-    TensorRef batch = tensor, shape = y;
-    batch.rank -= 2;
-    shape.rank -= 2;
-    return broadcast_strides(batch, shape);
-  };
-  TensorRef batch = y;
-  batch.rank -= 2;
-  Grid<3> outputs = grid_over<3>(batch, {batch_strides(*a.tensor), batch_strides(*b.tensor), strides_of(y)});
-  outputs.add_dim(rows, {a.row_stride, 0, y.strides[y.rank - 2]});
-  const int64_t y_stride = y.strides[y.rank - 1];
-  const Strides c_strides = c ? broadcast_strides(*c, y) : Strides();
-  const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(inner * cols, 1));
-  parallel_for(outputs.numel(), grain, [&](int64_t begin, int64_t end) {
-    outputs.for_each(begin, end, [&](int64_t row, const auto& at) {
-      for (int64_t first = 0; first < cols; first += kRun) {
-        const int64_t n = std::min(kRun, cols - first);
+  const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(p.inner * p.cols, 1));
+  parallel_for(p.outputs.numel(), grain, [&](int64_t begin, int64_t end) {
+    p.outputs.for_each(begin, end, [&](int64_t row, const auto& at) {
+      for (int64_t first = 0; first < p.cols; first += kRun) {
+        const int64_t n = std::min(kRun, p.cols - first);
+        const int64_t b_at = at[1] + first * p.b_col_step, y_at = at[2] + first * p.y_step;
         if (integer) {
           int64_t sums[kRun] = {}, values[kRun];
-          for (int64_t k = 0; k < inner; ++k) {
-            const int64_t left = get_int(*a.tensor, at[0] + k * a.col_stride);
-            load(*b.tensor, at[1] + k * b.row_stride + first * b.col_stride, b.col_stride, n, values);
+          for (int64_t k = 0; k < p.inner; ++k) {
+            const int64_t left = get_int(a, at[0] + k * p.a_step);
+            load(b, b_at + k * p.b_step, p.b_col_step, n, values);
             for (int64_t j = 0; j < n; ++j) sums[j] += left * values[j];
           }
-          store(y, at[2] + first * y_stride, y_stride, n, sums);
+          store(y, y_at, p.y_step, n, sums);
           continue;
         }
         double sums[kRun] = {}, values[kRun];
-        for (int64_t k = 0; k < inner; ++k) {
-          const double left = get(*a.tensor, at[0] + k * a.col_stride);
-          load(*b.tensor, at[1] + k * b.row_stride + first * b.col_stride, b.col_stride, n, values);
+        for (int64_t k = 0; k < p.inner; ++k) {
+          const double left = get(a, at[0] + k * p.a_step);
+          load(b, b_at + k * p.b_step, p.b_col_step, n, values);
           for (int64_t j = 0; j < n; ++j) sums[j] += left * values[j];
         }
-        if (alpha != 1) {
-          for (int64_t j = 0; j < n; ++j) sums[j] *= alpha;
+        if (p.alpha != 1) {
+          for (int64_t j = 0; j < n; ++j) sums[j] *= p.alpha;
         }
-        if (c && beta != 0) {
-          load(*c, row % rows * c_strides.at[0] + first * c_strides.at[1], c_strides.at[1], n, values);
-          for (int64_t j = 0; j < n; ++j) sums[j] += beta * values[j];
+        if (c && p.beta != 0) {
+          load(*c, row % p.rows * p.c_row_step + first * p.c_step, p.c_step, n, values);
+          for (int64_t j = 0; j < n; ++j) sums[j] += p.beta * values[j];
         }
-        store(y, at[2] + first * y_stride, y_stride, n, sums);
+        store(y, y_at, p.y_step, n, sums);
       }
     });
   });

@@ -48,10 +48,10 @@ KernelStatus take(const KernelCall& call, double fill, Source source) {
   return nullptr;
 }
 
-// Copies x into the region of y that starts at `offset` and has the given strides.
-void copy_into(const TensorRef& x, const TensorRef& y, int64_t offset, const Strides& strides) {
+// Copies x into the region of y that starts at `offset`.
+void copy_into(const Runs<2>& runs, const TensorRef& x, const TensorRef& y, int64_t offset) {
   const int64_t size = size_bytes(y.dtype);
-  for_each_run<2>(x, {strides_of(x), strides}, 4096, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     copy_elements(address(y, offset + at[1]), steps[1], address(x, at[0]), steps[0], n, size);
   });
 }
@@ -74,25 +74,33 @@ int64_t padded_source(int64_t coordinate, int64_t begin, int64_t size, char mode
 
 }  // namespace
 
-KernelStatus concat(const KernelCall& call, const Axis& along) {
-  const TensorRef& y = call.outputs[0];
-  const int64_t axis = along.axis;
-  int64_t start = 0;
-  for (const TensorRef& x : call.inputs) {
-    copy_into(x, y, start * y.strides[axis], strides_of(y));
-    start += x.sizes[axis];
-  }
+Part::Part(const BoundCall& call, size_t operand) {
+  if (operand >= call.inputs.size()) return;
+  const int64_t axis = call.attrs->i("axis");
+  TensorRef part = call.outputs[0];
+  part.sizes[axis] = call.inputs[operand].sizes[axis];
+  runs = pairs(call, call.inputs[operand], part);
+  for (size_t i = 0; i < operand; ++i) offset += call.inputs[i].sizes[axis] * part.strides[axis];
+}
+
+KernelStatus concat(const KernelCall& call, std::span<const Part> parts) {
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    copy_into(parts[i].runs, call.inputs[i], call.outputs[0], parts[i].offset);
   return nullptr;
 }
 
+SlicePlace::SlicePlace(const BoundCall& call) : base(pairs(call, call.inputs[0], call.outputs[0])) {
+  const int64_t axis = call.attrs->i("axis");
+  TensorRef part = call.outputs[0];
+  offset = call.attrs->i("start") * part.strides[axis];
+  part.strides[axis] *= call.attrs->i("step");
+  update = pairs(call, call.inputs[1], part);
+}
+
 KernelStatus slice_scatter(const KernelCall& call, const SlicePlace& place) {
-  const TensorRef &base = call.inputs[0], &update = call.inputs[1], &y = call.outputs[0];
-  const int64_t axis = place.axis;
-  if (base.data != y.data) copy_into(base, y, 0, strides_of(y));
-  Strides strides = strides_of(y);
-  const int64_t offset = place.start * strides.at[axis];
-  strides.at[axis] *= place.step;
-  copy_into(update, y, offset, strides);
+  const TensorRef &base = call.inputs[0], &y = call.outputs[0];
+  if (base.data != y.data) copy_into(place.base, base, y, 0);
+  copy_into(place.update, call.inputs[1], y, place.offset);
   return nullptr;
 }
 
@@ -107,9 +115,9 @@ KernelStatus pad(const KernelCall& call, const Padding& padding) {
   });
 }
 
-KernelStatus pad_grad(const KernelCall& call, const Padding& padding) {
+KernelStatus pad_grad(const KernelCall& call, const PaddingGrad& padding) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
-  grid_over<1>(dx, {strides_of(dx)}).for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
+  padding.dx.for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
   visit_sources(
       dx, dy,
       [&](int dim, int64_t coordinate) {
@@ -160,7 +168,7 @@ KernelStatus trilu(const KernelCall& call, const Triangle& kept) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const int64_t rows = x.sizes[x.rank - 2], cols = x.sizes[x.rank - 1];
   const int64_t size = size_bytes(y.dtype);
-  grid_over<2>(x, {strides_of(x), strides_of(y)}).for_each([&](int64_t position, const auto& at) {
+  kept.positions.for_each([&](int64_t position, const auto& at) {
     const int64_t j = position % cols, i = position / cols % rows;
     if (kept.upper ? j - i >= kept.k : j - i <= kept.k) {
       copy_elements(address(y, at[1]), 1, address(x, at[0]), 1, 1, size);

@@ -12,6 +12,7 @@ std::span<const Kernel> kernels() {
    .run = Prepared<function>::kRun,                                       \
    .prepare = Prepared<function>::kPrepare,                               \
    .state_bytes = Prepared<function>::kStateBytes,                        \
+   .state_bytes_each = Prepared<function>::kStateBytesEach,               \
    .rules = operand_rules,                                                \
    .scratch_bytes = scratch},
   static constexpr Kernel list[] = {

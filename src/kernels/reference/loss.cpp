@@ -4,27 +4,22 @@
 
 namespace lowtide::reference {
 
-namespace {
-
-// One row per label: offsets of logits, labels, log-sum-exp, per-row loss (or its gradient), dlogits.
-struct Rows {
-  Grid<5> grid;
-  int64_t classes, stride, out_stride;
-};
-
-Rows rows_of(const TensorRef& logits, const TensorRef& labels, const TensorRef* log_sum_exp, const TensorRef* loss,
-             const TensorRef* dlogits) {
+LossRows::LossRows(const TensorRef& logits, const TensorRef& labels, const TensorRef& log_sum_exp,
+                   const TensorRef& loss, const TensorRef& dlogits) {
   const int axis = logits.rank == 1 ? 0 : 1;
-  Rows rows{{}, logits.sizes[axis], logits.strides[axis], dlogits ? dlogits->strides[axis] : 0};
+  classes = logits.sizes[axis];
+  stride = logits.strides[axis];
+  out_stride = dlogits.strides[axis];
+  // Absent tensors have strides of 0; a loss that is one number has no dims.
   for (int i = 0, label = 0; i < logits.rank; ++i) {
     if (i == axis) continue;
-    rows.grid.add_dim(logits.sizes[i],
-                      {logits.strides[i], labels.strides[label], log_sum_exp ? log_sum_exp->strides[label] : 0,
-                       loss && loss->rank > label ? loss->strides[label] : 0, dlogits ? dlogits->strides[i] : 0});
+    grid.add_dim(logits.sizes[i], {logits.strides[i], labels.strides[label], log_sum_exp.strides[label],
+                                   loss.rank > label ? loss.strides[label] : 0, dlogits.strides[i]});
     ++label;
   }
-  return rows;
 }
+
+namespace {
 
 struct Options : LossTerms {
   const TensorRef* weight;
@@ -35,7 +30,7 @@ double weight_of(const Options& options, int64_t label) {
 }
 
 // False if a label is neither a class nor ignored.
-bool labels_fit(const Rows& rows, const TensorRef& labels, const Options& options) {
+bool labels_fit(const LossRows& rows, const TensorRef& labels, const Options& options) {
   bool good = true;
   rows.grid.for_each([&](int64_t, const auto& at) {
     const int64_t label = get_int(labels, at[1]);
@@ -45,7 +40,7 @@ bool labels_fit(const Rows& rows, const TensorRef& labels, const Options& option
 }
 
 // What a mean divides by.
-double total_weight(const Rows& rows, const TensorRef& labels, const Options& options) {
+double total_weight(const LossRows& rows, const TensorRef& labels, const Options& options) {
   double total = 0;
   rows.grid.for_each([&](int64_t, const auto& at) {
     const int64_t label = get_int(labels, at[1]);
@@ -58,11 +53,11 @@ constexpr const char* kBadLabel = "SoftmaxCrossEntropyLoss: a label is neither a
 
 }  // namespace
 
-KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
+KernelStatus cross_entropy(const KernelCall& call, const RowsLoss& terms) {
   const TensorRef &logits = call.inputs[0], &labels = call.inputs[1];
   const TensorRef *loss = output(call, 0), *log_sum_exp = output(call, 1);
   const Options options{terms, input(call, 2)};
-  const Rows rows = rows_of(logits, labels, log_sum_exp, loss, nullptr);
+  const LossRows& rows = terms.rows;
   if (!labels_fit(rows, labels, options)) return kBadLabel;
   double total = 0;
   rows.grid.for_each([&](int64_t, const auto& at) {
@@ -90,11 +85,11 @@ KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
   return nullptr;
 }
 
-KernelStatus cross_entropy_grad(const KernelCall& call, const LossTerms& terms) {
+KernelStatus cross_entropy_grad(const KernelCall& call, const RowsLossGrad& terms) {
   const TensorRef &dloss = call.inputs[0], &logits = call.inputs[1], &labels = call.inputs[2], &lse = call.inputs[3];
   const TensorRef& dlogits = call.outputs[0];
   const Options options{terms, input(call, 4)};
-  const Rows rows = rows_of(logits, labels, &lse, options.none ? &dloss : nullptr, &dlogits);
+  const LossRows& rows = terms.rows;
   if (!labels_fit(rows, labels, options)) return kBadLabel;
   const double divisor = options.mean ? total_weight(rows, labels, options) : 1;
   const double spread = options.smoothing / static_cast<double>(rows.classes);

@@ -10,10 +10,42 @@ namespace lowtide::reference {
 
 namespace {
 
-enum Role { kX, kY, kDx, kWeight, kBias, kMean, kScale, kDWeight, kDBias, kRoles };
-using RoleGrid = Grid<kRoles>;
-using Offsets = RoleGrid::Offsets;
+using Offsets = NormGrid::Offsets;
+constexpr Offsets kHere{};
 
+// The operands by what they are to a norm; of one that is not there, a null pointer.
+struct Operands {
+  struct Place {
+    NormRole role;
+    bool is_output;
+    size_t index;
+  };
+
+  Operands(const KernelCall& call, std::span<const Place> places) {
+    for (const Place& place : places)
+      tensors[place.role] = place.is_output ? output(call, place.index) : input(call, place.index);
+  }
+  double read(NormRole role, const Offsets& at, const Offsets& more, double absent = 0) const {
+    return tensors[role] ? get(*tensors[role], at[role] + more[role]) : absent;
+  }
+  void write(NormRole role, const Offsets& at, const Offsets& more, double value) const {
+    if (tensors[role]) set(*tensors[role], at[role] + more[role], value);
+  }
+  bool has(NormRole role) const { return tensors[role] != nullptr; }
+
+  const TensorRef* tensors[kNormRoles] = {};
+};
+using Places = std::span<const Operands::Place>;
+
+constexpr Operands::Place kForward[] = {{kX, false, 0}, {kWeight, false, 1}, {kBias, false, 2},
+                                        {kY, true, 0},  {kMean, true, 1},    {kScale, true, 2}};
+constexpr Operands::Place kBackward[] = {{kY, false, 0},      {kX, false, 1}, {kMean, false, 2},   {kScale, false, 3},
+                                         {kWeight, false, 4}, {kDx, true, 0}, {kDWeight, true, 1}, {kDBias, true, 2}};
+constexpr Operands::Place kRmsForward[] = {{kX, false, 0}, {kWeight, false, 1}, {kY, true, 0}, {kScale, true, 1}};
+constexpr Operands::Place kRmsBackward[] = {{kY, false, 0},      {kX, false, 1}, {kScale, false, 2},
+                                            {kWeight, false, 3}, {kDx, true, 0}, {kDWeight, true, 1}};
+
+// Dims of x with the strides of every operand.
 struct Frame {
   struct Dim {
     int64_t size;
@@ -22,109 +54,85 @@ struct Frame {
   };
   int rank = 0;
   Dim dims[kMaxRank + 1] = {};
-  const TensorRef* tensors[kRoles] = {};
-  bool centred = true;
+  Operands operands;
 
-  double read(Role role, const Offsets& at, const Offsets& more, double absent = 0) const {
-    return tensors[role] ? get(*tensors[role], at[role] + more[role]) : absent;
+  // `group(i)` and `weight(i)` as in Dim. Only what has x's shape has its strides yet.
+  template <class Group, class Weight>
+  Frame(const BoundCall& call, Places places, Group group, Weight weight) : operands(call, places) {
+    const TensorRef& x = *operands.tensors[kX];
+    rank = x.rank;
+    for (int i = 0; i < x.rank; ++i) {
+      dims[i] = {x.sizes[i], group(i), weight(i), {}};
+      for (NormRole role : {kX, kY, kDx}) {
+        if (operands.has(role)) dims[i].strides[role] = operands.tensors[role]->strides[i];
+      }
+    }
   }
-  void write(Role role, const Offsets& at, const Offsets& more, double value) const {
-    if (tensors[role]) set(*tensors[role], at[role] + more[role], value);
+  // Strides of tensors whose dims are those of x that `has` chooses, in order.
+  template <class Has>
+  void attach(std::initializer_list<NormRole> roles, Has has) {
+    for (NormRole role : roles) {
+      if (!operands.has(role)) continue;
+      int next = 0;
+      for (int i = 0; i < rank; ++i) {
+        if (has(dims[i])) dims[i].strides[role] = operands.tensors[role]->strides[next++];
+      }
+    }
+  }
+  // Weights that span the trailing dims: matched from the right.
+  void attach_trailing(std::initializer_list<NormRole> roles) {
+    for (NormRole role : roles) {
+      if (!operands.has(role)) continue;
+      const TensorRef& tensor = *operands.tensors[role];
+      for (int i = 1; i <= tensor.rank; ++i) dims[rank - i].strides[role] = tensor.strides[tensor.rank - i];
+    }
   }
   template <class Wanted>
-  RoleGrid pick(Wanted wanted) const {
-    RoleGrid grid;
+  NormGrid pick(Wanted wanted) const {
+    NormGrid grid;
     for (int i = 0; i < rank; ++i) {
       if (wanted(dims[i])) grid.add_dim(dims[i].size, dims[i].strides);
     }
     return grid;
   }
-  RoleGrid groups() const {
-    return pick([](const Dim& dim) { return dim.group; });
-  }
-  RoleGrid members() const {
-    return pick([](const Dim& dim) { return !dim.group; });
+  NormWalk walk() {
+    attach({kMean, kScale}, [](const Dim& dim) { return dim.group; });
+    return {pick([](const Dim& dim) { return dim.group; }), pick([](const Dim& dim) { return !dim.group; }),
+            pick([](const Dim& dim) { return dim.weight; }), pick([](const Dim& dim) { return !dim.weight; })};
   }
 };
 
-constexpr Offsets kHere{};
-
-// Dims of x with the strides of what has x's shape; `group(i)` and `weight(i)` as in Frame::Dim.
-template <class Group, class Weight>
-Frame make_frame(std::initializer_list<std::pair<Role, const TensorRef*>> tensors, Group group, Weight weight) {
-  Frame frame;
-  for (auto [role, tensor] : tensors) frame.tensors[role] = tensor;
-  const TensorRef& x = *frame.tensors[kX];
-  frame.rank = x.rank;
-  for (int i = 0; i < x.rank; ++i) {
-    Frame::Dim& dim = frame.dims[i];
-    dim = {x.sizes[i], group(i), weight(i), {}};
-    for (Role role : {kX, kY, kDx}) {
-      if (frame.tensors[role]) dim.strides[role] = frame.tensors[role]->strides[i];
-    }
-  }
-  return frame;
+NormWalk walk_trailing(const BoundCall& call, Places places) {
+  const int64_t axis = call.attrs->i("axis");
+  Frame frame(call, places, [=](int i) { return i < axis; }, [=](int i) { return i >= axis; });
+  frame.attach_trailing({kWeight, kBias, kDWeight, kDBias});
+  return frame.walk();
 }
 
-// Strides of tensors whose dims are those of x that `has` chooses, in order.
-template <class Has>
-void attach(Frame& frame, std::initializer_list<Role> roles, Has has) {
-  for (Role role : roles) {
-    const TensorRef* tensor = frame.tensors[role];
-    if (tensor == nullptr) continue;
-    int next = 0;
-    for (int i = 0; i < frame.rank; ++i) {
-      if (has(frame.dims[i])) frame.dims[i].strides[role] = tensor->strides[next++];
-    }
-  }
-}
+constexpr auto kIsChannel = [](int i) { return i == 1; };
 
-// Weights that span the trailing dims: matched from the right.
-void attach_trailing(Frame& frame, std::initializer_list<Role> roles) {
-  for (Role role : roles) {
-    const TensorRef* tensor = frame.tensors[role];
-    if (tensor == nullptr) continue;
-    for (int i = 1; i <= tensor->rank; ++i) {
-      frame.dims[frame.rank - i].strides[role] = tensor->strides[tensor->rank - i];
-    }
-  }
-}
-
-void finish(Frame& frame) {
-  attach(frame, {kMean, kScale}, [](const Frame::Dim& dim) { return dim.group; });
-}
-
-Frame trailing_frame(std::initializer_list<std::pair<Role, const TensorRef*>> tensors, int64_t axis) {
-  Frame frame = make_frame(tensors, [=](int i) { return i < axis; }, [=](int i) { return i >= axis; });
-  attach_trailing(frame, {kWeight, kBias, kDWeight, kDBias});
-  finish(frame);
-  return frame;
-}
-
-Frame channel_frame(std::initializer_list<std::pair<Role, const TensorRef*>> tensors) {
-  Frame frame = make_frame(tensors, [](int i) { return i == 1; }, [](int i) { return i == 1; });
-  attach(frame, {kWeight, kBias, kDWeight, kDBias}, [](const Frame::Dim& dim) { return dim.weight; });
-  finish(frame);
-  return frame;
+NormWalk walk_channels(const BoundCall& call, Places places) {
+  Frame frame(call, places, kIsChannel, kIsChannel);
+  frame.attach({kWeight, kBias, kDWeight, kDBias}, [](const Frame::Dim& dim) { return dim.weight; });
+  return frame.walk();
 }
 
 // Dim 1 becomes two: the group and the channel within.
-Frame group_frame(std::initializer_list<std::pair<Role, const TensorRef*>> tensors, int64_t groups) {
-  Frame frame = make_frame(tensors, [](int i) { return i < 1; }, [](int i) { return i == 1; });
-  attach(frame, {kWeight, kBias, kDWeight, kDBias}, [](const Frame::Dim& dim) { return dim.weight; });
+NormWalk walk_groups(const BoundCall& call, Places places) {
+  Frame frame(call, places, [](int i) { return i < 1; }, kIsChannel);
+  frame.attach({kWeight, kBias, kDWeight, kDBias}, [](const Frame::Dim& dim) { return dim.weight; });
   for (int i = frame.rank; i > 2; --i) frame.dims[i] = frame.dims[i - 1];
   ++frame.rank;
   Frame::Dim &outer = frame.dims[1], &inner = frame.dims[2];
   inner = outer;
-  inner.size = outer.size / groups;
-  outer.size = groups;
+  inner.size = outer.size / call.attrs->i("num_groups");
+  outer.size = call.attrs->i("num_groups");
   outer.group = true;
   for (int64_t& stride : outer.strides) stride *= inner.size;
-  finish(frame);
-  return frame;
+  return frame.walk();
 }
 
-int64_t grain_for(const RoleGrid& members) {
+int64_t grain_for(const NormGrid& members) {
   return std::max<int64_t>(1, 1024 / std::max<int64_t>(members.numel(), 1));
 }
 
@@ -132,15 +140,15 @@ struct Statistics {
   double mean, variance;  // the mean square where not centred
 };
 
-Statistics measure(const Frame& frame, const RoleGrid& members, const Offsets& group) {
+Statistics measure(const Operands& operands, const NormGrid& members, const Offsets& group, bool centred) {
   const double count = static_cast<double>(members.numel());
   double mean = 0, squares = 0;
-  if (frame.centred) {
-    members.for_each([&](int64_t, const Offsets& at) { mean += frame.read(kX, group, at); });
+  if (centred) {
+    members.for_each([&](int64_t, const Offsets& at) { mean += operands.read(kX, group, at); });
     mean /= count;
   }
   members.for_each([&](int64_t, const Offsets& at) {
-    const double d = frame.read(kX, group, at) - mean;
+    const double d = operands.read(kX, group, at) - mean;
     squares += d * d;
   });
   return {mean, squares / count};
@@ -148,20 +156,21 @@ Statistics measure(const Frame& frame, const RoleGrid& members, const Offsets& g
 
 // y = (x - mean) * scale * weight + bias; also(group, statistics) is told each group's.
 template <class Also>
-KernelStatus normalise(const Frame& frame, double epsilon, Also also) {
-  const RoleGrid groups = frame.groups(), members = frame.members();
+KernelStatus normalise(const Operands& operands, const NormWalk& walk, double epsilon, bool centred, Also also) {
+  const NormGrid &groups = walk.groups, &members = walk.members;
   parallel_for(groups.numel(), grain_for(members), [&](int64_t begin, int64_t end) {
     groups.for_each(begin, end, [&](int64_t position, const Offsets& group) {
-      const Statistics found = measure(frame, members, group);
+      const Statistics found = measure(operands, members, group, centred);
       const double scale = 1 / std::sqrt(found.variance + epsilon);
-      if (frame.tensors[kY]) {
+      if (operands.has(kY)) {
         members.for_each([&](int64_t, const Offsets& at) {
-          const double normal = (frame.read(kX, group, at) - found.mean) * scale;
-          frame.write(kY, group, at, normal * frame.read(kWeight, group, at, 1) + frame.read(kBias, group, at));
+          const double normal = (operands.read(kX, group, at) - found.mean) * scale;
+          operands.write(kY, group, at,
+                         normal * operands.read(kWeight, group, at, 1) + operands.read(kBias, group, at));
         });
       }
-      frame.write(kMean, group, kHere, found.mean);
-      frame.write(kScale, group, kHere, scale);
+      operands.write(kMean, group, kHere, found.mean);
+      operands.write(kScale, group, kHere, scale);
       also(position, found);
     });
   });
@@ -170,41 +179,41 @@ KernelStatus normalise(const Frame& frame, double epsilon, Also also) {
 
 // With g = dy * weight and n = (x - mean) * scale: dx = scale * (g - [mean of g] - n * mean of g*n).
 // dweight = sum of dy * n, dbias = sum of dy.
-KernelStatus differentiate(const Frame& frame) {
-  const RoleGrid groups = frame.groups(), members = frame.members();
+KernelStatus differentiate(const Operands& operands, const NormWalk& walk, bool centred) {
+  const NormGrid &groups = walk.groups, &members = walk.members;
   const double count = static_cast<double>(members.numel());
-  if (frame.tensors[kDx]) {
+  if (operands.has(kDx)) {
     parallel_for(groups.numel(), grain_for(members), [&](int64_t begin, int64_t end) {
       groups.for_each(begin, end, [&](int64_t, const Offsets& group) {
-        const double mean = frame.read(kMean, group, kHere), scale = frame.read(kScale, group, kHere);
+        const double mean = operands.read(kMean, group, kHere), scale = operands.read(kScale, group, kHere);
         double sum = 0, dot = 0;
         members.for_each([&](int64_t, const Offsets& at) {
-          const double g = frame.read(kY, group, at) * frame.read(kWeight, group, at, 1);
+          const double g = operands.read(kY, group, at) * operands.read(kWeight, group, at, 1);
           sum += g;
-          dot += g * (frame.read(kX, group, at) - mean) * scale;
+          dot += g * (operands.read(kX, group, at) - mean) * scale;
         });
-        if (!frame.centred) sum = 0;
+        if (!centred) sum = 0;
         members.for_each([&](int64_t, const Offsets& at) {
-          const double g = frame.read(kY, group, at) * frame.read(kWeight, group, at, 1);
-          const double normal = (frame.read(kX, group, at) - mean) * scale;
-          frame.write(kDx, group, at, scale * (g - sum / count - normal * (dot / count)));
+          const double g = operands.read(kY, group, at) * operands.read(kWeight, group, at, 1);
+          const double normal = (operands.read(kX, group, at) - mean) * scale;
+          operands.write(kDx, group, at, scale * (g - sum / count - normal * (dot / count)));
         });
       });
     });
   }
-  if (!frame.tensors[kDWeight] && !frame.tensors[kDBias]) return nullptr;
-  const RoleGrid weights = frame.pick([](const Frame::Dim& dim) { return dim.weight; });
-  const RoleGrid summed = frame.pick([](const Frame::Dim& dim) { return !dim.weight; });
+  if (!operands.has(kDWeight) && !operands.has(kDBias)) return nullptr;
+  const NormGrid &weights = walk.weights, &summed = walk.summed;
   parallel_for(weights.numel(), grain_for(summed), [&](int64_t begin, int64_t end) {
     weights.for_each(begin, end, [&](int64_t, const Offsets& weight) {
       double sum = 0, dot = 0;
       summed.for_each([&](int64_t, const Offsets& at) {
-        const double g = frame.read(kY, weight, at);
+        const double g = operands.read(kY, weight, at);
         sum += g;
-        dot += g * (frame.read(kX, weight, at) - frame.read(kMean, weight, at)) * frame.read(kScale, weight, at);
+        dot +=
+            g * (operands.read(kX, weight, at) - operands.read(kMean, weight, at)) * operands.read(kScale, weight, at);
       });
-      frame.write(kDWeight, weight, kHere, dot);
-      frame.write(kDBias, weight, kHere, sum);
+      operands.write(kDWeight, weight, kHere, dot);
+      operands.write(kDBias, weight, kHere, sum);
     });
   });
   return nullptr;
@@ -214,100 +223,56 @@ constexpr auto kNothingElse = [](int64_t, const Statistics&) {};
 
 }  // namespace
 
-KernelStatus layer_norm(const KernelCall& call, const Norm& norm) {
-  const Frame frame = trailing_frame({{kX, &call.inputs[0]},
-                                      {kWeight, input(call, 1)},
-                                      {kBias, input(call, 2)},
-                                      {kY, output(call, 0)},
-                                      {kMean, output(call, 1)},
-                                      {kScale, output(call, 2)}},
-                                     norm.axis);
-  return normalise(frame, norm.epsilon, kNothingElse);
+LayerNorm::LayerNorm(const BoundCall& call)
+    : NormWalk(walk_trailing(call, kForward)), epsilon(call.attrs->f("epsilon")) {}
+LayerNormGrad::LayerNormGrad(const BoundCall& call) : NormWalk(walk_trailing(call, kBackward)) {}
+RmsNorm::RmsNorm(const BoundCall& call)
+    : NormWalk(walk_trailing(call, kRmsForward)), epsilon(call.attrs->f("epsilon")) {}
+RmsNormGrad::RmsNormGrad(const BoundCall& call) : NormWalk(walk_trailing(call, kRmsBackward)) {}
+GroupNorm::GroupNorm(const BoundCall& call)
+    : NormWalk(walk_groups(call, kForward)), epsilon(call.attrs->f("epsilon")) {}
+GroupNormGrad::GroupNormGrad(const BoundCall& call) : NormWalk(walk_groups(call, kBackward)) {}
+BatchNorm::BatchNorm(const BoundCall& call)
+    : NormWalk(walk_channels(call, kForward)), epsilon(call.attrs->f("epsilon")), momentum(call.attrs->f("momentum")) {}
+BatchNormGrad::BatchNormGrad(const BoundCall& call) : NormWalk(walk_channels(call, kBackward)) {}
+
+KernelStatus layer_norm(const KernelCall& call, const LayerNorm& norm) {
+  return normalise({call, kForward}, norm, norm.epsilon, true, kNothingElse);
+}
+KernelStatus layer_norm_grad(const KernelCall& call, const LayerNormGrad& norm) {
+  return differentiate({call, kBackward}, norm, true);
 }
 
-KernelStatus layer_norm_grad(const KernelCall& call, const Axis& along) {
-  return differentiate(trailing_frame({{kY, &call.inputs[0]},
-                                       {kX, &call.inputs[1]},
-                                       {kMean, &call.inputs[2]},
-                                       {kScale, &call.inputs[3]},
-                                       {kWeight, input(call, 4)},
-                                       {kDx, output(call, 0)},
-                                       {kDWeight, output(call, 1)},
-                                       {kDBias, output(call, 2)}},
-                                      along.axis));
+KernelStatus rms_norm(const KernelCall& call, const RmsNorm& norm) {
+  return normalise({call, kRmsForward}, norm, norm.epsilon, false, kNothingElse);
 }
-
-KernelStatus rms_norm(const KernelCall& call, const Norm& norm) {
-  Frame frame = trailing_frame(
-      {{kX, &call.inputs[0]}, {kWeight, input(call, 1)}, {kY, output(call, 0)}, {kScale, output(call, 1)}}, norm.axis);
-  frame.centred = false;
-  return normalise(frame, norm.epsilon, kNothingElse);
-}
-
-KernelStatus rms_norm_grad(const KernelCall& call, const Axis& along) {
-  Frame frame = trailing_frame({{kY, &call.inputs[0]},
-                                {kX, &call.inputs[1]},
-                                {kScale, &call.inputs[2]},
-                                {kWeight, input(call, 3)},
-                                {kDx, output(call, 0)},
-                                {kDWeight, output(call, 1)}},
-                               along.axis);
-  frame.centred = false;
-  return differentiate(frame);
+KernelStatus rms_norm_grad(const KernelCall& call, const RmsNormGrad& norm) {
+  return differentiate({call, kRmsBackward}, norm, false);
 }
 
 KernelStatus group_norm(const KernelCall& call, const GroupNorm& norm) {
-  const Frame frame = group_frame({{kX, &call.inputs[0]},
-                                   {kWeight, input(call, 1)},
-                                   {kBias, input(call, 2)},
-                                   {kY, output(call, 0)},
-                                   {kMean, output(call, 1)},
-                                   {kScale, output(call, 2)}},
-                                  norm.groups);
-  return normalise(frame, norm.epsilon, kNothingElse);
+  return normalise({call, kForward}, norm, norm.epsilon, true, kNothingElse);
 }
-
-KernelStatus group_norm_grad(const KernelCall& call, const Groups& grouping) {
-  return differentiate(group_frame({{kY, &call.inputs[0]},
-                                    {kX, &call.inputs[1]},
-                                    {kMean, &call.inputs[2]},
-                                    {kScale, &call.inputs[3]},
-                                    {kWeight, input(call, 4)},
-                                    {kDx, output(call, 0)},
-                                    {kDWeight, output(call, 1)},
-                                    {kDBias, output(call, 2)}},
-                                   grouping.groups));
+KernelStatus group_norm_grad(const KernelCall& call, const GroupNormGrad& norm) {
+  return differentiate({call, kBackward}, norm, true);
 }
 
 KernelStatus batch_norm(const KernelCall& call, const BatchNorm& norm) {
-  const Frame frame = channel_frame({{kX, &call.inputs[0]},
-                                     {kWeight, input(call, 1)},
-                                     {kBias, input(call, 2)},
-                                     {kY, output(call, 0)},
-                                     {kMean, output(call, 1)},
-                                     {kScale, output(call, 2)}});
-  const double count = static_cast<double>(frame.members().numel());
+  const double count = static_cast<double>(norm.members.numel());
   auto update = [&](size_t old_index, size_t new_index, int64_t channel, double batch) {
     const TensorRef *old_value = input(call, old_index), *new_value = output(call, new_index);
     if (!old_value || !new_value) return;
     const double old = get(*old_value, channel * old_value->strides[0]);
     set(*new_value, channel * new_value->strides[0], (1 - norm.momentum) * old + norm.momentum * batch);
   };
-  return normalise(frame, norm.epsilon, [&](int64_t channel, const Statistics& found) {
+  return normalise({call, kForward}, norm, norm.epsilon, true, [&](int64_t channel, const Statistics& found) {
     update(3, 3, channel, found.mean);
     update(4, 4, channel, found.variance * count / (count - 1));
   });
 }
 
-KernelStatus batch_norm_grad(const KernelCall& call) {
-  return differentiate(channel_frame({{kY, &call.inputs[0]},
-                                      {kX, &call.inputs[1]},
-                                      {kMean, &call.inputs[2]},
-                                      {kScale, &call.inputs[3]},
-                                      {kWeight, input(call, 4)},
-                                      {kDx, output(call, 0)},
-                                      {kDWeight, output(call, 1)},
-                                      {kDBias, output(call, 2)}}));
+KernelStatus batch_norm_grad(const KernelCall& call, const BatchNormGrad& norm) {
+  return differentiate({call, kBackward}, norm, true);
 }
 
 }  // namespace lowtide::reference

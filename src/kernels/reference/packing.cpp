@@ -16,13 +16,13 @@ Place place_of(int64_t index, int64_t bits) { return {index * bits / 8, static_c
 
 }  // namespace
 
-KernelStatus pack_bits(const KernelCall& call, const BitFields& fields) {
+KernelStatus pack_bits(const KernelCall& call, const PackedFields& fields) {
   const TensorRef &x = call.inputs[0], &p = call.outputs[0];
   const int64_t bits = fields.bits;
   const uint64_t low = fields.low, mask = fields.mask;
   for (int64_t i = 0; i < p.numel(); ++i) set_int(p, i * p.strides[0], 0);
   // Serial: neighbours share bytes.
-  grid_over<1>(x, {strides_of(x)}).for_each([&](int64_t index, const auto& offsets) {
+  fields.values.for_each([&](int64_t index, const auto& offsets) {
     const uint64_t stored = (static_cast<uint64_t>(get_int(x, offsets[0])) - low) & mask;
     const Place place = place_of(index, bits);
     for (int64_t byte = 0; byte < (bits + 7) / 8; ++byte) {
@@ -34,11 +34,11 @@ KernelStatus pack_bits(const KernelCall& call, const BitFields& fields) {
   return nullptr;
 }
 
-KernelStatus unpack_bits(const KernelCall& call, const BitFields& fields) {
+KernelStatus unpack_bits(const KernelCall& call, const UnpackedFields& fields) {
   const TensorRef &p = call.inputs[0], &y = call.outputs[0];
   const int64_t bits = fields.bits;
   const uint64_t low = fields.low, mask = fields.mask;
-  grid_over<1>(y, {strides_of(y)}).for_each([&](int64_t index, const auto& offsets) {
+  fields.values.for_each([&](int64_t index, const auto& offsets) {
     const Place place = place_of(index, bits);
     uint64_t stored = 0;
     for (int64_t byte = 0; byte < (bits + 7) / 8; ++byte)

@@ -219,9 +219,7 @@ Mix mix_of(const Resizing& resizing, int64_t at, int64_t in, int64_t out) {
 template <class Visit>
 void resize_terms(const Resizing& resizing, const TensorRef& small, const TensorRef& large, Visit visit) {
   const int h = small.rank - 2, w = small.rank - 1;
-  TensorRef outer = small;
-  outer.rank -= 2;
-  grid_over<2>(outer, {strides_of(small), strides_of(large)}).for_each([&](int64_t, const auto& at) {
+  resizing.images.for_each([&](int64_t, const auto& at) {
     for (int64_t i = 0; i < large.sizes[h]; ++i) {
       const Mix rows = mix_of(resizing, i, small.sizes[h], large.sizes[h]);
       for (int64_t j = 0; j < large.sizes[w]; ++j) {
@@ -239,8 +237,10 @@ void resize_terms(const Resizing& resizing, const TensorRef& small, const Tensor
 
 }  // namespace
 
-Resizing::Resizing(const BoundCall& call)
-    : nearest(call.attrs->s("mode") == "nearest"), align_corners(call.attrs->b("align_corners")) {}
+Resizing::Resizing(const BoundCall& call, const TensorRef& small, const TensorRef& large)
+    : nearest(call.attrs->s("mode") == "nearest"), align_corners(call.attrs->b("align_corners")) {
+  for (int i = 0; i < small.rank - 2; ++i) images.add_dim(small.sizes[i], {small.strides[i], large.strides[i]});
+}
 
 KernelStatus resize(const KernelCall& call, const Resizing& resizing) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
@@ -253,9 +253,9 @@ KernelStatus resize(const KernelCall& call, const Resizing& resizing) {
   return nullptr;
 }
 
-KernelStatus resize_grad(const KernelCall& call, const Resizing& resizing) {
+KernelStatus resize_grad(const KernelCall& call, const ResizingGrad& resizing) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
-  grid_over<1>(dx, {strides_of(dx)}).for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
+  resizing.dx.for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
   resize_terms(resizing, dx, dy, [&](double weight, int64_t to, int64_t from, bool) {
     if (weight != 0) set(dx, to, get(dx, to) + weight * get(dy, from));
   });

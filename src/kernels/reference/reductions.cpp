@@ -183,28 +183,19 @@ KernelStatus arg_min(const KernelCall& call, const Reduction& reduction) {
 }
 
 template <class T>
-static KernelStatus cumulate(const KernelCall& call, const Cumulation& cumulation) {
+static KernelStatus cumulate(const KernelCall& call, const Cumulation& rows) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  if (x.rank == 0) {
-    T value;
-    load(x, 0, 1, 1, &value);
-    store(y, 0, 1, 1, &value);
-    return nullptr;
-  }
-  const int64_t axis = cumulation.axis, size = x.sizes[axis];
-  const Grid<2> rows = rows_over<2>(x, axis, {strides_of(x), strides_of(y)});
-  parallel_for(rows.numel(), std::max<int64_t>(1, 4096 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
-    rows.for_each(begin, end, [&](int64_t, const auto& offsets) {
-      Total<T> total = 0;
-      for (int64_t k = 0; k < size; ++k) {
-        const int64_t i = cumulation.reverse ? size - 1 - k : k;
-        T value;
-        load(x, offsets[0] + i * x.strides[axis], 1, 1, &value);
-        total += static_cast<Total<T>>(value);
-        value = static_cast<T>(total);
-        store(y, offsets[1] + i * y.strides[axis], 1, 1, &value);
-      }
-    });
+  const int64_t size = rows.size;
+  rows.for_each(4096 / std::max<int64_t>(size, 1), [&](const auto& offsets) {
+    Total<T> total = 0;
+    for (int64_t k = 0; k < size; ++k) {
+      const int64_t i = rows.reverse ? size - 1 - k : k;
+      T value;
+      load(x, offsets[0] + i * rows.steps[0], 1, 1, &value);
+      total += static_cast<Total<T>>(value);
+      value = static_cast<T>(total);
+      store(y, offsets[1] + i * rows.steps[1], 1, 1, &value);
+    }
   });
   return nullptr;
 }
@@ -217,15 +208,13 @@ KernelStatus cum_sum(const KernelCall& call, const Cumulation& cumulation) {
 template <class T>
 static KernelStatus order_rows(const KernelCall& call, const Ranking& ranking) {
   const TensorRef &x = call.inputs[0], *values_out = output(call, 0), *indices_out = output(call, 1);
-  const int64_t axis = ranking.axis, size = ranking.size, k = ranking.k;
+  const int64_t size = ranking.size, k = ranking.k;
   const bool descending = ranking.descending;
-  const int64_t stride = x.rank == 0 ? 0 : x.strides[axis];
+  const auto& steps = ranking.steps;
   T* values = static_cast<T*>(call.scratch);
   int64_t* order = static_cast<int64_t*>(call.scratch) + size;
-  auto out_strides = [](const TensorRef* t) { return t != nullptr ? strides_of(*t) : Strides(); };
-  const Strides value_strides = out_strides(values_out), index_strides = out_strides(indices_out);
-  rows_over<3>(x, axis, {strides_of(x), value_strides, index_strides}).for_each([&](int64_t, const auto& offsets) {
-    load(x, offsets[0], stride, size, values);
+  ranking.rows.for_each([&](int64_t, const auto& offsets) {
+    load(x, offsets[0], steps[0], size, values);
     for (int64_t i = 0; i < size; ++i) order[i] = i;
     // NaN counts as the largest.
     auto before = [&](int64_t a, int64_t b) {
@@ -241,8 +230,8 @@ static KernelStatus order_rows(const KernelCall& call, const Ranking& ranking) {
       std::sort(order, order + size, before);
     }
     for (int64_t i = 0; i < k; ++i) {
-      if (values_out) store(*values_out, offsets[1] + i * value_strides.at[axis], 1, 1, values + order[i]);
-      if (indices_out) set_int(*indices_out, offsets[2] + i * index_strides.at[axis], order[i]);
+      if (values_out) store(*values_out, offsets[1] + i * steps[1], 1, 1, values + order[i]);
+      if (indices_out) set_int(*indices_out, offsets[2] + i * steps[2], order[i]);
     }
   });
   return nullptr;

@@ -3,14 +3,28 @@
 #pragma once
 
 #include "kernels/kernel.h"
+#include "kernels/reference/moving_states.h"
+#include "kernels/reference/norm_states.h"
 #include "kernels/reference/states.h"
 
 namespace lowtide::reference {
 
+// A state as its kernel takes it.
+template <class State>
+struct Taken {
+  using Type = const State&;
+};
+template <class Each>
+struct Taken<PerOperand<Each>> {
+  using Type = std::span<const Each>;
+};
+
 #define LT_REFERENCE_LINE(op, function, rules, scratch, ...) \
-  KernelStatus function(const KernelCall& call __VA_OPT__(, const) __VA_ARGS__ __VA_OPT__(&));
+  KernelStatus function(const KernelCall& call __VA_OPT__(, Taken<__VA_ARGS__>::Type));
 #include "kernels/reference/list.inc"
 
+int64_t attention_scratch(const BoundCall& call);
+int64_t attention_grad_scratch(const BoundCall& call);
 int64_t sort_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_grad_scratch(const BoundCall& call);

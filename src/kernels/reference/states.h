@@ -1,76 +1,124 @@
-// What the reference kernels are prepared to: attributes, and what follows from them and from the operands' sizes. None
-// holds an operand: addresses are known at the run.
+// What the reference kernels are prepared to: attributes, how the operands are walked, and what else follows from their
+// sizes. None holds an operand: addresses are known at the run.
 #pragma once
 
-#include "kernels/kernel.h"
 #include "kernels/philox.h"
-#include "kernels/walk.h"
+#include "kernels/reference/elements.h"
 
 namespace lowtide::reference {
 
-struct Axis {
-  explicit Axis(const BoundCall& call) : axis(call.attrs->i("axis")) {}
-  int64_t axis;
-};
+// In list.inc: a state for each operand.
+template <class Each>
+struct PerOperand;
 
-struct Alpha {
-  explicit Alpha(const BoundCall& call) : alpha(call.attrs->f("alpha")) {}
-  double alpha;
+// ---- walks
+
+template <size_t N>
+std::array<const TensorRef*, N> first_inputs(const BoundCall& call) {
+  std::array<const TensorRef*, N> inputs;
+  for (size_t i = 0; i < N; ++i) inputs[i] = &input_or_absent(call, i);
+  return inputs;
+}
+
+// The first N inputs and the output in row-major order.
+template <size_t N>
+struct Mapped : Runs<N + 1> {
+  explicit Mapped(const BoundCall& call)
+      : Runs<N + 1>(row_major_order<N>(call, call.outputs[0], first_inputs<N>(call)), kRun) {}
+};
+using Unary = Mapped<1>;
+using Binary = Mapped<2>;
+using Ternary = Mapped<3>;
+
+// All positions of one tensor.
+Grid<1> positions(const BoundCall& call, const TensorRef& tensor);
+// Two tensors of one shape.
+Runs<2> pairs(const BoundCall& call, const TensorRef& from, const TensorRef& to);
+
+// Rows along `axis` of the first inputs and the output.
+struct UnaryRows : RowWalk<2> {
+  explicit UnaryRows(const BoundCall& call)
+      : RowWalk(call, call.inputs[0], call.attrs->i("axis"), {&call.inputs[0], &call.outputs[0]}) {}
+};
+struct BinaryRows : RowWalk<3> {
+  explicit BinaryRows(const BoundCall& call)
+      : RowWalk(call, call.inputs[0], call.attrs->i("axis"), {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {}
 };
 
 // ---- pointwise
 
-struct EluScales {
+template <class Operands>
+struct WithAlpha : Operands {
+  explicit WithAlpha(const BoundCall& call) : Operands(call), alpha(call.attrs->f("alpha")) {}
+  double alpha;
+};
+
+struct EluScales : Unary {
   explicit EluScales(const BoundCall& call)
-      : alpha(call.attrs->f("alpha")), scale(call.attrs->f("scale")), inner(call.attrs->f("input_scale")) {}
+      : Unary(call),
+        alpha(call.attrs->f("alpha")),
+        scale(call.attrs->f("scale")),
+        inner(call.attrs->f("input_scale")) {}
   double alpha, scale, inner;
 };
 
-struct SoftplusBend {
-  explicit SoftplusBend(const BoundCall& call) : beta(call.attrs->f("beta")), threshold(call.attrs->f("threshold")) {}
+struct SoftplusBend : Unary {
+  explicit SoftplusBend(const BoundCall& call)
+      : Unary(call), beta(call.attrs->f("beta")), threshold(call.attrs->f("threshold")) {}
   double beta, threshold;
 };
 
 // Infinite where there is none.
-struct Bounds {
+struct Bounds : Unary {
   explicit Bounds(const BoundCall& call);
   double low, high;
 };
 
-struct Remainder {
-  explicit Remainder(const BoundCall& call) : dividend_sign(call.attrs->b("fmod", false)) {}
+// Of integers none may be zero.
+struct Division : Binary {
+  explicit Division(const BoundCall& call) : Binary(call), divisor(positions(call, call.inputs[1])) {}
+  Grid<1> divisor;
+};
+
+struct Remainder : Division {
+  explicit Remainder(const BoundCall& call) : Division(call), dividend_sign(call.attrs->b("fmod", false)) {}
   bool dividend_sign;
 };
 
 // ---- made of nothing, or drawn
 
 // `value` where the output is of floating point, else `int_value`.
-struct Filling {
+struct Filling : Mapped<0> {
   explicit Filling(const BoundCall& call);
   double value = 0;
   int64_t int_value = 0;
 };
 
-struct Progression {
+struct Progression : Mapped<0> {
   explicit Progression(const BoundCall& call);
   double start, step;
   int64_t int_start, int_step;
 };
 
-struct Stream {
-  explicit Stream(const BoundCall& call) : stream(static_cast<uint64_t>(call.attrs->i("stream"))) {}
-  uint64_t stream;
-};
+inline uint64_t stream_of(const BoundCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
 
-struct Uniform : Stream {
+struct Uniform : Mapped<0> {
   explicit Uniform(const BoundCall& call)
-      : Stream(call), low(call.attrs->f("low")), width(call.attrs->f("high") - low) {}
+      : Mapped(call), stream(stream_of(call)), low(call.attrs->f("low")), width(call.attrs->f("high") - low) {}
+  uint64_t stream;
   double low, width;
 };
 
-struct Normal : Stream {
-  explicit Normal(const BoundCall& call) : Stream(call), mean(call.attrs->f("mean")), scale(call.attrs->f("scale")) {}
+struct Normal : Mapped<0> {
+  explicit Normal(const BoundCall& call)
+      : Mapped(call), stream(stream_of(call)), mean(call.attrs->f("mean")), scale(call.attrs->f("scale")) {}
+  uint64_t stream;
   double mean, scale;
+};
+
+struct Chances : Unary {
+  explicit Chances(const BoundCall& call) : Unary(call), stream(stream_of(call)) {}
+  uint64_t stream;
 };
 
 // What stays, and what it is multiplied by.
@@ -79,11 +127,17 @@ struct Dropped {
       : threshold(dropout_threshold(ratio)),
         stream(drawn_from),
         scale(dtype == DType::kF64 && ratio < 1 ? 1.0 / (1.0 - ratio) : dropout_scale(ratio)) {}
-  explicit Dropped(const BoundCall& call)
-      : Dropped(call.attrs->f("ratio"), call.outputs[0].dtype, static_cast<uint64_t>(call.attrs->i("stream"))) {}
+  explicit Dropped(const BoundCall& call) : Dropped(call.attrs->f("ratio"), call.outputs[0].dtype, stream_of(call)) {}
   uint64_t threshold, stream;
   double scale;
 };
+template <class Operands>
+struct Dropping : Operands {
+  explicit Dropping(const BoundCall& call) : Operands(call), dropped(call) {}
+  Dropped dropped;
+};
+using DroppedInput = Dropping<Unary>;
+using DroppedSum = Dropping<Ternary>;
 
 // ---- reductions and orders along an axis
 
@@ -96,19 +150,19 @@ struct Reduction {
   int64_t length = 1, stride = 0;
 };
 
-struct Cumulation : Axis {
-  explicit Cumulation(const BoundCall& call) : Axis(call), reverse(call.attrs->b("reverse", false)) {}
+struct Cumulation : UnaryRows {
+  explicit Cumulation(const BoundCall& call) : UnaryRows(call), reverse(call.attrs->b("reverse", false)) {}
   bool reverse;
 };
 
-// The first k of each row of `size` elements. Sort takes them all.
-struct Ranking {
+// The first k of each row of x: their values and their indices. Sort takes them all.
+struct Ranking : RowWalk<3> {
   Ranking(const BoundCall& call, bool is_descending)
-      : axis(call.inputs[0].rank == 0 ? 0 : call.attrs->i("axis")),
-        size(call.inputs[0].rank == 0 ? 1 : call.inputs[0].sizes[axis]),
+      : RowWalk(call, call.inputs[0], call.attrs->i("axis"),
+                {&call.inputs[0], &output_or_absent(call, 0), &output_or_absent(call, 1)}),
         k(size),
         descending(is_descending) {}
-  int64_t axis, size, k;
+  int64_t k;
   bool descending;
 };
 struct TopRanking : Ranking {
@@ -118,27 +172,7 @@ struct SortRanking : Ranking {
   explicit SortRanking(const BoundCall& call) : Ranking(call, call.attrs->b("descending")) {}
 };
 
-// ---- norms and losses
-
-struct Norm : Axis {
-  explicit Norm(const BoundCall& call) : Axis(call), epsilon(call.attrs->f("epsilon")) {}
-  double epsilon;
-};
-
-struct Groups {
-  explicit Groups(const BoundCall& call) : groups(call.attrs->i("num_groups")) {}
-  int64_t groups;
-};
-
-struct GroupNorm : Groups {
-  explicit GroupNorm(const BoundCall& call) : Groups(call), epsilon(call.attrs->f("epsilon")) {}
-  double epsilon;
-};
-
-struct BatchNorm {
-  explicit BatchNorm(const BoundCall& call) : epsilon(call.attrs->f("epsilon")), momentum(call.attrs->f("momentum")) {}
-  double epsilon, momentum;
-};
+// ---- losses
 
 struct LossTerms {
   explicit LossTerms(const BoundCall& call)
@@ -151,6 +185,26 @@ struct LossTerms {
   bool mean, none;
 };
 
+// One row per label.
+struct LossRows {
+  LossRows(const TensorRef& logits, const TensorRef& labels, const TensorRef& log_sum_exp, const TensorRef& loss,
+           const TensorRef& dlogits);
+  Grid<5> grid;  // logits, labels, log-sum-exp, per-row loss (or its gradient), dlogits
+  int64_t classes, stride, out_stride;
+};
+struct RowsLoss : LossTerms {
+  explicit RowsLoss(const BoundCall& call)
+      : LossTerms(call),
+        rows(call.inputs[0], call.inputs[1], output_or_absent(call, 1), output_or_absent(call, 0), kAbsent) {}
+  LossRows rows;
+};
+struct RowsLossGrad : LossTerms {
+  explicit RowsLossGrad(const BoundCall& call)
+      : LossTerms(call),
+        rows(call.inputs[1], call.inputs[2], call.inputs[3], none ? call.inputs[0] : kAbsent, call.outputs[0]) {}
+  LossRows rows;
+};
+
 // ---- products
 
 // MatMul has none of these attributes, FusedMatMul no beta.
@@ -158,110 +212,40 @@ struct Product {
   explicit Product(const BoundCall& call);
   bool transpose_a, transpose_b;
   double alpha, beta;
+  // Rows of y in all batches, [0, rows) of each. Offsets: a, b, y.
+  Grid<3> outputs;
+  int64_t rows, inner, cols;
+  int64_t a_step, b_step, b_col_step, y_step;  // along inner, inner, cols, cols
+  int64_t c_row_step, c_step;                  // c broadcast to y, which has two dims then
 };
 
 struct AttentionTerms {
-  explicit AttentionTerms(const BoundCall& call, size_t q = 0);
+  AttentionTerms(const BoundCall& call, size_t q, size_t mask);
+  explicit AttentionTerms(const BoundCall& call) : AttentionTerms(call, 0, 3) {}
+  int64_t row_doubles() const { return keys + value_width + 1; }  // of a task
+
+  int64_t batches, heads, queries, keys, width, value_width, kv_heads, heads_per_kv;
+  Strides mask;  // over [B, H, S, T]
   bool causal;
   double scale;
   Dropped dropped;
 };
 struct AttentionGradTerms : AttentionTerms {
-  explicit AttentionGradTerms(const BoundCall& call) : AttentionTerms(call, 1) {}
+  explicit AttentionGradTerms(const BoundCall& call);
+  // The scores of a query, the row of dq, the sums of dk and dv.
+  int64_t task_doubles() const { return keys + width + keys * (width + value_width) + 1; }
+
+  Grid<1> dmask;
+  int64_t dmask_numel;
+  Strides dmask_sums;  // of a row-major sum of the mask's shape, over [B, H, S, T]
 };
 
-struct Rotation {
-  explicit Rotation(const BoundCall& call) : transposed(call.attrs->b("transposed", false)) {}
+struct Rotation : RowWalk<4> {
+  explicit Rotation(const BoundCall& call)
+      : RowWalk(call, call.inputs[0], call.inputs[0].rank - 1,
+                {&call.inputs[0], &call.inputs[1], &call.inputs[2], &call.outputs[0]}),
+        transposed(call.attrs->b("transposed", false)) {}
   bool transposed;
-};
-
-// ---- moved elements
-
-// By axis; `mode` by its first letter.
-struct Padding {
-  explicit Padding(const BoundCall& call);
-  int64_t before[kMaxRank];
-  char mode;
-  double fill;
-};
-
-struct Repeats : Axis {
-  explicit Repeats(const BoundCall& call) : Axis(call), repeats(call.attrs->i("repeats")) {}
-  int64_t repeats;
-};
-
-struct Flipped {
-  explicit Flipped(const BoundCall& call);
-  bool axes[kMaxRank] = {};
-};
-
-struct Shifts {
-  explicit Shifts(const BoundCall& call);
-  int64_t by_axis[kMaxRank] = {};
-};
-
-struct Triangle {
-  explicit Triangle(const BoundCall& call) : upper(call.attrs->b("upper")), k(call.attrs->i("k")) {}
-  bool upper;
-  int64_t k;
-};
-
-struct SlicePlace : Axis {
-  explicit SlicePlace(const BoundCall& call) : Axis(call), start(call.attrs->i("start")), step(call.attrs->i("step")) {}
-  int64_t start, step;
-};
-
-// The row that gets no gradient; -1: none.
-struct GatherGradRows : Axis {
-  explicit GatherGradRows(const BoundCall& call);
-  int64_t padding;
-};
-
-// How an update joins what is there: none, add, mul, max or min.
-enum class Joining : uint8_t { kReplace, kAdd, kMultiply, kMaximum, kMinimum };
-struct Scattering {
-  explicit Scattering(const BoundCall& call);
-  Joining joining;
-};
-struct AxisScattering : Scattering {
-  explicit AxisScattering(const BoundCall& call) : Scattering(call), axis(call.attrs->i("axis")) {}
-  int64_t axis;
-};
-
-struct BitFields {
-  explicit BitFields(const BoundCall& call)
-      : bits(call.attrs->i("bits")),
-        low(static_cast<uint64_t>(call.attrs->i("low"))),
-        mask((uint64_t{1} << bits) - 1) {}
-  int64_t bits;
-  uint64_t low, mask;
-};
-
-// ---- images
-
-constexpr int kSpatial = 3;
-
-// A convolution's, over three spatial dims: missing ones lie in front.
-struct ConvWindow {
-  explicit ConvWindow(const BoundCall& call);
-  // Input position that tap k of output position o reads, perhaps outside.
-  int64_t source(int dim, int64_t o, int64_t k) const { return o * strides[dim] - pads[dim] + k * dilations[dim]; }
-
-  int64_t strides[kSpatial] = {1, 1, 1}, pads[kSpatial] = {}, dilations[kSpatial] = {1, 1, 1};
-  int64_t group;
-};
-
-// A pool's, over the spatial dims that there are.
-struct PoolWindow {
-  explicit PoolWindow(const BoundCall& call);
-  int64_t kernel[kMaxRank], strides[kMaxRank], pads[kMaxRank], end_pads[kMaxRank], dilations[kMaxRank];
-  int64_t taps = 1;
-  bool include_pad;  // of an average
-};
-
-struct Resizing {
-  explicit Resizing(const BoundCall& call);
-  bool nearest, align_corners;
 };
 
 }  // namespace lowtide::reference

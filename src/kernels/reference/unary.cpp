@@ -4,14 +4,14 @@
 namespace lowtide::reference {
 
 template <class F>
-static KernelStatus map_ints(const KernelCall& call, F f) {
-  return map<int64_t, int64_t, 1>(call, f);
+static KernelStatus map_ints(const KernelCall& call, const Unary& runs, F f) {
+  return map<int64_t, int64_t, 1>(call, runs, f);
 }
 
 // For ops that mean the same on floats and integers.
 template <class F>
-static KernelStatus map_numbers(const KernelCall& call, F f) {
-  return is_float(call.inputs[0].dtype) ? map_floats(call, f) : map_ints(call, f);
+static KernelStatus map_numbers(const KernelCall& call, const Unary& runs, F f) {
+  return is_float(call.inputs[0].dtype) ? map_floats(call, runs, f) : map_ints(call, runs, f);
 }
 
 static double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
@@ -20,67 +20,68 @@ static double relu6(double x) { return x < 0 ? 0.0 : x > 6 ? 6.0 : x; }
 
 // The functions of one number that list.inc writes out.
 #define LT_REFERENCE_LINE(...)
-#define LT_REFERENCE_FORMULA(op, function, y)            \
-  KernelStatus function(const KernelCall& call) {        \
-    return map_floats(call, [](double x) { return y; }); \
+#define LT_REFERENCE_FORMULA(op, function, y)                        \
+  KernelStatus function(const KernelCall& call, const Unary& runs) { \
+    return map_floats(call, runs, [](double x) { return y; });       \
   }
 #include "kernels/reference/list.inc"
 
-KernelStatus copy(const KernelCall& call) {
-  return map_numbers(call, [](auto x) { return x; });
+KernelStatus copy(const KernelCall& call, const Unary& runs) {
+  return map_numbers(call, runs, [](auto x) { return x; });
 }
 
-KernelStatus cast(const KernelCall& call) {
+KernelStatus cast(const KernelCall& call, const Unary& runs) {
   // Integers go to floating point in one rounding; store() does it.
-  if (!is_float(call.inputs[0].dtype)) return map_ints(call, [](int64_t x) { return x; });
-  return map_floats(call, [](double x) { return x; });
+  if (!is_float(call.inputs[0].dtype)) return map_ints(call, runs, [](int64_t x) { return x; });
+  return map_floats(call, runs, [](double x) { return x; });
 }
 
-KernelStatus abs(const KernelCall& call) {
+KernelStatus abs(const KernelCall& call, const Unary& runs) {
   if (!is_float(call.inputs[0].dtype))
-    return map_ints(call, [](int64_t x) { return x < 0 ? -static_cast<uint64_t>(x) : x; });
-  return map_floats(call, [](double x) { return std::fabs(x); });
+    return map_ints(call, runs, [](int64_t x) { return x < 0 ? -static_cast<uint64_t>(x) : x; });
+  return map_floats(call, runs, [](double x) { return std::fabs(x); });
 }
-KernelStatus neg(const KernelCall& call) {
-  if (!is_float(call.inputs[0].dtype)) return map_ints(call, [](int64_t x) { return -static_cast<uint64_t>(x); });
-  return map_floats(call, [](double x) { return -x; });
+KernelStatus neg(const KernelCall& call, const Unary& runs) {
+  if (!is_float(call.inputs[0].dtype)) return map_ints(call, runs, [](int64_t x) { return -static_cast<uint64_t>(x); });
+  return map_floats(call, runs, [](double x) { return -x; });
 }
 
 // NaN stays NaN.
-KernelStatus relu(const KernelCall& call) {
-  return map_numbers(call, [](auto x) { return x < 0 ? decltype(x){0} : x; });
+KernelStatus relu(const KernelCall& call, const Unary& runs) {
+  return map_numbers(call, runs, [](auto x) { return x < 0 ? decltype(x){0} : x; });
 }
-KernelStatus leaky_relu(const KernelCall& call, const Alpha& slope) {
-  const double alpha = slope.alpha;
-  return map_floats(call, [=](double x) { return x > 0 ? x : alpha * x; });
+KernelStatus leaky_relu(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  const double alpha = runs.alpha;
+  return map_floats(call, runs, [=](double x) { return x > 0 ? x : alpha * x; });
 }
-KernelStatus elu(const KernelCall& call, const EluScales& scales) {
-  const double alpha = scales.alpha, scale = scales.scale, inner = scales.inner;
-  return map_floats(call, [=](double x) { return x > 0 ? scale * x : scale * alpha * std::expm1(x * inner); });
+KernelStatus elu(const KernelCall& call, const EluScales& runs) {
+  const double alpha = runs.alpha, scale = runs.scale, inner = runs.inner;
+  return map_floats(call, runs, [=](double x) { return x > 0 ? scale * x : scale * alpha * std::expm1(x * inner); });
 }
-KernelStatus softplus(const KernelCall& call, const SoftplusBend& bend) {
-  const double beta = bend.beta, threshold = bend.threshold;
-  return map_floats(call, [=](double x) { return beta * x > threshold ? x : log1p_exp(beta * x) / beta; });
+KernelStatus softplus(const KernelCall& call, const SoftplusBend& runs) {
+  const double beta = runs.beta, threshold = runs.threshold;
+  return map_floats(call, runs, [=](double x) { return beta * x > threshold ? x : log1p_exp(beta * x) / beta; });
 }
-KernelStatus gelu(const KernelCall& call) {
-  return map_floats(call, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); });
+KernelStatus gelu(const KernelCall& call, const Unary& runs) {
+  return map_floats(call, runs, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); });
 }
-KernelStatus quick_gelu(const KernelCall& call, const Alpha& steepness) {
-  const double alpha = steepness.alpha;
-  return map_floats(call, [=](double x) { return x * sigmoid_of(alpha * x); });
+KernelStatus quick_gelu(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  const double alpha = runs.alpha;
+  return map_floats(call, runs, [=](double x) { return x * sigmoid_of(alpha * x); });
 }
-Bounds::Bounds(const BoundCall& call) : low(call.attrs->f("min", -kInfinity)), high(call.attrs->f("max", kInfinity)) {}
+Bounds::Bounds(const BoundCall& call)
+    : Unary(call), low(call.attrs->f("min", -kInfinity)), high(call.attrs->f("max", kInfinity)) {}
 
-KernelStatus clip(const KernelCall& call, const Bounds& bounds) {
-  const double low = bounds.low, high = bounds.high;
+KernelStatus clip(const KernelCall& call, const Bounds& runs) {
+  const double low = runs.low, high = runs.high;
   // As in PyTorch the upper bound wins where they cross, and NaN passes.
   if (is_float(call.inputs[0].dtype)) {
-    return map_floats(call, [=](double x) {
+    return map_floats(call, runs, [=](double x) {
       const double raised = x < low ? low : x;
       return raised > high ? high : raised;
     });
   }
-  return map_ints(call, [=](int64_t x) {
+  return map_ints(call, runs, [=](int64_t x) {
     const int64_t raised = static_cast<double>(x) < low ? static_cast<int64_t>(low) : x;
     return static_cast<double>(raised) > high ? static_cast<int64_t>(high) : raised;
   });
@@ -88,37 +89,37 @@ KernelStatus clip(const KernelCall& call, const Bounds& bounds) {
 
 // Integers are whole already.
 template <class F>
-static KernelStatus round_with(const KernelCall& call, F f) {
-  return is_float(call.inputs[0].dtype) ? map_floats(call, f) : map_ints(call, [](int64_t x) { return x; });
+static KernelStatus round_with(const KernelCall& call, const Unary& runs, F f) {
+  return is_float(call.inputs[0].dtype) ? map_floats(call, runs, f) : map_ints(call, runs, [](int64_t x) { return x; });
 }
-KernelStatus floor(const KernelCall& call) {
-  return round_with(call, [](double x) { return std::floor(x); });
+KernelStatus floor(const KernelCall& call, const Unary& runs) {
+  return round_with(call, runs, [](double x) { return std::floor(x); });
 }
-KernelStatus ceil(const KernelCall& call) {
-  return round_with(call, [](double x) { return std::ceil(x); });
+KernelStatus ceil(const KernelCall& call, const Unary& runs) {
+  return round_with(call, runs, [](double x) { return std::ceil(x); });
 }
-KernelStatus round(const KernelCall& call) {
-  return round_with(call, [](double x) { return std::nearbyint(x); });
+KernelStatus round(const KernelCall& call, const Unary& runs) {
+  return round_with(call, runs, [](double x) { return std::nearbyint(x); });
 }
-KernelStatus trunc(const KernelCall& call) {
-  return round_with(call, [](double x) { return std::trunc(x); });
+KernelStatus trunc(const KernelCall& call, const Unary& runs) {
+  return round_with(call, runs, [](double x) { return std::trunc(x); });
 }
 // 0 for NaN, as in PyTorch.
-KernelStatus sign(const KernelCall& call) {
-  return map_numbers(call, [](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); });
+KernelStatus sign(const KernelCall& call, const Unary& runs) {
+  return map_numbers(call, runs, [](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); });
 }
-KernelStatus logical_not(const KernelCall& call) {
-  return map_ints(call, [](int64_t x) { return x == 0; });
+KernelStatus logical_not(const KernelCall& call, const Unary& runs) {
+  return map_ints(call, runs, [](int64_t x) { return x == 0; });
 }
-KernelStatus bitwise_not(const KernelCall& call) {
+KernelStatus bitwise_not(const KernelCall& call, const Unary& runs) {
   const bool boolean = call.inputs[0].dtype == DType::kBool;
-  return map_ints(call, [=](int64_t x) { return boolean ? x == 0 : ~x; });
+  return map_ints(call, runs, [=](int64_t x) { return boolean ? x == 0 : ~x; });
 }
-KernelStatus is_nan(const KernelCall& call) {
-  return map<int64_t, double, 1>(call, [](double x) { return x != x; });
+KernelStatus is_nan(const KernelCall& call, const Unary& runs) {
+  return map<int64_t, double, 1>(call, runs, [](double x) { return x != x; });
 }
-KernelStatus is_inf(const KernelCall& call) {
-  return map<int64_t, double, 1>(call, [](double x) { return std::fabs(x) == kInfinity; });
+KernelStatus is_inf(const KernelCall& call, const Unary& runs) {
+  return map<int64_t, double, 1>(call, runs, [](double x) { return std::fabs(x) == kInfinity; });
 }
 
 }  // namespace lowtide::reference

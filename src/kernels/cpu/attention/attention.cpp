@@ -5,9 +5,9 @@
 // probabilities from the log-sum-exp. As many threads work as there is scratch for.
 #include "kernels/cpu/attention/attention_table.h"
 #include "kernels/cpu/dense.h"
-#include "kernels/cpu/task_slots.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
+#include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
 namespace {
@@ -20,8 +20,10 @@ constexpr OperandRules kBackward =
                                    Accept::kInnerDense, Accept::kRowMajor, Accept::kAny}},
                        OutputLayout::kHeadsLast);
 
-Heads heads(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
-MutableHeads heads_target(const TensorRef& t) { return {t.as<float>(), t.strides[0], t.strides[1], t.strides[2]}; }
+template <class View>
+View strides_in(const TensorRef& t) {
+  return {nullptr, t.strides[0], t.strides[1], t.strides[2]};
+}
 
 // All but the mask's address.
 AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const TensorRef& k, const TensorRef& v,
@@ -39,7 +41,7 @@ AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const Ten
   if (mask != nullptr) {
     TensorRef scores;
     scores.rank = 4;
-    const Strides strides = broadcast_strides(*mask, scores);
+    const Strides strides = broadcast_strides(call, *mask, scores);
     options.mask.batch_stride = strides.at[0];
     options.mask.head_stride = strides.at[1];
     options.mask.query_stride = strides.at[2];
@@ -49,34 +51,51 @@ AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const Ten
   return options;
 }
 
-AttentionCall task_call(const KernelCall& call, const AttentionOptions& options, uint64_t stream,
-                        const TensorRef* mask) {
-  AttentionCall result;
-  result.options = options;
-  if (mask != nullptr && mask->dtype == DType::kBool) {
-    result.options.mask.visible = mask->as<uint8_t>();
-  } else if (mask != nullptr) {
-    result.options.mask.added = mask->as<float>();
+// What both directions are prepared to: the call of their tasks but for its addresses and the random key.
+struct Tasks {
+  Tasks(const BoundCall& call, const AttentionOptions& options)
+      : stream(static_cast<uint64_t>(call.attrs->i("stream", 0))) {
+    task.options = options;
   }
-  result.dropout = dropout_rule(options.dropout, call.random_key, stream);
-  return result;
+  AttentionCall task;
+  uint64_t stream;
+};
+
+AttentionCall with_mask(const KernelCall& call, const Tasks& tasks, const TensorRef* mask) {
+  AttentionCall task = tasks.task;
+  if (mask != nullptr && mask->dtype == DType::kBool) {
+    task.options.mask.visible = mask->as<uint8_t>();
+  } else if (mask != nullptr) {
+    task.options.mask.added = mask->as<float>();
+  }
+  task.dropout = dropout_rule(task.options.dropout, call.random_key, tasks.stream);
+  return task;
 }
 
 int64_t bytes_of(const TensorRef& tensor) { return aligned(tensor.numel() * kFloatBytes); }
 
-// An output that nobody wants is computed all the same, into scratch: of `like`'s shape, row-major.
-TensorRef wanted_or_spare(const TensorRef* wanted, const TensorRef& like, char*& memory) {
-  if (wanted != nullptr) return *wanted;
-  TensorRef spare = like;
-  int64_t stride = 1;
-  for (int i = like.rank - 1; i >= 0; --i) {
-    spare.strides[i] = stride;
-    stride *= like.sizes[i];
+// An output, which is computed even if nobody wants it: into scratch, of `like`'s shape, row-major.
+struct Target {
+  MutableHeads heads;
+  int64_t spare_bytes = 0;
+
+  Target(const TensorRef* wanted, const TensorRef& like) {
+    if (wanted != nullptr) {
+      heads = strides_in<MutableHeads>(*wanted);
+      return;
+    }
+    heads.row_stride = like.sizes[3];
+    heads.head_stride = heads.row_stride * like.sizes[2];
+    heads.batch_stride = heads.head_stride * like.sizes[1];
+    spare_bytes = bytes_of(like);
   }
-  spare.data = memory;
-  memory += bytes_of(spare);
-  return spare;
-}
+  MutableHeads at(const TensorRef* wanted, char*& memory) const {
+    MutableHeads result = heads;
+    result.data = wanted != nullptr ? wanted->as<float>() : reinterpret_cast<float*>(memory);
+    memory += spare_bytes;
+    return result;
+  }
+};
 
 // With few heads, threads share the queries of one; each part packs the keys again, so parts are long.
 int64_t parts_of(const AttentionOptions& options) {
@@ -97,50 +116,50 @@ bool is_small(const AttentionOptions& options) {
 
 // ---- forward: q, k, v, mask? → y, lse
 
-AttentionOptions forward_options(const BoundCall& call) {
-  return options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3));
+TensorRef like_y(const BoundCall& call) {
+  TensorRef y = call.inputs[0];
+  y.sizes[3] = call.inputs[2].sizes[3];
+  return y;
 }
 
-uint64_t stream_of(const BoundCall& call) { return static_cast<uint64_t>(call.attrs->i("stream", 0)); }
-
-struct Forward {
-  explicit Forward(const BoundCall& call) : options(forward_options(call)), stream(stream_of(call)) {}
-  AttentionOptions options;
-  uint64_t stream;
+struct Forward : Tasks {
+  explicit Forward(const BoundCall& call)
+      : Tasks(call, options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3))),
+        y(output(call, 0), like_y(call)) {
+    const AttentionOptions& options = task.options;
+    task.q = strides_in<Heads>(call.inputs[0]);
+    task.k = strides_in<Heads>(call.inputs[1]);
+    task.v = strides_in<Heads>(call.inputs[2]);
+    lse_bytes = aligned(options.batch * options.query_heads * options.queries * kFloatBytes);
+    each = part_queries(options);
+    parts = options.queries == 0 ? 0 : (options.queries + each - 1) / each;
+    task_floats = attention_table().forward_scratch(options, each);
+    small = is_small(options);
+  }
+  Target y;
+  int64_t lse_bytes, each, parts, task_floats;
+  bool small;
 };
 
-int64_t lse_bytes(const AttentionOptions& options) {
-  return aligned(options.batch * options.query_heads * options.queries * kFloatBytes);
-}
-
 int64_t attention_scratch(const BoundCall& call) {
-  const AttentionOptions options = forward_options(call);
-  const int64_t spare =
-      output(call, 0)
-          ? 0
-          : aligned(options.batch * options.query_heads * options.queries * options.value_dim * kFloatBytes);
-  return spare + lse_bytes(options) +
-         attention_table().forward_scratch(options, part_queries(options)) * kFloatBytes * parallel_threads();
+  const Forward forward(call);
+  return forward.y.spare_bytes + forward.lse_bytes + forward.task_floats * kFloatBytes * parallel_threads();
 }
 
 KernelStatus attention(const KernelCall& call, const Forward& forward) {
-  const TensorRef &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
-  const AttentionOptions& options = forward.options;
-  if (options.queries == 0) return nullptr;
+  const AttentionOptions& options = forward.task.options;
   char* memory = static_cast<char*>(call.scratch);
-  TensorRef like_y = q;
-  like_y.sizes[3] = v.sizes[3];
-  AttentionCall task = task_call(call, options, forward.stream, input(call, 3));
-  task.q = heads(q);
-  task.k = heads(k);
-  task.v = heads(v);
-  task.out = heads_target(wanted_or_spare(output(call, 0), like_y, memory));
+  AttentionCall task = with_mask(call, forward, input(call, 3));
+  task.q.data = input_floats(call, 0);
+  task.k.data = input_floats(call, 1);
+  task.v.data = input_floats(call, 2);
+  task.out = forward.y.at(output(call, 0), memory);
   task.lse_out = output(call, 1) ? output_floats(call, 1) : reinterpret_cast<float*>(memory);
-  memory += lse_bytes(options);
-  const int64_t each = part_queries(options), parts = (options.queries + each - 1) / each;
+  memory += forward.lse_bytes;
+  const int64_t each = forward.each, parts = forward.parts;
   const AttentionTable& table = attention_table();
-  run_tasks(options.batch * options.query_heads * parts, table.forward_scratch(options, each), memory,
-            call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), is_small(options),
+  run_tasks(options.batch * options.query_heads * parts, forward.task_floats, memory,
+            call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), forward.small,
             [&](int64_t at, float* own) {
               // The last queries of a causal head take longest: begin with them.
               const int64_t part = parts - 1 - at % parts, head = at / parts;
@@ -152,41 +171,47 @@ KernelStatus attention(const KernelCall& call, const Forward& forward) {
 
 // ---- backward: dy, q, k, v, y, lse, mask? → dq, dk, dv
 
-AttentionOptions backward_options(const BoundCall& call) {
-  return options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6));
-}
-
-struct Backward {
-  explicit Backward(const BoundCall& call) : options(backward_options(call)), stream(stream_of(call)) {}
-  AttentionOptions options;
-  uint64_t stream;
+struct Backward : Tasks {
+  explicit Backward(const BoundCall& call)
+      : Tasks(call, options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6))),
+        dq(output(call, 0), call.inputs[1]),
+        dk(output(call, 1), call.inputs[2]),
+        dv(output(call, 2), call.inputs[3]) {
+    task.grad_o = strides_in<Heads>(call.inputs[0]);
+    task.q = strides_in<Heads>(call.inputs[1]);
+    task.k = strides_in<Heads>(call.inputs[2]);
+    task.v = strides_in<Heads>(call.inputs[3]);
+    task.o = strides_in<Heads>(call.inputs[4]);
+    task_floats = attention_table().backward_scratch(task.options);
+    small = is_small(task.options);
+  }
+  Target dq, dk, dv;
+  int64_t task_floats;
+  bool small;
 };
 
 int64_t attention_grad_scratch(const BoundCall& call) {
-  int64_t spare = 0;
-  for (size_t i = 0; i < 3; ++i) {
-    if (!output(call, i)) spare += bytes_of(call.inputs[1 + i]);
-  }
-  return spare + attention_table().backward_scratch(backward_options(call)) * kFloatBytes * parallel_threads();
+  const Backward backward(call);
+  return backward.dq.spare_bytes + backward.dk.spare_bytes + backward.dv.spare_bytes +
+         backward.task_floats * kFloatBytes * parallel_threads();
 }
 
 KernelStatus attention_grad(const KernelCall& call, const Backward& backward) {
-  const TensorRef &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3];
-  const AttentionOptions& options = backward.options;
+  const AttentionOptions& options = backward.task.options;
   char* memory = static_cast<char*>(call.scratch);
-  AttentionCall task = task_call(call, options, backward.stream, input(call, 6));
-  task.grad_o = heads(call.inputs[0]);
-  task.q = heads(q);
-  task.k = heads(k);
-  task.v = heads(v);
-  task.o = heads(call.inputs[4]);
+  AttentionCall task = with_mask(call, backward, input(call, 6));
+  task.grad_o.data = input_floats(call, 0);
+  task.q.data = input_floats(call, 1);
+  task.k.data = input_floats(call, 2);
+  task.v.data = input_floats(call, 3);
+  task.o.data = input_floats(call, 4);
   task.lse = input_floats(call, 5);
-  task.dq = heads_target(wanted_or_spare(output(call, 0), q, memory));
-  task.dk = heads_target(wanted_or_spare(output(call, 1), k, memory));
-  task.dv = heads_target(wanted_or_spare(output(call, 2), v, memory));
+  task.dq = backward.dq.at(output(call, 0), memory);
+  task.dk = backward.dk.at(output(call, 1), memory);
+  task.dv = backward.dv.at(output(call, 2), memory);
   const AttentionTable& table = attention_table();
-  run_tasks(options.batch * options.key_heads, table.backward_scratch(options), memory,
-            call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), is_small(options),
+  run_tasks(options.batch * options.key_heads, backward.task_floats, memory,
+            call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), backward.small,
             [&](int64_t at, float* own) { table.backward(task, at / options.key_heads, at % options.key_heads, own); });
   return nullptr;
 }

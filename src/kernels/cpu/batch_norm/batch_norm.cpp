@@ -90,16 +90,20 @@ void moments(const Shape& shape, const float* x, const Scratch& parts) {
       });
 }
 
-struct Momentum {
+struct GradShape : Shape {
+  explicit GradShape(const BoundCall& call) : Shape(call.inputs[1]) {}
+};
+struct Momentum : Shape {
   explicit Momentum(const BoundCall& call)
-      : epsilon(static_cast<float>(call.attrs->f("epsilon"))),
+      : Shape(call.inputs[0]),
+        epsilon(static_cast<float>(call.attrs->f("epsilon"))),
         momentum(static_cast<float>(call.attrs->f("momentum"))) {}
   float epsilon, momentum;
 };
 
 KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
   const BatchNormTable& table = batch_norm_table();
-  const Shape shape(call.inputs[0]);
+  const Shape& shape = asked;
   const Runs runs{shape};
   const Scratch parts(shape, call.scratch);
   const int64_t channels = shape.channels;
@@ -146,9 +150,8 @@ KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
   return nullptr;
 }
 
-KernelStatus batch_norm_grad(const KernelCall& call) {
+KernelStatus batch_norm_grad(const KernelCall& call, const GradShape& shape) {
   const BatchNormTable& table = batch_norm_table();
-  const Shape shape(call.inputs[1]);
   const Runs runs{shape};
   const Scratch parts(shape, call.scratch);
   const int64_t channels = shape.channels;

@@ -7,9 +7,9 @@
 #include "kernels/cpu/random/random_table.h"
 #include "kernels/cpu/softmax/softmax_table.h"
 #include "kernels/cpu/supports.h"
-#include "kernels/cpu/task_slots.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
+#include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
 
@@ -42,12 +42,21 @@ const float* read_sum(const Run& x, const TensorRef* bias, int64_t bias_offset, 
   return sum;
 }
 
-KernelStatus run_sum(const KernelCall& call, UnaryOp op) {
+// x, bias?, y
+struct Sum : OperandRuns<2> {
+  explicit Sum(const BoundCall& call) : OperandRuns(call, kRun) {}
+};
+// dy, x, bias?, dx
+struct SumGrad : OperandRuns<3> {
+  explicit SumGrad(const BoundCall& call) : OperandRuns(call, kRun) {}
+};
+
+template <UnaryOp op>
+KernelStatus function_of_sum(const KernelCall& call, const Sum& runs) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const TensorRef* bias = input(call, 1);
   const auto loop = pointwise_table().unary[static_cast<int>(op)];
-  const auto grid = memory_order<2>(y, {&x, bias ? bias : &x});
-  for_each_run(grid, kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float sum[kRun], out[kRun];
     float* to = target(y, at[2], steps[2], n, out);
     loop(read_sum({x, at[0], steps[0]}, bias, at[1], steps[1], n, sum), to, n, 0, 0);
@@ -56,13 +65,12 @@ KernelStatus run_sum(const KernelCall& call, UnaryOp op) {
   return nullptr;
 }
 
-// Inputs: dy, x, bias?
-KernelStatus run_sum_grad(const KernelCall& call, UnaryGradOp op) {
+template <UnaryGradOp op>
+KernelStatus gradient_of_sum(const KernelCall& call, const SumGrad& runs) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &dx = call.outputs[0];
   const TensorRef* bias = input(call, 2);
   const auto loop = pointwise_table().unary_grad[static_cast<int>(op)];
-  const auto grid = memory_order<3>(dx, {&dy, &x, bias ? bias : &x});
-  for_each_run(grid, kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float sum[kRun], in[kRun], out[kRun];
     float* to = target(dx, at[3], steps[3], n, out);
     const float* saved = read_sum({x, at[1], steps[1]}, bias, at[2], steps[2], n, sum);
@@ -72,16 +80,15 @@ KernelStatus run_sum_grad(const KernelCall& call, UnaryGradOp op) {
   return nullptr;
 }
 
-KernelStatus bias_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kGelu); }
-KernelStatus fast_gelu(const KernelCall& call) { return run_sum(call, UnaryOp::kFastGelu); }
-KernelStatus bias_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kGelu); }
-KernelStatus fast_gelu_grad(const KernelCall& call) { return run_sum_grad(call, UnaryGradOp::kFastGelu); }
-
 struct Dropout {
   explicit Dropout(const BoundCall& call)
-      : ratio(call.attrs->f("ratio")), stream(static_cast<uint64_t>(call.attrs->i("stream"))) {}
+      : ratio(call.attrs->f("ratio")),
+        stream(static_cast<uint64_t>(call.attrs->i("stream"))),
+        numel(call.outputs[0].numel()),
+        cols(call.inputs[1].numel()) {}
   double ratio;
   uint64_t stream;
+  int64_t numel, cols;
 };
 
 // Row-major: element i of the mask is element i of memory. Chunks begin at multiples of 64, as the mask's words do.
@@ -89,7 +96,7 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
   const TensorRef* residual = input(call, 2);
   const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
-  const int64_t numel = y.numel(), cols = bias.numel();
+  const int64_t numel = drawn.numel, cols = drawn.cols;
   constexpr int64_t kChunk = 1024;
   static_assert(kChunk % 64 == 0 && kChunk <= kRun);
   parallel_for((numel + kChunk - 1) / kChunk, 16, [&](int64_t begin, int64_t end) {
@@ -133,31 +140,33 @@ int64_t bias_softmax_scratch(const BoundCall& call) {
   return x.sizes[x.rank - 1] * static_cast<int64_t>(sizeof(float)) * parallel_threads();
 }
 
-KernelStatus bias_softmax(const KernelCall& call) {
+// Rows of x, bias and y.
+struct SumRows : RowWalk<3> {
+  explicit SumRows(const BoundCall& call)
+      : RowWalk(call, call.inputs[0], call.inputs[0].rank - 1, {&call.inputs[0], &call.inputs[1], &call.outputs[0]}),
+        rows_each(rows_per_task(call.inputs[0])) {}
+  int64_t rows_each;
+};
+
+KernelStatus bias_softmax(const KernelCall& call, const SumRows& walk) {
   const TensorRef &x = call.inputs[0], &bias = call.inputs[1], &y = call.outputs[0];
-  if (y.numel() == 0) return nullptr;
-  const int last = x.rank - 1;
-  const int64_t cols = x.sizes[last];
-  const Strides bias_at = broadcast_strides(bias, x);
-  const Grid<3> rows = rows_over<3>(x, last, {strides_of(x), bias_at, strides_of(y)});
+  const int64_t cols = walk.size, step = walk.steps[1], each = walk.rows_each;
+  if (walk.count == 0 || cols == 0) return nullptr;
   const auto add_and_scale = [&](const auto& at, float* sum) {
     for (int64_t i = 0; i < cols; i += kRun) {
-      const int64_t n = std::min(kRun, cols - i), step = bias_at.at[last];
+      const int64_t n = std::min(kRun, cols - i);
       add_run({x, at[0] + i, 1}, {bias, at[1] + i * step, step}, n, sum + i);
       round_run(x.dtype, sum + i, n);
     }
     softmax_table().softmax(sum, sum, 1, cols);
   };
-  const int64_t each = rows_per_task(x), count = rows.numel();
   if (!needs_scratch(x)) {
-    parallel_for(count, each, [&](int64_t begin, int64_t end) {
-      rows.for_each(begin, end, [&](int64_t, const auto& at) { add_and_scale(at, y.as<float>() + at[2]); });
-    });
+    walk.for_each(each, [&](const auto& at) { add_and_scale(at, y.as<float>() + at[2]); });
     return nullptr;
   }
-  const int64_t tasks = (count + each - 1) / each;
+  const int64_t tasks = (walk.count + each - 1) / each;
   run_tasks(tasks, cols, call.scratch, call.scratch_bytes, tasks == 1, [&](int64_t task, float* sum) {
-    rows.for_each(task * each, std::min(count, (task + 1) * each), [&](int64_t, const auto& at) {
+    walk.rows.for_each(task * each, std::min(walk.count, (task + 1) * each), [&](int64_t, const auto& at) {
       add_and_scale(at, sum);
       for (int64_t i = 0; i < cols; i += kRun) write(y, at[2] + i, 1, std::min(kRun, cols - i), sum + i);
     });

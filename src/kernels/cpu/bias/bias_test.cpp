@@ -65,8 +65,7 @@ Tensor random(DType dtype, const std::vector<int64_t>& sizes, unsigned seed) {
   std::mt19937 generator(seed);
   for (int64_t i = 0; i < wide.ref.numel(); ++i)
     wide.ref.as<float>()[i] = static_cast<float>(generator() % 4001) / 1000 - 2;
-  KernelCall call{{&wide.ref, 1}, {&narrow.ref, 1}};
-  kernels_of(Op::kCast).back().run(call);
+  run_once(kernels_of(Op::kCast).back(), {{{&wide.ref, 1}, {&narrow.ref, 1}}});
   return narrow;
 }
 

@@ -18,72 +18,19 @@ namespace {
 
 constexpr int64_t kGrainBytes = 1 << 18;  // about 30 us of copying
 
-struct BoxDim {
-  int64_t size, src, dst;
-};
-
-// The box without dims of size 1, outermost destination stride first, dims merged that follow each other in both.
-struct Box {
-  BoxDim dims[kMaxRank];
-  int rank = 0;
-
-  Box(int given, const int64_t* sizes, const int64_t* src, const int64_t* dst) {
-    for (int i = 0; i < given; ++i) {
-      if (sizes[i] != 1) dims[rank++] = {sizes[i], src[i], dst[i]};
-    }
-    std::stable_sort(dims, dims + rank, [](const BoxDim& a, const BoxDim& b) { return a.dst > b.dst; });
-    int kept = 0;
-    for (int i = 1; i < rank; ++i) {
-      BoxDim& outer = dims[kept];
-      if (outer.src == dims[i].src * dims[i].size && outer.dst == dims[i].dst * dims[i].size) {
-        outer = {outer.size * dims[i].size, dims[i].src, dims[i].dst};
-      } else {
-        dims[++kept] = dims[i];
-      }
-    }
-    if (rank > 0) rank = kept + 1;
-  }
-
-  BoxDim take(int at) {
-    const BoxDim dim = dims[at];
-    std::copy(dims + at + 1, dims + rank--, dims + at);
-    return dim;
-  }
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int i = 0; i < rank; ++i) n *= dims[i].size;
-    return n;
-  }
-};
-
-// body(src, dst) for each of the box's places, on all threads; offsets in bytes.
-template <class Body>
-void for_each_place(const Box& box, int64_t bytes_each, int64_t element, const char* src, char* dst, Body body) {
-  parallel_for(box.numel(), std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, bytes_each)),
+// body(src, dst) for each of the copy's places, on all threads.
+template <class T, class Body>
+void for_each_place(const TensorCopy& copy, int64_t bytes_each, const char* src, char* dst, Body body) {
+  constexpr int64_t kSize = sizeof(T);
+  parallel_for(copy.places, std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(1, bytes_each)),
                [&](int64_t begin, int64_t end) {
-                 int64_t index[kMaxRank] = {}, from = 0, to = 0, rest = begin;
-                 for (int i = box.rank - 1; i >= 0; --i) {
-                   index[i] = rest % box.dims[i].size;
-                   rest /= box.dims[i].size;
-                   from += index[i] * box.dims[i].src;
-                   to += index[i] * box.dims[i].dst;
-                 }
-                 for (int64_t at = begin; at < end; ++at) {
-                   body(src + from * element, dst + to * element);
-                   for (int i = box.rank - 1; i >= 0; --i) {
-                     from += box.dims[i].src;
-                     to += box.dims[i].dst;
-                     if (++index[i] < box.dims[i].size) break;
-                     from -= index[i] * box.dims[i].src;
-                     to -= index[i] * box.dims[i].dst;
-                     index[i] = 0;
-                   }
-                 }
+                 copy.runs.rows.for_each(
+                     begin, end, [&](int64_t, const auto& at) { body(src + at[0] * kSize, dst + at[1] * kSize); });
                });
 }
 
 template <class T>
-void copy_run(const BoxDim& run, const char* src, char* dst) {
+void copy_run(const CopyDim& run, const char* src, char* dst) {
   const T* x = reinterpret_cast<const T*>(src);
   T* y = reinterpret_cast<T*>(dst);
   if (run.src == 1 && run.dst == 1) {
@@ -97,7 +44,7 @@ void copy_run(const BoxDim& run, const char* src, char* dst) {
 
 // across is contiguous in src, along in dst.
 template <class T>
-void transpose_block(const char* src, const BoxDim& along, char* dst, const BoxDim& across) {
+void transpose_block(const char* src, const CopyDim& along, char* dst, const CopyDim& across) {
   const T* x = reinterpret_cast<const T*>(src);
   T* y = reinterpret_cast<T*>(dst);
   if constexpr (sizeof(T) == 4) {
@@ -111,66 +58,85 @@ void transpose_block(const char* src, const BoxDim& along, char* dst, const BoxD
 }
 
 template <class T>
-void copy_box(Box box, const char* src, char* dst) {
-  if (box.rank == 0) {
-    std::memcpy(dst, src, sizeof(T));
-    return;
-  }
-  BoxDim along = box.take(box.rank - 1);
-  const auto contiguous = [](const BoxDim& dim) { return dim.src == 1; };
-  const BoxDim* found = std::find_if(box.dims, box.dims + box.rank, contiguous);
-  if (along.dst == 1 && along.src > 1 && found != box.dims + box.rank) {
-    BoxDim across = box.take(static_cast<int>(found - box.dims));
-    // Blocks of 64 x 64: both sides stay in L1. The counts of blocks become dims of the box.
-    constexpr int64_t kBlock = 64;
-    Box blocks = box;
-    const int64_t down = (along.size + kBlock - 1) / kBlock, right = (across.size + kBlock - 1) / kBlock;
-    for_each_place(blocks, along.size * across.size * sizeof(T), sizeof(T), src, dst, [&](const char* from, char* to) {
-      const auto block = [&](int64_t at) {
-        const int64_t i = at % down * kBlock, j = at / down * kBlock;
-        const BoxDim block_along{std::min(kBlock, along.size - i), along.src, 1};
-        const BoxDim block_across{std::min(kBlock, across.size - j), 1, across.dst};
-        transpose_block<T>(from + (i * along.src + j) * sizeof(T), block_along, to + (i + j * across.dst) * sizeof(T),
-                           block_across);
-      };
-      if (box.numel() == 1) {
-        parallel_for(down * right, std::max<int64_t>(1, kGrainBytes / (kBlock * kBlock * sizeof(T))),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t at = begin; at < end; ++at) block(at);
-                     });
-      } else {
-        for (int64_t at = 0; at < down * right; ++at) block(at);
-      }
-    });
-    return;
-  }
-  if (box.rank == 0) {
-    // One run: its parts become the places.
-    const int64_t part = std::max<int64_t>(1, kGrainBytes / sizeof(T));
-    parallel_for(along.size, part, [&](int64_t begin, int64_t end) {
-      copy_run<T>({end - begin, along.src, along.dst}, src + begin * along.src * static_cast<int64_t>(sizeof(T)),
-                  dst + begin * along.dst * static_cast<int64_t>(sizeof(T)));
-    });
-    return;
-  }
-  for_each_place(box, along.size * sizeof(T), sizeof(T), src, dst,
-                 [&](const char* from, char* to) { copy_run<T>(along, from, to); });
+void move_one(const TensorCopy&, const char* src, char* dst) {
+  std::memcpy(dst, src, sizeof(T));
 }
 
-void copy_strided(const TensorRef& from, const TensorRef& to) {
-  const Strides strides = broadcast_strides(from, to);
-  const Box box(to.rank, to.sizes, strides.at, to.strides);
-  switch (size_bytes(to.dtype)) {
-    case 1: return copy_box<uint8_t>(box, from.as<char>(), to.as<char>());
-    case 2: return copy_box<uint16_t>(box, from.as<char>(), to.as<char>());
-    case 4: return copy_box<uint32_t>(box, from.as<char>(), to.as<char>());
-    default: return copy_box<uint64_t>(box, from.as<char>(), to.as<char>());
+// One run: its parts go to the threads.
+template <class T>
+void move_run(const TensorCopy& copy, const char* src, char* dst) {
+  const CopyDim along = copy.along;
+  const int64_t part = std::max<int64_t>(1, kGrainBytes / sizeof(T));
+  parallel_for(along.size, part, [&](int64_t begin, int64_t end) {
+    copy_run<T>({end - begin, along.src, along.dst}, src + begin * along.src * static_cast<int64_t>(sizeof(T)),
+                dst + begin * along.dst * static_cast<int64_t>(sizeof(T)));
+  });
+}
+
+template <class T>
+void move_runs(const TensorCopy& copy, const char* src, char* dst) {
+  for_each_place<T>(copy, copy.along.size * sizeof(T), src, dst,
+                    [&](const char* from, char* to) { copy_run<T>(copy.along, from, to); });
+}
+
+// Blocks of 64 x 64: both sides stay in L1.
+template <class T>
+void move_transposed(const TensorCopy& copy, const char* src, char* dst) {
+  constexpr int64_t kBlock = 64;
+  const CopyDim &along = copy.along, &across = copy.across;
+  const int64_t down = (along.size + kBlock - 1) / kBlock, right = (across.size + kBlock - 1) / kBlock;
+  for_each_place<T>(copy, along.size * across.size * sizeof(T), src, dst, [&](const char* from, char* to) {
+    const auto block = [&](int64_t at) {
+      const int64_t i = at % down * kBlock, j = at / down * kBlock;
+      const CopyDim block_along{std::min(kBlock, along.size - i), along.src, 1};
+      const CopyDim block_across{std::min(kBlock, across.size - j), 1, across.dst};
+      transpose_block<T>(from + (i * along.src + j) * sizeof(T), block_along, to + (i + j * across.dst) * sizeof(T),
+                         block_across);
+    };
+    if (copy.places == 1) {
+      parallel_for(down * right, std::max<int64_t>(1, kGrainBytes / (kBlock * kBlock * sizeof(T))),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t at = begin; at < end; ++at) block(at);
+                   });
+    } else {
+      for (int64_t at = 0; at < down * right; ++at) block(at);
+    }
+  });
+}
+
+struct Moves {
+  TensorCopy::Move one, run, runs, transposed;
+};
+template <class T>
+constexpr Moves kMoves = {move_one<T>, move_run<T>, move_runs<T>, move_transposed<T>};
+
+Moves moves_of(DType dtype) {
+  switch (size_bytes(dtype)) {
+    case 1: return kMoves<uint8_t>;
+    case 2: return kMoves<uint16_t>;
+    case 4: return kMoves<uint32_t>;
+    default: return kMoves<uint64_t>;
   }
+}
+
+// Requires: `runs` holds a run a row.
+void plan_move(TensorCopy& copy, const Moves& moves) {
+  Grid<2>& rows = copy.runs.rows;
+  copy.along = {copy.runs.length, copy.runs.steps[0], copy.runs.steps[1]};
+  copy.move = copy.along.size == 1 ? moves.one : rows.rank == 0 ? moves.run : moves.runs;
+  for (int i = 0; i < rows.rank; ++i) {
+    if (copy.along.dst != 1 || copy.along.src <= 1 || rows.strides[i][0] != 1) continue;
+    copy.across = {rows.sizes[i], 1, rows.strides[i][1]};
+    rows.remove_dim(i);
+    copy.move = moves.transposed;
+    break;
+  }
+  copy.places = rows.numel();
 }
 
 // ---- two dtypes
 
-using Loop = void (*)(const void* src, void* dst, int64_t n);
+using Loop = TensorCopy::DenseLoop;
 
 Loop to_f32(DType from) {
   const CopyTable& table = copy_table();
@@ -223,9 +189,6 @@ To converted(From value) {
   }
 }
 
-// n elements; steps in elements.
-using ConvertRun = void (*)(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n);
-
 template <class From, class To>
 void convert_run(const void* from, int64_t from_step, void* to, int64_t to_step, int64_t n) {
   const From* s = static_cast<const From*>(from);
@@ -233,16 +196,14 @@ void convert_run(const void* from, int64_t from_step, void* to, int64_t to_step,
   for (int64_t i = 0; i < n; ++i) t[i * to_step] = converted<To>(s[i * from_step]);
 }
 
-void convert(const TensorRef& from, const TensorRef& to, ConvertRun run) {
-  const Loop loop = loop_of(from.dtype, to.dtype);
-  const int64_t from_size = size_bytes(from.dtype), to_size = size_bytes(to.dtype);
-  for_each_run(memory_order<1>(to, {&from}), kLongestRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
-    const char* s = from.as<char>() + at[0] * from_size;
-    char* t = to.as<char>() + at[1] * to_size;
-    if (steps[0] == 1 && steps[1] == 1 && loop != nullptr) {
-      loop(s, t, n);
+void convert(const TensorCopy& copy, const char* src, char* dst) {
+  copy.runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    const char* s = src + at[0] * copy.src_bytes;
+    char* t = dst + at[1] * copy.dst_bytes;
+    if (steps[0] == 1 && steps[1] == 1 && copy.dense != nullptr) {
+      copy.dense(s, t, n);
     } else {
-      run(s, steps[0], t, steps[1], n);
+      copy.strided(s, steps[0], t, steps[1], n);
     }
   });
 }
@@ -268,20 +229,35 @@ bool is_common(DType dtype) {
 
 }  // namespace
 
-void copy_tensor(const TensorRef& from, const TensorRef& to) {
+TensorCopy::TensorCopy(const BoundCall& call, const TensorRef& from, const TensorRef& to) {
   if (to.numel() == 0) return;
-  if (from.dtype == to.dtype) return copy_strided(from, to);
+  const Grid<2> grid = memory_order<1>(call, to, {&from});
+  if (from.dtype == to.dtype) {
+    runs = Runs<2>(grid, to.numel());
+    plan_move(*this, moves_of(to.dtype));
+    return;
+  }
   with_common(from.dtype, [&](auto source) {
-    with_common(to.dtype, [&](auto target) { convert(from, to, convert_run<decltype(source), decltype(target)>); });
+    with_common(to.dtype, [&](auto target) { strided = convert_run<decltype(source), decltype(target)>; });
   });
+  if (strided == nullptr) return;
+  move = convert;
+  runs = Runs<2>(grid, kLongestRun);
+  dense = loop_of(from.dtype, to.dtype);
+  src_bytes = size_bytes(from.dtype);
+  dst_bytes = size_bytes(to.dtype);
 }
 
 namespace {
 
 constexpr OperandRules kCast = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput});
 
-KernelStatus copy(const KernelCall& call) {
-  copy_tensor(call.inputs[0], call.outputs[0]);
+struct InputCopy : TensorCopy {
+  explicit InputCopy(const BoundCall& call) : TensorCopy(call, call.inputs[0], call.outputs[0]) {}
+};
+
+KernelStatus copy(const KernelCall& call, const InputCopy& all) {
+  all.run(call.inputs[0].data, call.outputs[0].data);
   return nullptr;
 }
 
@@ -294,39 +270,44 @@ const char* supports_cast(const KernelQuery& query) {
   return nullptr;
 }
 
-struct Axis {
-  explicit Axis(const BoundCall& call) : axis(call.attrs->i("axis")) {}
-  int64_t axis;
+// An input, and the part of the output that it becomes, one after another along the axis. The output has nothing.
+struct Part {
+  Part(const BoundCall& call, size_t operand) {
+    if (operand >= call.inputs.size()) return;
+    const int64_t axis = call.attrs->i("axis");
+    TensorRef part = call.outputs[0];
+    part.sizes[axis] = call.inputs[operand].sizes[axis];
+    copy = TensorCopy(call, call.inputs[operand], part);
+    for (size_t i = 0; i < operand; ++i) offset += call.inputs[i].sizes[axis];
+    offset *= part.strides[axis] * size_bytes(part.dtype);
+  }
+  TensorCopy copy;
+  int64_t offset = 0;  // bytes
 };
 
-// Parts of y, one after another along the axis.
-KernelStatus concat(const KernelCall& call, const Axis& along) {
-  const TensorRef& y = call.outputs[0];
-  const int64_t axis = along.axis;
-  TensorRef part = y;
-  for (const TensorRef& x : call.inputs) {
-    part.sizes[axis] = x.sizes[axis];
-    copy_tensor(x, part);
-    part.data = static_cast<char*>(part.data) + x.sizes[axis] * y.strides[axis] * size_bytes(y.dtype);
-  }
+KernelStatus concat(const KernelCall& call, std::span<const Part> parts) {
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    parts[i].copy.run(call.inputs[i].data, call.outputs[0].as<char>() + parts[i].offset);
   return nullptr;
 }
 
 struct SlicePlace {
-  explicit SlicePlace(const BoundCall& call)
-      : axis(call.attrs->i("axis")), start(call.attrs->i("start")), step(call.attrs->i("step")) {}
-  int64_t axis, start, step;
+  explicit SlicePlace(const BoundCall& call) : base(call, call.inputs[0], call.outputs[0]) {
+    const int64_t axis = call.attrs->i("axis");
+    TensorRef part = call.outputs[0];
+    offset = call.attrs->i("start") * part.strides[axis] * size_bytes(part.dtype);
+    part.sizes[axis] = call.inputs[1].sizes[axis];
+    part.strides[axis] *= call.attrs->i("step");
+    update = TensorCopy(call, call.inputs[1], part);
+  }
+  TensorCopy base, update;
+  int64_t offset;  // bytes
 };
 
 KernelStatus slice_scatter(const KernelCall& call, const SlicePlace& place) {
-  const TensorRef &base = call.inputs[0], &update = call.inputs[1], &y = call.outputs[0];
-  const auto [axis, start, step] = place;
-  if (base.data != y.data) copy_tensor(base, y);
-  TensorRef part = y;
-  part.data = static_cast<char*>(y.data) + start * y.strides[axis] * size_bytes(y.dtype);
-  part.sizes[axis] = update.sizes[axis];
-  part.strides[axis] *= step;
-  copy_tensor(update, part);
+  char* to = call.outputs[0].as<char>();
+  if (call.inputs[0].data != to) place.base.run(call.inputs[0].data, to);
+  place.update.run(call.inputs[1].data, to + place.offset);
   return nullptr;
 }
 

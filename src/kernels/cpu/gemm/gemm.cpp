@@ -1,6 +1,5 @@
 // Matrix products by our own packed one.
 #include "base/parallel.h"
-#include "kernels/cpu/copy/copy.h"
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/gemm/products.h"
 #include "kernels/kernel_lines.h"
@@ -56,15 +55,15 @@ KernelStatus own_matmul(const KernelCall& call, const OwnProducts& products) {
   if (products.adds_row) {
     gemm.bias = call.inputs[2].as<float>();
   } else if (products.beta != 0) {
-    copy_tensor(call.inputs[2], operands.y);
+    products.copy_addend.run(call.inputs[2].data, operands.y);
   }
   products.outer.for_each([&](int64_t, const auto& at) {
-    gemm.a = operands.a.as<float>() + at[0];
-    gemm.b = operands.b.as<float>() + at[1];
-    gemm.c = operands.y.as<float>() + at[2];
+    gemm.a = static_cast<const float*>(operands.a) + at[0];
+    gemm.b = static_cast<const float*>(operands.b) + at[1];
+    gemm.c = static_cast<float*>(operands.y) + at[2];
     packed_gemm(gemm, static_cast<char*>(call.scratch) + products.bytes, call.scratch_bytes - products.bytes);
   });
-  hand_back(call, operands);
+  hand_back(call, products, operands);
   return nullptr;
 }
 

@@ -1,7 +1,7 @@
 #include "kernels/cpu/gemm/packed_gemm.h"
 
 #include "kernels/cpu/gemm/gemm_table.h"
-#include "kernels/cpu/task_slots.h"
+#include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
 

@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "kernels/cpu/copy/copy.h"
-
 namespace lowtide::cpu {
 
 namespace {
@@ -19,11 +17,11 @@ Matrix matrix_of(const TensorRef& tensor, bool transposed) {
 bool usable(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).direct(); }
 bool usable_output(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).plain(); }
 
-Strides batch_strides(const TensorRef& tensor, const TensorRef& y) {
+Strides batch_strides(const BoundCall& call, const TensorRef& tensor, const TensorRef& y) {
   TensorRef batch = tensor, shape = y;
   batch.rank -= 2;
   shape.rank -= 2;
-  return broadcast_strides(batch, shape);
+  return broadcast_strides(call, batch, shape);
 }
 
 // A dense f32 (or f64) tensor of the same sizes, without data.
@@ -45,20 +43,24 @@ Products::Products(const BoundCall& call) : asked(call) {
   beta = input(call, 2) == nullptr ? 0 : asked.beta;
   TensorRef a = call.inputs[0], b = call.inputs[1], y = call.outputs[0];
   is_empty = y.numel() == 0 || matrix_of(a, asked.transpose_a).cols == 0;
+  is_double = y.dtype == DType::kF64;
   auto stand_in = [&](TensorRef& tensor, int which) {
+    const TensorRef given = tensor;
     tensor = dense(tensor);
+    copies[which] = which == 2 ? TensorCopy(call, tensor, given) : TensorCopy(call, given, tensor);
     stand_ins[which] = bytes;
     bytes += (tensor.numel() * size_bytes(tensor.dtype) + 63) / 64 * 64;
   };
   if (!usable(a)) stand_in(a, 0);
   if (!usable(b)) stand_in(b, 1);
   if (!usable_output(y)) stand_in(y, 2);
+  if (beta != 0) copy_addend = TensorCopy(call, call.inputs[2], y);
   l = matrix_of(a, asked.transpose_a);
   r = matrix_of(b, asked.transpose_b);
   o = matrix_of(y, false);
   TensorRef batch = y;
   batch.rank -= 2;
-  batches = grid_over<3>(batch, {batch_strides(a, y), batch_strides(b, y), strides_of(y)});
+  batches = grid_over<3>(call, batch, {batch_strides(call, a, y), batch_strides(call, b, y), strides_of(y)});
   // A batch against one matrix is one tall product where its rows lie evenly.
   Grid<3> tall = batches;
   tall.add_dim(l.rows, {l.row_stride, 0, o.row_stride});
@@ -78,18 +80,17 @@ Products::Products(const BoundCall& call) : asked(call) {
 }
 
 ProductOperands operands_of(const KernelCall& call, const Products& products) {
-  auto find = [&](const TensorRef& tensor, int which) {
-    if (products.stand_ins[which] < 0) return tensor;
-    TensorRef found = dense(tensor);
-    found.data = static_cast<char*>(call.scratch) + products.stand_ins[which];
-    if (which < 2) copy_tensor(tensor, found);
+  auto find = [&](const TensorRef& tensor, int which) -> void* {
+    if (products.stand_ins[which] < 0) return tensor.data;
+    char* found = static_cast<char*>(call.scratch) + products.stand_ins[which];
+    if (which < 2) products.copies[which].run(tensor.data, found);
     return found;
   };
   return {find(call.inputs[0], 0), find(call.inputs[1], 1), find(call.outputs[0], 2)};
 }
 
-void hand_back(const KernelCall& call, const ProductOperands& operands) {
-  if (operands.y.data != call.outputs[0].data) copy_tensor(operands.y, call.outputs[0]);
+void hand_back(const KernelCall& call, const Products& products, const ProductOperands& operands) {
+  products.copies[2].run(operands.y, call.outputs[0].data);
 }
 
 }  // namespace lowtide::cpu

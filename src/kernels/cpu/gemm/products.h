@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/copy/copy.h"
 #include "kernels/reference/reference.h"
 #include "kernels/strided.h"
 
@@ -33,21 +34,24 @@ struct Products {
 
   double alpha = 1, beta = 0;  // beta is 0 where there is no c
   bool is_empty = false;       // no elements, or sums of nothing: the reference kernel knows what to do
-  reference::Product asked;    // for the reference kernel
+  bool is_double = false;
+  reference::Product asked;  // for the reference kernel
   // Bytes into the scratch where a dense stand-in of a, b, y lies, or -1: the operand itself. They take `bytes` of it.
   int64_t stand_ins[3] = {-1, -1, -1};
   int64_t bytes = 0;
+  TensorCopy copies[3];    // a and b to their stand-ins, y back from its own
+  TensorCopy copy_addend;  // c to where y is computed
   Matrix l, r, o;
   Grid<3> batches;
 };
 
 // Where the engine finds a and b and leaves y.
 struct ProductOperands {
-  TensorRef a, b, y;
+  void *a, *b, *y;
 };
 // Fills the stand-ins of a and b.
 ProductOperands operands_of(const KernelCall& call, const Products& products);
 // From y's stand-in to y.
-void hand_back(const KernelCall& call, const ProductOperands& operands);
+void hand_back(const KernelCall& call, const Products& products, const ProductOperands& operands);
 
 }  // namespace lowtide::cpu

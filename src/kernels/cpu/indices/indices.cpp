@@ -11,9 +11,8 @@ namespace lowtide::cpu {
 namespace {
 
 // Whether every index is in [-rows, rows); a negative one counts from the end.
-bool in_range(const TensorRef& indices, int64_t rows) {
-  const int64_t* first = indices.as<int64_t>();
-  return std::all_of(first, first + indices.numel(), [&](int64_t index) { return index >= -rows && index < rows; });
+bool in_range(const int64_t* indices, int64_t n, int64_t rows) {
+  return std::all_of(indices, indices + n, [&](int64_t index) { return index >= -rows && index < rows; });
 }
 int64_t row_at(int64_t index, int64_t rows) { return index < 0 ? index + rows : index; }
 
@@ -23,22 +22,27 @@ const char* supports_gather(const KernelQuery& query) {
   return query.inputs[1].dtype == DType::kI64 ? nullptr : "indices are not i64";
 }
 
-struct Axis {
-  explicit Axis(const BoundCall& call) : axis(call.attrs->i("axis")) {}
-  int64_t axis;
+// `outer` parts of `rows` rows each, of which every index picks one.
+struct Picked {
+  explicit Picked(const BoundCall& call) {
+    const TensorRef& data = call.inputs[0];
+    const int64_t axis = call.attrs->i("axis");
+    outer = product_of_sizes(data, 0, axis);
+    rows = data.sizes[axis];
+    bytes = product_of_sizes(data, axis + 1, data.rank) * size_bytes(data.dtype);
+    indices = call.inputs[1].numel();
+  }
+  int64_t outer, rows, bytes, indices;
 };
 
-KernelStatus gather(const KernelCall& call, const Axis& along) {
-  const TensorRef &data = call.inputs[0], &y = call.outputs[0];
+KernelStatus gather(const KernelCall& call, const Picked& picked) {
+  const auto [outer, rows, bytes, n] = picked;
   const int64_t* indices = call.inputs[1].as<int64_t>();
-  const int64_t axis = along.axis, rows = data.sizes[axis], n = call.inputs[1].numel();
-  const int64_t outer = product_of_sizes(data, 0, axis);
-  const int64_t bytes = product_of_sizes(data, axis + 1, data.rank) * size_bytes(data.dtype);
-  if (!in_range(call.inputs[1], rows)) return "Gather: an index is out of range";
+  if (!in_range(indices, n, rows)) return "Gather: an index is out of range";
   for (int64_t part = 0; part < outer; ++part) {
-    const char* from = data.as<char>() + part * rows * bytes;
-    char* to = y.as<char>() + part * n * bytes;
-    for_row_chunks(n, bytes, 0.05, [&](int64_t first, int64_t count) {
+    const char* from = call.inputs[0].as<char>() + part * rows * bytes;
+    char* to = call.outputs[0].as<char>() + part * n * bytes;
+    for_row_chunks(n, bytes, 0.05, [&, rows = rows, bytes = bytes](int64_t first, int64_t count) {
       for (int64_t i = first; i < first + count; ++i)
         std::memcpy(to + i * bytes, from + row_at(indices[i], rows) * bytes, bytes);
     });
@@ -80,22 +84,25 @@ int64_t gather_grad_scratch(const BoundCall& call) {
   return (call.outputs[0].sizes[0] + 2 + call.inputs[1].numel()) * static_cast<int64_t>(sizeof(int32_t));
 }
 
-// The row whose gradient stays 0, or -1.
-struct Padding {
-  explicit Padding(const BoundCall& call)
-      : row(call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), call.outputs[0].sizes[0]) : -1) {}
-  int64_t row;
+struct Rebuilt {
+  explicit Rebuilt(const BoundCall& call)
+      : rows(call.outputs[0].sizes[0]),
+        cols(product_of_sizes(call.outputs[0], 1, call.outputs[0].rank)),
+        indices(call.inputs[1].numel()),
+        skipped(call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), rows) : -1) {}
+  int64_t rows, cols, indices;
+  int64_t skipped;  // the row whose gradient stays 0, or -1
 };
 
-KernelStatus gather_grad(const KernelCall& call, const Padding& padding) {
-  const TensorRef &indices = call.inputs[1], &dx = call.outputs[0];
-  const int64_t rows = dx.sizes[0], cols = product_of_sizes(dx, 1, dx.rank), n = indices.numel();
-  if (!in_range(indices, rows)) return "GatherGrad: an index is out of range";
-  const int64_t skipped = padding.row;
+KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
+  const TensorRef& dx = call.outputs[0];
+  const int64_t rows = table.rows, cols = table.cols, n = table.indices, skipped = table.skipped;
+  const int64_t* indices = call.inputs[1].as<int64_t>();
+  if (!in_range(indices, n, rows)) return "GatherGrad: an index is out of range";
   const TensorRef* onto = input(call, 2);
-  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, dx.numel() * sizeof(float));
+  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, rows * cols * sizeof(float));
   const float* dy = input_floats(call, 0);
-  const Occurrences sorted = sort_by_row(indices.as<int64_t>(), n, rows, call.scratch);
+  const Occurrences sorted = sort_by_row(indices, n, rows, call.scratch);
   const auto gather_sum = reductions_table().gather_sum;
   const int64_t panels = (cols + kPanel - 1) / kPanel;
   // Tasks are rows times panels, so that a table of two rows is shared too.

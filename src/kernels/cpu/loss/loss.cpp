@@ -83,7 +83,7 @@ KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& term
   const Loss loss(terms, call.inputs[1]);
   if (loss.has_bad_label()) return kBadLabel;
   float* wide = static_cast<float*>(call.scratch);
-  float* spare = wide + block_floats(rows_of(call.inputs[0]));
+  float* spare = wide + block_floats({terms.rows, terms.classes});
   float *result = output_floats(call, 0), *lse = output_floats(call, 1);
   float* row_loss = loss.whole || !result ? spare : result;
   for (int64_t first = 0; first < loss.rows; first += kBlock) {

@@ -24,10 +24,20 @@ constexpr OperandRules kWhere = every_input(Accept::kAny, {.takes = 1, .else_tak
 constexpr OperandRules kRotary = {.inputs = {Accept::kInnerDense, Accept::kAny, Accept::kAny},
                                   .outputs = {{{.takes = 0}}}};
 
-KernelStatus run_unary(const KernelCall& call, UnaryOp op, double a = 0, double b = 0) {
+struct Unary : OperandRuns<1> {
+  explicit Unary(const BoundCall& call) : OperandRuns(call, kRun) {}
+};
+struct Binary : OperandRuns<2> {
+  explicit Binary(const BoundCall& call) : OperandRuns(call, kRun) {}
+};
+struct Selection : OperandRuns<3> {
+  explicit Selection(const BoundCall& call) : OperandRuns(call, 4 * kRun) {}
+};
+
+KernelStatus run_unary(const KernelCall& call, const Unary& runs, UnaryOp op, double a = 0, double b = 0) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const auto loop = pointwise_table().unary[static_cast<int>(op)];
-  for_each_run(memory_order<1>(y, {&x}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float in[kRun], out[kRun];
     float* to = target(y, at[1], steps[1], n, out);
     loop(read(x, at[0], steps[0], n, in), to, n, static_cast<float>(a), static_cast<float>(b));
@@ -37,10 +47,10 @@ KernelStatus run_unary(const KernelCall& call, UnaryOp op, double a = 0, double 
 }
 
 // Inputs: dy, saved.
-KernelStatus run_unary_grad(const KernelCall& call, UnaryGradOp op, double a = 0) {
+KernelStatus run_unary_grad(const KernelCall& call, const Binary& runs, UnaryGradOp op, double a = 0) {
   const TensorRef &dy = call.inputs[0], &saved = call.inputs[1], &dx = call.outputs[0];
   const auto loop = pointwise_table().unary_grad[static_cast<int>(op)];
-  for_each_run(memory_order<2>(dx, {&dy, &saved}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float in[2][kRun], out[kRun];
     float* to = target(dx, at[2], steps[2], n, out);
     loop(read(saved, at[1], steps[1], n, in[1]), read(dy, at[0], steps[0], n, in[0]), to, n, static_cast<float>(a));
@@ -49,10 +59,10 @@ KernelStatus run_unary_grad(const KernelCall& call, UnaryGradOp op, double a = 0
   return nullptr;
 }
 
-KernelStatus run_binary(const KernelCall& call, BinaryOp op) {
+KernelStatus run_binary(const KernelCall& call, const Binary& runs, BinaryOp op) {
   const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
   const auto& loops = pointwise_table().binary[static_cast<int>(op)];
-  for_each_run(memory_order<2>(y, {&a, &b}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float out[kRun];
     float* to = target(y, at[2], steps[2], n, out);
     run_pair(loops, a, b, at.data(), steps.data(), n, to);
@@ -61,10 +71,10 @@ KernelStatus run_binary(const KernelCall& call, BinaryOp op) {
   return nullptr;
 }
 
-KernelStatus run_compare(const KernelCall& call, CompareOp op) {
+KernelStatus run_compare(const KernelCall& call, const Binary& runs, CompareOp op) {
   const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
   const auto& loops = pointwise_table().compare[static_cast<int>(op)];
-  for_each_run(memory_order<2>(y, {&a, &b}), kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     uint8_t out[kRun];
     uint8_t* data = y.as<uint8_t>() + at[2];
     const bool direct = steps[2] == 1;
@@ -95,42 +105,43 @@ void select_run(const uint8_t* condition, const T* a, const T* b, T* y, const in
 }
 
 template <class T>
-void select(const KernelCall& call) {
+void select(const KernelCall& call, const Selection& runs) {
   const TensorRef &condition = call.inputs[0], &a = call.inputs[1], &b = call.inputs[2], &y = call.outputs[0];
-  const auto grid = memory_order<3>(y, {&condition, &a, &b});
-  for_each_run(grid, 4 * kRun, [&](int64_t, const auto& at, const auto& steps, int64_t n) {
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     select_run(condition.as<uint8_t>() + at[0], a.as<T>() + at[1], b.as<T>() + at[2], y.as<T>() + at[3], steps.data(),
                n);
   });
 }
 
 template <UnaryOp op>
-KernelStatus unary(const KernelCall& call) {
-  return run_unary(call, op);
+KernelStatus unary(const KernelCall& call, const Unary& runs) {
+  return run_unary(call, runs, op);
 }
 
-struct Alpha {
-  explicit Alpha(const BoundCall& call) : value(call.attrs->f("alpha")) {}
-  double value;
+template <class Operands>
+struct WithAlpha : Operands {
+  explicit WithAlpha(const BoundCall& call) : Operands(call), alpha(call.attrs->f("alpha")) {}
+  double alpha;
 };
-struct ClipBounds {
-  explicit ClipBounds(const BoundCall& call)
-      : low(call.attrs->f("min", -std::numeric_limits<double>::infinity())),
+struct Bounded : Unary {
+  explicit Bounded(const BoundCall& call)
+      : Unary(call),
+        low(call.attrs->f("min", -std::numeric_limits<double>::infinity())),
         high(call.attrs->f("max", std::numeric_limits<double>::infinity())) {}
   double low, high;
 };
 
-KernelStatus gelu(const KernelCall& call) { return run_unary(call, UnaryOp::kGelu); }
-KernelStatus softplus(const KernelCall& call) { return run_unary(call, UnaryOp::kSoftplus); }
-KernelStatus quick_gelu(const KernelCall& call, const Alpha& alpha) {
-  return run_unary(call, UnaryOp::kQuickGelu, alpha.value);
+KernelStatus quick_gelu(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  return run_unary(call, runs, UnaryOp::kQuickGelu, runs.alpha);
 }
-KernelStatus leaky_relu(const KernelCall& call, const Alpha& alpha) {
-  return run_unary(call, UnaryOp::kLeakyRelu, alpha.value);
+KernelStatus leaky_relu(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  return run_unary(call, runs, UnaryOp::kLeakyRelu, runs.alpha);
 }
-KernelStatus elu(const KernelCall& call, const Alpha& alpha) { return run_unary(call, UnaryOp::kElu, alpha.value); }
-KernelStatus clip(const KernelCall& call, const ClipBounds& bounds) {
-  return run_unary(call, UnaryOp::kClip, bounds.low, bounds.high);
+KernelStatus elu(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  return run_unary(call, runs, UnaryOp::kElu, runs.alpha);
+}
+KernelStatus clip(const KernelCall& call, const Bounded& runs) {
+  return run_unary(call, runs, UnaryOp::kClip, runs.low, runs.high);
 }
 
 const char* supports_plain_elu(const KernelQuery& query) {
@@ -143,77 +154,70 @@ const char* supports_plain_softplus(const KernelQuery& query) {
   return supports_float(query);
 }
 
-KernelStatus gelu_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kGelu); }
-KernelStatus swish_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSwish); }
-KernelStatus quick_gelu_grad(const KernelCall& call, const Alpha& alpha) {
-  return run_unary_grad(call, UnaryGradOp::kQuickGelu, alpha.value);
+template <UnaryGradOp op>
+KernelStatus unary_grad(const KernelCall& call, const Binary& runs) {
+  return run_unary_grad(call, runs, op);
 }
-KernelStatus relu_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kRelu); }
-KernelStatus tanh_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kTanhFromY); }
-KernelStatus sigmoid_grad(const KernelCall& call) { return run_unary_grad(call, UnaryGradOp::kSigmoidFromY); }
+KernelStatus quick_gelu_grad(const KernelCall& call, const WithAlpha<Binary>& runs) {
+  return run_unary_grad(call, runs, UnaryGradOp::kQuickGelu, runs.alpha);
+}
 
-KernelStatus add(const KernelCall& call) { return run_binary(call, BinaryOp::kAdd); }
-KernelStatus sub(const KernelCall& call) { return run_binary(call, BinaryOp::kSub); }
+template <BinaryOp op>
+KernelStatus binary(const KernelCall& call, const Binary& runs) {
+  return run_binary(call, runs, op);
+}
 // y = y 1: a gradient that was made for a loss gradient of 1, which most are, is not touched again.
 bool multiplies_itself_by_one(const KernelCall& call) {
   const TensorRef &y = call.outputs[0], &factor = call.inputs[1];
   return y.dtype == DType::kF32 && call.inputs[0].data == y.data && factor.rank == 0 && factor.data != y.data &&
          *factor.as<float>() == 1;
 }
-KernelStatus mul(const KernelCall& call) {
-  return multiplies_itself_by_one(call) ? nullptr : run_binary(call, BinaryOp::kMul);
+KernelStatus mul(const KernelCall& call, const Binary& runs) {
+  return multiplies_itself_by_one(call) ? nullptr : run_binary(call, runs, BinaryOp::kMul);
 }
-KernelStatus div(const KernelCall& call) { return run_binary(call, BinaryOp::kDiv); }
-KernelStatus max(const KernelCall& call) { return run_binary(call, BinaryOp::kMax); }
-KernelStatus min(const KernelCall& call) { return run_binary(call, BinaryOp::kMin); }
-KernelStatus pow(const KernelCall& call) { return run_binary(call, BinaryOp::kPow); }
 
-KernelStatus equal(const KernelCall& call) { return run_compare(call, CompareOp::kEqual); }
-KernelStatus not_equal(const KernelCall& call) { return run_compare(call, CompareOp::kNotEqual); }
-KernelStatus less(const KernelCall& call) { return run_compare(call, CompareOp::kLess); }
-KernelStatus less_or_equal(const KernelCall& call) { return run_compare(call, CompareOp::kLessOrEqual); }
-KernelStatus greater(const KernelCall& call) { return run_compare(call, CompareOp::kGreater); }
-KernelStatus greater_or_equal(const KernelCall& call) { return run_compare(call, CompareOp::kGreaterOrEqual); }
+template <CompareOp op>
+KernelStatus compare(const KernelCall& call, const Binary& runs) {
+  return run_compare(call, runs, op);
+}
 
-KernelStatus where(const KernelCall& call) {
+KernelStatus where(const KernelCall& call, const Selection& runs) {
   switch (size_bytes(call.outputs[0].dtype)) {
-    case 1: select<uint8_t>(call); break;
-    case 2: select<uint16_t>(call); break;
-    case 4: select<uint32_t>(call); break;
-    default: select<uint64_t>(call);
+    case 1: select<uint8_t>(call, runs); break;
+    case 2: select<uint16_t>(call, runs); break;
+    case 4: select<uint32_t>(call, runs); break;
+    default: select<uint64_t>(call, runs);
   }
   return nullptr;
 }
 
-struct Rotation {
-  explicit Rotation(const BoundCall& call) : transposed(call.attrs->b("transposed", false)) {}
+// Rows of x, cos, sin and y.
+struct Rotation : RowWalk<4> {
+  explicit Rotation(const BoundCall& call)
+      : RowWalk(call, call.inputs[0], call.inputs[0].rank - 1,
+                {&call.inputs[0], &call.inputs[1], &call.inputs[2], &call.outputs[0]}),
+        transposed(call.attrs->b("transposed", false)) {}
   bool transposed;
 };
 
-// Rows of x by rows of cos and sin; all are dense along the last dim or repeat along it.
+// All rows are dense along the last dim or repeat along it.
 KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) {
   const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
   const bool transposed = rotation.transposed;
-  const int last = x.rank - 1;
-  const int64_t half = x.sizes[last] / 2;
-  const Strides cos_strides = broadcast_strides(cos, x), sin_strides = broadcast_strides(sin, x);
-  const int64_t c_step = cos_strides.at[last], s_step = sin_strides.at[last];
-  Grid<4> rows = rows_over<4>(x, last, {strides_of(x), cos_strides, sin_strides, strides_of(y)});
+  const int64_t half = rotation.size / 2, c_step = rotation.steps[1], s_step = rotation.steps[2];
   const float sign = transposed ? -1.0f : 1.0f;
-  parallel_for(rows.numel(), std::max<int64_t>(1, 8192 / (2 * half)), [&](int64_t begin, int64_t end) {
-    rows.for_each(begin, end, [&](int64_t, const auto& at) {
-      const float *x1 = x.as<float>() + at[0], *x2 = x1 + half, *c1 = cos.as<float>() + at[1], *c2 = c1 + half * c_step;
-      const float *s1 = sin.as<float>() + at[2], *s2 = s1 + half * s_step;
-      float *y1 = y.as<float>() + at[3], *y2 = y1 + half;
-      // rotate(x) = (-x2, x1) meets (s1, s2); its adjoint meets them before the halves change places.
-      const float *for1 = transposed ? s2 : s1, *for2 = transposed ? s1 : s2;
+  rotation.for_each(8192 / std::max<int64_t>(1, 2 * half), [&](const auto& at) {
+    const float *x1 = x.as<float>() + at[0], *x2 = x1 + half, *c1 = cos.as<float>() + at[1], *c2 = c1 + half * c_step;
+    const float *s1 = sin.as<float>() + at[2], *s2 = s1 + half * s_step;
+    float *y1 = y.as<float>() + at[3], *y2 = y1 + half;
+    // rotate(x) = (-x2, x1) meets (s1, s2); its adjoint meets them before the halves change places.
+    const float *for1 = transposed ? s2 : s1, *for2 = transposed ? s1 : s2;
 #pragma GCC ivdep
-      for (int64_t e = 0; e < half; ++e) {
-        const float a = x1[e], b = x2[e];
-        y1[e] = a * c1[e * c_step] - sign * (b * for1[e * s_step]);
-        y2[e] = b * c2[e * c_step] + sign * (a * for2[e * s_step]);
-      }
-    });
+    for (int64_t e = 0; e < half; ++e) {
+      const float a = x1[e], b = x2[e];
+      y1[e] = a * c1[e * c_step] - sign * (b * for1[e * s_step]);
+      y2[e] = b * c2[e * c_step] + sign * (a * for2[e * s_step]);
+    }
   });
   return nullptr;
 }

@@ -13,6 +13,9 @@ namespace lowtide::cpu {
 
 namespace {
 
+// How a reduction is computed, by which dims are reduced: the last ones, those between others, the first and the last.
+enum class Shape : uint8_t { kRows, kColumns, kPlanes, kOther };
+
 // The dims of x along its memory, neighbours of one kind merged: alternately kept and reduced.
 struct Pattern {
   bool dense = true;  // x has no gaps, and y lists the kept dims in the order of x's memory, without gaps
@@ -20,6 +23,9 @@ struct Pattern {
   bool reduced[kMaxRank];
   int64_t sizes[kMaxRank];
   int64_t count = 1;  // elements per sum
+  Shape shape = Shape::kOther;
+  int64_t size[3] = {};  // of the parts that the shape has
+  int64_t outputs = 0;   // elements of y
   reference::Reduction fallback;
 
   explicit Pattern(const BoundCall& call);
@@ -68,6 +74,12 @@ Pattern::Pattern(const BoundCall& call) : fallback(call) {
       sizes[parts++] = dims.sizes[i];
     }
   }
+  outputs = y.numel();
+  if (!dense || x.numel() == 0) return;
+  shape = is({false, true}, size)          ? Shape::kRows
+          : is({false, true, false}, size) ? Shape::kColumns
+          : is({true, false, true}, size)  ? Shape::kPlanes
+                                           : Shape::kOther;
 }
 
 void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t cols) {
@@ -111,46 +123,39 @@ void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* s
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
 
 KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, Fallback fallback) {
-  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  if (x.numel() == 0) return fallback(call, pattern.fallback);
-  const float* from = x.as<float>();
-  float* to = y.as<float>();
-  int64_t size[4];
+  const float* from = call.inputs[0].as<float>();
+  float* to = call.outputs[0].as<float>();
+  const int64_t* size = pattern.size;
   const bool sum = op == RowReduce::kSum || op == RowReduce::kMean;
-  if (!pattern.dense) return fallback(call, pattern.fallback);
-  if (pattern.is({false, true}, size)) {
+  if (pattern.shape == Shape::kRows) {
     reduce_rows(op, from, to, size[0], size[1]);
     return nullptr;
   }
-  if (!sum) return fallback(call, pattern.fallback);
-  if (pattern.is({false, true, false}, size)) {
+  if (!sum || pattern.shape == Shape::kOther) return fallback(call, pattern.fallback);
+  if (pattern.shape == Shape::kColumns) {
     for (int64_t i = 0; i < size[0]; ++i) {
       sum_columns(from + i * size[1] * size[2], to + i * size[2], size[1], size[2], call.scratch);
     }
-  } else if (pattern.is({true, false, true}, size)) {
+  } else {
     float* rows = static_cast<float*>(call.scratch);
     reduce_rows(RowReduce::kSum, from, rows, size[0] * size[1], size[2]);
     sum_columns(rows, to, size[0], size[1], static_cast<char*>(call.scratch) + aligned(size[0] * size[1] * 4));
-  } else {
-    return fallback(call, pattern.fallback);
   }
   if (op == RowReduce::kMean) {
     const float count = static_cast<float>(pattern.count);
-    const int64_t n = y.numel();
-    for (int64_t i = 0; i < n; ++i) to[i] /= count;
+    for (int64_t i = 0; i < pattern.outputs; ++i) to[i] /= count;
   }
   return nullptr;
 }
 
 int64_t reduce_scratch(const BoundCall& call) {
   const Pattern pattern(call);
-  int64_t size[4];
-  if (pattern.is({false, true}, size)) return 0;
-  if (pattern.is({false, true, false}, size)) return sum_columns_scratch_bytes(size[1], size[2]);
-  if (pattern.is({true, false, true}, size)) {
-    return aligned(size[0] * size[1] * 4) + sum_columns_scratch_bytes(size[0], size[1]);
+  const int64_t* size = pattern.size;
+  switch (pattern.shape) {
+    case Shape::kColumns: return sum_columns_scratch_bytes(size[1], size[2]);
+    case Shape::kPlanes: return aligned(size[0] * size[1] * 4) + sum_columns_scratch_bytes(size[0], size[1]);
+    default: return 0;
   }
-  return 0;
 }
 
 KernelStatus reduce_sum(const KernelCall& call, const Pattern& pattern) {

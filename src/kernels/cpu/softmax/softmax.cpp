@@ -11,31 +11,41 @@
 namespace lowtide::cpu {
 namespace {
 
-Rows rows_of(const TensorRef& x) { return x.rank == 0 ? Rows{1, 1} : rows_at(x, x.rank - 1); }
+// Of the first input: x has the shape of y, dy and dx.
+struct LastAxis : Rows {
+  explicit LastAxis(const BoundCall& call) : Rows(rows_of(call.inputs[0])) {}
+  static Rows rows_of(const TensorRef& x) { return x.rank == 0 ? Rows{1, 1} : rows_at(x, x.rank - 1); }
+};
 
 // `cost`: about the nanoseconds of an element.
-KernelStatus run(const KernelCall& call, SoftmaxTable::Rows loop, double cost) {
+KernelStatus run(const KernelCall& call, const Rows& at, SoftmaxTable::Rows loop, double cost) {
   const float* x = input_floats(call, 0);
   float* y = output_floats(call, 0);
-  const Rows at = rows_of(call.inputs[0]);
   for_row_chunks(at.rows, at.cols, cost,
                  [&](int64_t r, int64_t n) { loop(x + r * at.cols, y + r * at.cols, n, at.cols); });
   return nullptr;
 }
 
-KernelStatus run_grad(const KernelCall& call, SoftmaxTable::GradRows loop, double cost) {
+KernelStatus run_grad(const KernelCall& call, const Rows& at, SoftmaxTable::GradRows loop, double cost) {
   const float *dy = input_floats(call, 0), *y = input_floats(call, 1);
   float* dx = output_floats(call, 0);
-  const Rows at = rows_of(call.inputs[1]);
   for_row_chunks(at.rows, at.cols, cost,
                  [&](int64_t r, int64_t n) { loop(y + r * at.cols, dy + r * at.cols, dx + r * at.cols, n, at.cols); });
   return nullptr;
 }
 
-KernelStatus softmax(const KernelCall& call) { return run(call, softmax_table().softmax, 0.8); }
-KernelStatus log_softmax(const KernelCall& call) { return run(call, softmax_table().log_softmax, 0.8); }
-KernelStatus softmax_grad(const KernelCall& call) { return run_grad(call, softmax_table().softmax_grad, 0.4); }
-KernelStatus log_softmax_grad(const KernelCall& call) { return run_grad(call, softmax_table().log_softmax_grad, 0.8); }
+KernelStatus softmax(const KernelCall& call, const LastAxis& rows) {
+  return run(call, rows, softmax_table().softmax, 0.8);
+}
+KernelStatus log_softmax(const KernelCall& call, const LastAxis& rows) {
+  return run(call, rows, softmax_table().log_softmax, 0.8);
+}
+KernelStatus softmax_grad(const KernelCall& call, const LastAxis& rows) {
+  return run_grad(call, rows, softmax_table().softmax_grad, 0.4);
+}
+KernelStatus log_softmax_grad(const KernelCall& call, const LastAxis& rows) {
+  return run_grad(call, rows, softmax_table().log_softmax_grad, 0.8);
+}
 
 const char* supports_last_axis(const KernelQuery& query) {
   const int rank = query.inputs[0].rank;

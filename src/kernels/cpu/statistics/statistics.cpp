@@ -53,7 +53,7 @@ class Elements {
  public:
   explicit Elements(const TensorRef& tensor)
       : data_(static_cast<const char*>(tensor.data)), bytes_(size_bytes(tensor.dtype)) {
-    rows_ = grid_over<1>(tensor, {strides_of(tensor)});
+    for (int i = 0; i < tensor.rank; ++i) rows_.add_dim(tensor.sizes[i], {tensor.strides[i]});
     rows_.collapse();
     if (rows_.rank == 0) return;
     --rows_.rank;
