@@ -55,8 +55,9 @@ def sizes_of(session, captured, batch):
 def run(session, captured, model, batch):
     """(loss and gradients, the plan that served)"""
     named = dict(model.named_parameters())
+    named |= {name: buffer.clone() for name, buffer in model.named_buffers()}  # forward may write over them
     tensors = [
-        named[source.paths[0]].detach() if source.kind == "param" else batch[source.index]
+        batch[source.index] if source.kind == "input" else named[source.paths[0]].detach()
         for source in captured.sources
     ]
     (loss,), pending = session.forward(tensors, 12345, True)
@@ -258,3 +259,36 @@ def test_what_is_packed_is_stored(masked_step):
     assert json.loads(again.frontier(values)) == frontier
     expected, _ = run(session, captured, model, batch)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class Decaying(nn.Module):
+    """Layers scaled by a buffer that each forward writes over after it was read."""
+
+    def __init__(self, width=32, layers=4):
+        super().__init__()
+        self.ups = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(layers))
+        self.downs = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(layers))
+        self.register_buffer("scale", torch.full((4 * width,), 1.5))
+
+    def forward(self, x, y):
+        for up, down in zip(self.ups, self.downs, strict=True):
+            x = x + down(torch.tanh(up(x) * self.scale))
+        self.scale.mul_(0.5)
+        return nn.functional.cross_entropy(x.flatten(0, 1), y.flatten())
+
+
+def test_what_reads_a_buffer_that_forward_writes_does_not_run_again():
+    torch.manual_seed(0)
+    model, batch = Decaying(), make_batch(4, 48)
+    captured = capture(model, batch, {})
+    session, values, frontier = frontier_of(captured, batch)
+    step = json.loads(session.step_model(values))
+    readers = [node for node in step["nodes"][: step["yield"]] if node["node"].startswith("Mul") and node["reads"]]
+    scaled = [step["values"][value] for node in readers for value in node["makes"]]
+    assert len(scaled) >= 4 and not any(value["may_run_again"] for value in scaled)
+    assert any(value["may_run_again"] for value in step["values"])
+    # Their products are kept, so the floor's gradients are those of the buffer as forward read it.
+    expected, _ = run(session, captured, model, batch)
+    limited = _lowtide.Session(captured.graph, memory_budget=frontier["floor_bytes"])
+    found, plan = run(limited, captured, model, batch)
+    assert plan > 0 and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

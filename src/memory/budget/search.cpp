@@ -21,7 +21,7 @@ constexpr int kPricesForFloor = 40;
 // Choices tried by themselves for each target.
 constexpr int kTriesPerTarget = 48;
 // Moves of annealing for each target: fewer where a simulated step takes longer.
-constexpr int kMostMoves = 1200;
+constexpr int kMostMoves = 600;
 constexpr int kMovedPositions = 300000;
 
 struct Tried {
