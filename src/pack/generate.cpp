@@ -219,6 +219,40 @@ Problem generate_random(int32_t buffers, uint64_t seed) {
   return problem;
 }
 
+Problem generate_tiling(int32_t buffers, uint64_t seed) {
+  SplitMix rng(seed);
+  struct Tile {
+    int32_t low, high, first, last;  // units of 64 bytes [low, high), steps [first, last]
+    int64_t area() const { return int64_t{high - low} * (last - first + 1); }
+    bool may_be_cut() const { return high - low > 1 || last > first; }
+  };
+  std::vector<Tile> tiles = {{0, 16384, 0, 4 * buffers - 1}};
+  while (static_cast<int32_t>(tiles.size()) < buffers) {
+    // The larger of some, so that sizes differ but none is most of the arena.
+    size_t chosen = rng.below(static_cast<uint32_t>(tiles.size()));
+    for (int i = 0; i < 3; ++i) {
+      const size_t other = rng.below(static_cast<uint32_t>(tiles.size()));
+      if (tiles[other].area() > tiles[chosen].area()) chosen = other;
+    }
+    Tile tile = tiles[chosen];
+    if (!tile.may_be_cut()) continue;
+    Tile rest = tile;
+    if (tile.last == tile.first || (tile.high - tile.low > 1 && rng.chance(50))) {
+      tile.high = rest.low = rng.between(tile.low + 1, tile.high - 1);
+    } else {
+      tile.last = rng.between(tile.first, tile.last - 1);
+      rest.first = tile.last + 1;
+    }
+    tiles[chosen] = tile;
+    tiles.push_back(rest);
+  }
+  Problem problem;
+  for (const Tile& tile : tiles)
+    problem.buffers.push_back(
+        {.size_bytes = 64 * int64_t{tile.high - tile.low}, .first = tile.first, .last = tile.last});
+  return problem;
+}
+
 std::vector<NamedProblem> training_problems() {
   std::vector<NamedProblem> problems;
   for (uint64_t seed = 1; seed <= 20; ++seed) {

@@ -20,6 +20,9 @@ Problem generate_training(int32_t buffers, uint64_t seed, int32_t tokens_percent
 // Independent lifetimes, log-uniform sizes, mixed alignments: nothing to hold on to.
 Problem generate_random(int32_t buffers, uint64_t seed);
 
+// A full arena of 16,384 units of 64 bytes over 4 steps a buffer, cut into buffers: the lower bound is the optimum.
+Problem generate_tiling(int32_t buffers, uint64_t seed);
+
 struct NamedProblem {
   std::string name;  // "training/1000/7": family, buffers, seed
   Problem problem;
