@@ -225,13 +225,16 @@ class Search {
     return plans_;
   }
 
-  // Between two plans one behind the other, layer after layer as in the smaller.
+  // Between two plans one behind the other, layer after layer as in the smaller; of no layer, node after node.
   void mix_neighbours() {
     const std::vector<FoundPlan> plans = front();
     for (size_t i = 0; i + 1 < plans.size(); ++i) {
-      std::map<int32_t, std::vector<size_t>> differences;  // by layer
-      for (size_t value = 0; value < model_.values.size(); ++value)
-        if (plans[i].kept[value] != plans[i + 1].kept[value]) differences[layers_[value]].push_back(value);
+      std::map<std::pair<int32_t, int32_t>, std::vector<size_t>> differences;  // by layer, or by node
+      for (size_t value = 0; value < model_.values.size(); ++value) {
+        if (plans[i].kept[value] == plans[i + 1].kept[value]) continue;
+        const int32_t layer = layers_[value];
+        differences[{layer, layer < 0 ? model_.values[value].producer : -1}].push_back(value);
+      }
       if (differences.size() < 2) continue;
       const size_t steps = std::min<size_t>(differences.size() - 1, 8);
       for (const bool from_front : {true, false}) {
@@ -243,7 +246,9 @@ class Search {
         for (size_t step = 1; step <= steps; ++step) {
           for (; done < groups.size() * step / (steps + 1); ++done)
             for (size_t value : *groups[done]) kept[value] = plans[i + 1].kept[value];
-          add(evaluate(kept), plans[i + 1].prices);
+          Kept mixed = kept;
+          keep_what_must_stay(mixed);  // a chain that is cut anywhere may lead to what must not run again
+          add(evaluate(std::move(mixed)), plans[i + 1].prices);
         }
       }
     }
