@@ -30,12 +30,19 @@ PlanResult Emitter::run() {
   if (program_.regions.size() > 2 && program_.regions.back().first == program_.regions.back().end)
     program_.regions.pop_back();
   finish_outputs();
+  make_loops();
   finish_lifetimes();
   check(program_);
   std::vector<int32_t> value_buffers;
   for (const std::optional<Storage>& place : places_) value_buffers.push_back(place ? place->buffer : -1);
-  return {std::move(program_),        std::move(choices_),  std::move(value_buffers),
-          std::move(step_positions_), std::move(may_take_), std::move(value_places_)};
+  return {.program = std::move(program_),
+          .choices = std::move(choices_),
+          .value_buffers = std::move(value_buffers),
+          .step_positions = std::move(step_positions_),
+          .may_take = std::move(may_take_),
+          .operands = std::move(operands_),
+          .buffer_numel = std::move(buffer_numel_),
+          .places = std::move(value_places_)};
 }
 
 void Emitter::list_places(NodeId id) {

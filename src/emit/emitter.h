@@ -7,6 +7,7 @@
 
 #include "emit/choose.h"
 #include "emit/plan.h"
+#include "emit/row_loop.h"
 #include "emit/storage.h"
 #include "schedule/lifetimes.h"
 
@@ -36,11 +37,15 @@ class Emitter {
   void finish_outputs();
   void end_gradients_at_cuts();
   void finish_lifetimes();
+  void make_loops();
+  void emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps);
+  void emit_zeros(const ProgramStep& sum, const Dim& rows);
 
   ExpressionId expression(const Dim& dim);
   AttrList<int64_t> program_attrs(const Attrs& attrs);
   int32_t add_buffer(BufferKind kind, std::string name, const Dim& numel, DType dtype, int64_t source = 0);
   int32_t add_operand(const TensorType& type, const Storage& storage);
+  void place_operand(int32_t id, const TensorType& type, const Storage& storage);
   // The value as an operand, where it is.
   int32_t operand_of(ValueId value);
   Storage place_new(ValueId value, const Shape& strides);
@@ -49,6 +54,7 @@ class Emitter {
   // Emits a Copy step of (shape, from) into a fresh buffer with these strides.
   Storage emit_copy(const TensorType& type, const Storage& from, const Shape& strides, BufferKind kind,
                     const std::string& name, const std::string& node);
+  void emit_copy_step(const TensorType& type, const Storage& from, const Storage& to, const std::string& node);
   Storage comply(ValueId value, Accept accept, bool channels_last, const std::string& node);
   std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides, int32_t position,
                                   std::span<const Storage> inputs);
@@ -68,6 +74,7 @@ class Emitter {
   std::vector<std::string> symbols_;
   std::map<Dim, ExpressionId> expressions_;
   std::vector<std::optional<Storage>> places_;
+  std::vector<PlacedOperand> operands_;                 // of the program
   std::vector<Dim> buffer_numel_;                       // elements, by buffer
   std::vector<bool> claimed_;                           // by buffer: a gradient lives here
   std::map<std::pair<int32_t, bool>, Storage> copies_;  // (value, channels-last) → a complying copy made in this region
@@ -79,7 +86,8 @@ class Emitter {
   std::vector<std::vector<ValueId>> may_take_;  // by value
   std::vector<ValuePlace> value_places_;
   std::vector<int32_t> step_positions_;
-  size_t handed_out_ = 0;  // gradients that a region hands out already
+  int32_t zeros_buffer_ = -1;  // 0 and -0, for the sums of loops
+  size_t handed_out_ = 0;      // gradients that a region hands out already
 };
 
 }  // namespace lowtide

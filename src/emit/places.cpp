@@ -50,6 +50,14 @@ int32_t Emitter::add_buffer(BufferKind kind, std::string name, const Dim& elemen
 }
 
 int32_t Emitter::add_operand(const TensorType& type, const Storage& storage) {
+  const int32_t id = static_cast<int32_t>(program_.operands.size());
+  program_.operands.emplace_back();
+  operands_.emplace_back();
+  place_operand(id, type, storage);
+  return id;
+}
+
+void Emitter::place_operand(int32_t id, const TensorType& type, const Storage& storage) {
   LT_CHECK(type.shape.size() <= static_cast<size_t>(kMaxRank), "a tensor of rank ", type.shape.size(),
            " reached the planner");
   ProgramOperand operand;
@@ -58,8 +66,8 @@ int32_t Emitter::add_operand(const TensorType& type, const Storage& storage) {
   operand.offset = expression(storage.offset);
   for (const Dim& dim : type.shape) operand.sizes.push_back(expression(dim));
   for (const Dim& stride : storage.strides) operand.strides.push_back(expression(stride));
-  program_.operands.push_back(std::move(operand));
-  return static_cast<int32_t>(program_.operands.size()) - 1;
+  program_.operands[static_cast<size_t>(id)] = std::move(operand);
+  operands_[static_cast<size_t>(id)] = {type.dtype, type.shape, storage};
 }
 
 int32_t Emitter::operand_of(ValueId value) {
@@ -112,8 +120,13 @@ Storage Emitter::emit_copy(const TensorType& type, const Storage& from, const Sh
   Storage to;
   to.buffer = add_buffer(kind, name, numel(type.shape), type.dtype);
   to.strides = strides;
+  emit_copy_step(type, from, to, node);
+  return to;
+}
+
+void Emitter::emit_copy_step(const TensorType& type, const Storage& from, const Storage& to, const std::string& node) {
   const OperandInfo source{type.dtype, static_cast<int>(type.shape.size()), true, layout_of(type.shape, from.strides)};
-  const OperandInfo result{type.dtype, source.rank, true, layout_of(type.shape, strides)};
+  const OperandInfo result{type.dtype, source.rank, true, layout_of(type.shape, to.strides)};
   const BoundAttrs attrs;
   const KernelQuery query{Op::kCopy, {&source, 1}, {&result, 1}, &attrs};
   ProgramStep step;
@@ -128,7 +141,6 @@ Storage Emitter::emit_copy(const TensorType& type, const Storage& from, const Sh
   step.outputs = {add_operand(type, to)};
   step.node = "Copy for " + node;
   program_.steps.push_back(std::move(step));
-  return to;
 }
 
 Storage Emitter::comply(ValueId value, Accept accept, bool channels_last, const std::string& node) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "emit/row_loop.h"
 #include "ir/graph.h"
 #include "kernels/kernel.h"
 #include "program/program.h"
@@ -18,6 +19,8 @@ struct PlanOptions {
   // behind every so many gradients, in the order of their last write, and whoever takes them at the cut has used them
   // up when the next region begins: their bytes are free from there on.
   size_t gradients_per_region = 0;
+  // Runs of steps that go by blocks of rows, in order; Error(kInvalidGraph) for one that cannot.
+  std::vector<RowBlocks> row_blocks = {};
 };
 
 // Where and when a value can be seen: its bytes are there before step `step`, and the next steps may write over them.
@@ -42,6 +45,9 @@ struct PlanResult {
   std::vector<int32_t> step_positions;  // by step: the place in the graph's order of the node that it serves
   // By graph value: the operands of its node whose bytes it may take where nobody reads them later, best first.
   std::vector<std::vector<ValueId>> may_take;
+  // Operands and buffers of the program as symbolic sizes.
+  std::vector<PlacedOperand> operands;
+  std::vector<Dim> buffer_numel;
   std::vector<ValuePlace> places;  // in order of steps, views too; inputs not. Only if asked for
 };
 

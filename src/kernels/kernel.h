@@ -132,6 +132,17 @@ struct OperandRules {
   OutputRule output(size_t o) const { return o < outputs.size() ? outputs[o] : OutputRule{}; }
 };
 
+// Which of its results a kernel computes from the same numbers in the same order, whether it runs for all rows at once
+// or for some rows at a time: what lets a plan run it in blocks of rows with the same bits.
+constexpr int64_t kSumBlockRows = 256;
+enum class RowWork : uint8_t {
+  kWhole,     // none
+  kElements,  // all; operands broadcast like numpy
+  kRows,      // rows along the dims before attribute `axis`; operands of fewer dims serve all rows
+  kProducts,  // rows of the first operand, and batches; sums over rows, in blocks of a multiple of kSumBlockRows
+  kSums,      // sums over rows, in such blocks
+};
+
 struct Kernel {
   Op op;
   const char* name;      // "cpu.attention", unique; a Program names its kernels by it
@@ -151,6 +162,7 @@ struct Kernel {
   // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
   // nullptr: none.
   ScratchFunction library_bytes = nullptr;
+  RowWork row_work = RowWork::kWhole;
 };
 
 inline size_t state_bytes_of(const Kernel& kernel, const KernelCall& call) {

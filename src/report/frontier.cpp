@@ -46,7 +46,9 @@ class Writer {
     json_.member("bound_extra_ms").real(rung.least_extra_milliseconds);
     const double mib = next == nullptr ? 0 : static_cast<double>(rung.peak_bytes - next->peak_bytes) / 1048576;
     json_.member("ms_per_mib").real(mib > 0 ? (next->milliseconds - rung.milliseconds) / mib : 0);
-    json_.member("values").begin_list();
+    json_.member("row_blocks").begin_list();
+    for (const PricedRowBlocks& run : rung.row_blocks) write(run);
+    json_.end_list().member("values").begin_list();
     again_.clear();
     again_.insert(rung.again.begin(), rung.again.end());
     for (const Candidate& recipe : rung.recipes) {
@@ -57,6 +59,13 @@ class Writer {
       for (ValueId kept : recipe.kept) write(kept, "kept instead");
     }
     json_.end_list().end_object();
+  }
+
+  void write(const PricedRowBlocks& run) {
+    const int64_t rows = evaluate(run.blocks.rows, archive_.dims);
+    json_.begin_object().member("rows").integer(rows).member("block_rows").integer(run.blocks.block_rows);
+    json_.member("steps").integer(run.blocks.end - run.blocks.first);
+    json_.member("ms").real(extra_milliseconds({&run, 1}, archive_.dims)).end_object();
   }
 
   void write(ValueId value, std::string_view what) {

@@ -54,6 +54,11 @@ std::string plan_text(const Program& program, const Binding& binding) {
         }
       });
     };
+    if (step.kind == StepKind::kLoop) {
+      const ProgramLoop& loop = program.loops[static_cast<size_t>(step.index)];
+      out << "  " << i << ": loop over steps " << loop.first << " to " << loop.end - 1 << "  // " << step.node << "\n";
+      continue;
+    }
     const char* what = step.kind == StepKind::kEmit ? "emit" : step.kind == StepKind::kBind ? "bind" : "call";
     out << "  " << i << ": " << (step.kind == StepKind::kKernel ? step.kernel : concat(what, " ", step.target)) << " ("
         << names(step.inputs) << ") -> (" << names(step.outputs) << ")  // " << step.node << "\n";

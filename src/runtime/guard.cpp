@@ -31,8 +31,19 @@ class Guard {
   }
 
   void after(int32_t index) {
-    for (size_t b = 0; b < run_.program.buffers.size(); ++b)
-      if (in_arena(b) && buffer(b).last == index) release(b, index);
+    // A buffer that lives as long as a loop dies with the loop's own step, which ends behind the last block.
+    const ProgramLoop* own = nullptr;
+    const ProgramLoop* around = nullptr;
+    for (const ProgramLoop& loop : run_.program.loops) {
+      if (loop.first == index + 1) own = &loop;
+      if (loop.first <= index && index < loop.end) around = &loop;
+    }
+    for (size_t b = 0; b < run_.program.buffers.size(); ++b) {
+      if (!in_arena(b) || buffer(b).first > index) continue;
+      const bool dies_here = buffer(b).last == index && (around == nullptr || buffer(b).first >= around->first);
+      const bool dies_with_loop = own != nullptr && buffer(b).last > index && buffer(b).last < own->end;
+      if (dies_here || dies_with_loop) release(b, index);
+    }
   }
 
  private:

@@ -153,8 +153,9 @@ std::vector<double> Plans::extra_milliseconds(const std::vector<int64_t>& symbol
   std::vector<double> result;
   for (size_t plan = 0; plan < places_.size(); ++plan) {
     const Place& place = places_[plan];
-    double sum = 0;
-    for (NodeId node : archives_[place.archive]->rungs[place.rung].again) {
+    const Rung& rung = archives_[place.archive]->rungs[place.rung];
+    double sum = lowtide::extra_milliseconds(rung.row_blocks, dims);
+    for (NodeId node : rung.again) {
       double& milliseconds = of_node[node.at()];
       if (milliseconds < 0) milliseconds = prices.milliseconds(graph, node, dims);
       sum += milliseconds;

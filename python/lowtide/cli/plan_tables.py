@@ -33,7 +33,10 @@ def summary(told):
 
 def rungs_table(told):
     """The frontier, from the fastest plan to the smallest."""
-    yield f"{'':<16} {'peak':>12} {'ms':>10} {'extra':>9} {'at least':>9} {'1 MiB more saves':>17} {'measured':>9}"
+    yield (
+        f"{'':<16} {'peak':>12} {'ms':>10} {'extra':>9} {'at least':>9} {'in blocks':>9} {'1 MiB more saves':>17} "
+        f"{'measured':>9}"
+    )
     marks = told.marks()
     for place, rung in enumerate(told.rungs):
         saved = told.rungs[place - 1]["ms_per_mib"] if place else None
@@ -43,6 +46,7 @@ def rungs_table(told):
             f"{rung['predicted_ms']:>10.2f}",
             f"{rung['extra_ms']:>9.2f}",
             f"{_ms(rung.get('bound_extra_ms')):>9}",
+            f"{len(rung['row_blocks']) or '':>9}",
             f"{f'{saved:.3g} ms' if saved is not None else '':>17}",
             f"{_ms(rung.get('measured_ms')):>9}",
         )

@@ -22,6 +22,25 @@ constexpr int kFewestCuts = 6, kMostCuts = 60, kRaisedPositions = 60000;
 // To nanoseconds, as they are stored.
 double rounded(double milliseconds) { return std::round(milliseconds * 1e6) / 1e6; }
 
+// The rung's plan at the archive's sizes.
+struct PlannedRung {
+  PlanResult plan;
+  std::unique_ptr<Binding> binding;
+};
+
+PlannedRung planned(const ArchiveContext& context, std::span<const int64_t> symbol_values, Rung& rung) {
+  PlanOptions options = context.options;
+  options.row_blocks = without_prices(rung.row_blocks);
+  PlanResult result = plan(context.optimizer.rewrite(rung.recipes), options);
+  std::unique_ptr<Binding> binding =
+      bind_program(result.program, {symbol_values.begin(), symbol_values.end()}, {}, context.guard);
+  rung.program = result.program;
+  rung.program.pack_order = binding->pack_order;
+  rung.peak_bytes = binding->report.peak_bytes;
+  rung.arena_bytes = binding->report.arena_bytes;
+  return {std::move(result), std::move(binding)};
+}
+
 class ArchiveBuilder {
  public:
   ArchiveBuilder(const ArchiveContext& context, const PlanResult& plan_before, std::span<const int64_t> symbol_values,
@@ -30,7 +49,8 @@ class ArchiveBuilder {
         optimizer_(context.optimizer),
         graph_(optimizer_.context().graph),
         stash_(graph_, plan_before),
-        symbol_values_(symbol_values) {
+        symbol_values_(symbol_values),
+        prices_(prices) {
     archive_.symbol_values.assign(symbol_values.begin(), symbol_values.end());
     const Program& program = plan_before.program;
     for (size_t i = 0; i < program.symbols.size(); ++i) archive_.dims[program.symbols[i].name] = symbol_values[i];
@@ -50,9 +70,10 @@ class ArchiveBuilder {
     default_again_milliseconds_ =
         default_milliseconds_ - simulate(model_, Kept(model_.values.size(), Keep::kWhole)).milliseconds;
     const std::vector<FoundPlan> found = search_plans(model_, layers);
-    std::vector<Sought> sought = {{rung_of(by_default), {}}};
+    std::vector<Sought> sought;
+    seek(by_default, {}, sought);
     for (const FoundPlan* plan : spread(found))
-      if (plan->kept != by_default) sought.push_back({rung_of(plan->kept), plan->prices});
+      if (plan->kept != by_default) seek(plan->kept, plan->prices, sought);
     keep_best(std::move(sought));
     archive_.knee = find_knee();
     return std::move(archive_);
@@ -62,18 +83,28 @@ class ArchiveBuilder {
   struct Sought {
     Rung rung;
     BytePrices prices;
+    int64_t arena_without_blocks = 0;
   };
 
-  Rung rung_of(const Kept& kept) const {
+  // The plan that keeps these values, and the same with row blocks where they lower its peak.
+  void seek(const Kept& kept, const BytePrices& prices, std::vector<Sought>& sought) const {
     const SimulatedStep step = simulate(model_, kept);
     Rung rung;
     rung.recipes = recipes_of(model_, kept, optimizer_.context(), stash_);
     for (int32_t position : step.again) rung.again.push_back(graph_.order()[static_cast<size_t>(position)]);
     for (int32_t value : step.packed) rung.packed.push_back(model_.values[static_cast<size_t>(value)].value);
-    plan_rung(context_, symbol_values_, rung);
+    const auto [plan, binding] = planned(context_, symbol_values_, rung);
     rung.milliseconds = rounded(step.milliseconds);
     rung.extra_milliseconds = rounded(step.milliseconds - default_milliseconds_);
-    return rung;
+    sought.push_back({rung, prices, rung.arena_bytes});
+    rung.row_blocks = choose_row_blocks(plan, *binding, archive_.dims, prices_);
+    if (rung.row_blocks.empty()) return;
+    planned(context_, symbol_values_, rung);
+    const double blocks = extra_milliseconds(rung.row_blocks, archive_.dims);
+    rung.milliseconds = rounded(step.milliseconds + blocks);
+    rung.extra_milliseconds = rounded(step.milliseconds - default_milliseconds_ + blocks);
+    if (rung.peak_bytes >= sought.back().rung.peak_bytes) return;
+    sought.push_back({std::move(rung), prices, sought.back().arena_without_blocks});
   }
 
   // Both ends, and between them those whose peaks lie farthest apart.
@@ -98,15 +129,18 @@ class ArchiveBuilder {
       return std::pair(a.rung.milliseconds, a.rung.peak_bytes) < std::pair(b.rung.milliseconds, b.rung.peak_bytes);
     });
     std::vector<BytePrices> prices;
-    for (auto& [rung, at_prices] : sought) {
+    std::vector<int64_t> arenas;
+    for (auto& [rung, at_prices, arena] : sought) {
       if (!archive_.rungs.empty() && rung.peak_bytes >= archive_.rungs.back().peak_bytes) continue;
       prices.push_back(std::move(at_prices));
+      arenas.push_back(arena);
       archive_.rungs.push_back(std::move(rung));
     }
-    bound_rungs(prices);
+    bound_rungs(prices, arenas);
   }
 
-  void bound_rungs(const std::vector<BytePrices>& prices) {
+  // `arenas`: of the rungs, without row blocks.
+  void bound_rungs(const std::vector<BytePrices>& prices, const std::vector<int64_t>& arenas) {
     PriceCut cut(model_);
     BoundRaiser raiser(cut);
     const int cuts = std::clamp(kRaisedPositions / std::max(model_.positions, 1), kFewestCuts, kMostCuts);
@@ -115,13 +149,11 @@ class ArchiveBuilder {
     archive_.rungs[0].least_extra_milliseconds = -rounded(default_again_milliseconds_);
     for (size_t i = 1; i < archive_.rungs.size(); ++i) {
       Rung& rung = archive_.rungs[i];
-      proven.milliseconds = proven.prices.empty() ? 0 : cut.bound(proven.prices, rung.arena_bytes);
-      if (const double bound = prices[i].empty() ? 0 : cut.bound(prices[i], rung.arena_bytes);
-          bound > proven.milliseconds)
+      proven.milliseconds = proven.prices.empty() ? 0 : cut.bound(proven.prices, arenas[i]);
+      if (const double bound = prices[i].empty() ? 0 : cut.bound(prices[i], arenas[i]); bound > proven.milliseconds)
         proven = {bound, prices[i]};
       if (!proven.prices.empty())
-        proven =
-            raiser.raise(proven.prices, rung.arena_bytes, rung.extra_milliseconds + default_again_milliseconds_, cuts);
+        proven = raiser.raise(proven.prices, arenas[i], rung.extra_milliseconds + default_again_milliseconds_, cuts);
       rung.least_extra_milliseconds = std::max(archive_.rungs[i - 1].least_extra_milliseconds,
                                                rounded(proven.milliseconds - default_again_milliseconds_));
     }
@@ -151,6 +183,7 @@ class ArchiveBuilder {
   const Graph& graph_;
   const StashAnalysis stash_;  // nothing made again
   const std::span<const int64_t> symbol_values_;
+  const Prices& prices_;
   double default_milliseconds_ = 0;
   double default_again_milliseconds_ =
       0;  // of what the default strategies let run again, which the bound takes for free
@@ -166,12 +199,7 @@ PlanArchive build_archive(const ArchiveContext& context, const PlanResult& plan_
 }
 
 void plan_rung(const ArchiveContext& context, std::span<const int64_t> symbol_values, Rung& rung) {
-  rung.program = plan(context.optimizer.rewrite(rung.recipes), context.options).program;
-  std::unique_ptr<Binding> binding =
-      bind_program(rung.program, {symbol_values.begin(), symbol_values.end()}, {}, context.guard);
-  rung.program.pack_order = std::move(binding->pack_order);
-  rung.peak_bytes = binding->report.peak_bytes;
-  rung.arena_bytes = binding->report.arena_bytes;
+  planned(context, symbol_values, rung);
 }
 
 }  // namespace lowtide

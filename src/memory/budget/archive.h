@@ -14,19 +14,21 @@
 #include "memory/budget/model.h"
 #include "memory/optimizer.h"
 #include "memory/peak.h"
+#include "memory/row_blocks.h"
 
 namespace lowtide {
 
 struct Rung {
   std::vector<Candidate> recipes;  // in force in this plan, those of default strategies included
-  Program program;                 // planned so; without steps: not planned yet, see plan_rung
-  std::vector<NodeId> again;       // of the optimizer's graph: nodes that run again, in the order in which they do
-  std::vector<ValueId> packed;     // of that graph: values that wait for backward in fewer bits
-  int64_t peak_bytes = 0;          // of the step, at the archive's sizes
+  std::vector<PricedRowBlocks> row_blocks;
+  Program program;              // planned so; without steps: not planned yet, see plan_rung
+  std::vector<NodeId> again;    // of the optimizer's graph: nodes that run again, in the order in which they do
+  std::vector<ValueId> packed;  // of that graph: values that wait for backward in fewer bits
+  int64_t peak_bytes = 0;       // of the step, at the archive's sizes
   int64_t arena_bytes = 0;
   double milliseconds = 0;        // predicted, of the step
   double extra_milliseconds = 0;  // than without budget
-  // No plan of this order with an arena as small takes less extra time.
+  // No plan of this order takes less extra time for the bytes that this one would need without row blocks.
   double least_extra_milliseconds = 0;
 };
 

@@ -72,11 +72,22 @@ class Parser {
     rung.extra_milliseconds = read_milliseconds();
     rung.least_extra_milliseconds = read_milliseconds();
     while (in_.accept("recipe")) rung.recipes.push_back(read_recipe());
+    while (in_.accept("blocks")) rung.row_blocks.push_back(read_blocks());
     in_.expect("again");
     rung.again = read_list([&] { return read_node(); });
     in_.expect("packed");
     rung.packed = read_list([&] { return read_value(); });
     return rung;
+  }
+
+  PricedRowBlocks read_blocks() {
+    PricedRowBlocks run;
+    run.blocks.first = static_cast<int32_t>(in_.natural());
+    run.blocks.end = static_cast<int32_t>(in_.natural());
+    run.blocks.rows = parse_dim(in_.quoted());
+    run.blocks.block_rows = in_.natural();
+    run.milliseconds = read_milliseconds();
+    return run;
   }
 
   Candidate read_recipe() {
@@ -122,6 +133,9 @@ std::string print(const PlanArchive& archive, const Graph& graph) {
       out << "recipe " << quote(recipe.strategy->name) << " " << name_of(graph, recipe.entry) << " "
           << list(recipe.outputs, [&](const GivenUp& output) { return value_name(output.value); }) << " "
           << list(recipe.kept, value_name) << "\n";
+    for (const auto& [blocks, milliseconds] : rung.row_blocks)
+      out << "blocks " << blocks.first << " " << blocks.end << " " << quote(to_string(blocks.rows)) << " "
+          << blocks.block_rows << " " << in_nanoseconds(milliseconds) << "\n";
     out << "again " << list(rung.again, [&](NodeId node) { return name_of(graph, node); }) << " packed "
         << list(rung.packed, value_name) << "\n";
   }

@@ -8,6 +8,8 @@
 namespace lowtide::cpu {
 namespace {
 
+static_assert(kSumBlockRows % kGemmDepth == 0);
+
 // A row that is added to every row of y.
 bool is_row(const TensorRef& c, const TensorRef& y) {
   const int last = c.rank - 1;
@@ -54,7 +56,7 @@ KernelStatus own_matmul(const KernelCall& call, const OwnProducts& products) {
   Gemm gemm = products.gemm;
   if (products.adds_row) {
     gemm.bias = call.inputs[2].as<float>();
-  } else if (products.beta != 0) {
+  } else if (products.beta != 0 && call.inputs[2].data != operands.y) {
     products.copy_addend.run(call.inputs[2].data, operands.y);
   }
   products.outer.for_each([&](int64_t, const auto& at) {

@@ -226,7 +226,7 @@ KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) 
 
 std::span<const Kernel> pointwise_kernels() {
   static constexpr Kernel kernels[] = {
-#define LT_UNARY(op) LT_KERNEL(op, unary<UnaryOp::k##op>, supports_float, kUnary)
+#define LT_UNARY(op) LT_KERNEL(op, unary<UnaryOp::k##op>, supports_float, kUnary, .row_work = RowWork::kElements)
 #include "kernels/cpu/pointwise/list.inc"
   };
   return kernels;

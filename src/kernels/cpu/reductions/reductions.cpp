@@ -13,6 +13,8 @@ namespace lowtide::cpu {
 
 namespace {
 
+static_assert(kSumBlockRows % kRowsPerBlock == 0);
+
 // How a reduction is computed, by which dims are reduced: the last ones, those between others, the first and the last.
 enum class Shape : uint8_t { kRows, kColumns, kPlanes, kOther };
 
@@ -96,6 +98,18 @@ int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols) {
   return is_narrow(cols) ? row_blocks(rows) * cols * kFloatBytes : 0;
 }
 
+// out[c] += sum over rows, by blocks of kRowsPerBlock.
+void add_columns(const float* x, float* out, int64_t rows, int64_t cols) {
+  const int64_t panels = (cols + kPanel - 1) / kPanel;
+  for_row_chunks(panels, kPanel * rows, 0.2, [&](int64_t first, int64_t count) {
+    for (int64_t p = first; p < first + count; ++p) {
+      const int64_t c = p * kPanel, width = std::min(kPanel, cols - c);
+      for (int64_t r = 0; r < rows; r += kRowsPerBlock)
+        reductions_table().sum_rows(x + r * cols + c, cols, out + c, std::min(kRowsPerBlock, rows - r), width, true);
+    }
+  });
+}
+
 // out[c] = sum over rows, by blocks of kRowsPerBlock.
 void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* scratch) {
   const auto sum_rows = reductions_table().sum_rows;
@@ -107,17 +121,9 @@ void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* s
     add_row_blocks(partials, rows, cols, out, cols);
     return;
   }
-  const int64_t panels = (cols + kPanel - 1) / kPanel;
-  for_row_chunks(panels, kPanel * rows, 0.2, [&](int64_t first, int64_t count) {
-    for (int64_t p = first; p < first + count; ++p) {
-      const int64_t c = p * kPanel, width = std::min(kPanel, cols - c);
-      // Starting from 0 as the sum of partials does: -0 becomes 0 there.
-      std::fill(out + c, out + c + width, 0.0f);
-      for (int64_t r = 0; r < rows; r += kRowsPerBlock) {
-        sum_rows(x + r * cols + c, cols, out + c, std::min(kRowsPerBlock, rows - r), width, true);
-      }
-    }
-  });
+  // Starting from 0 as the sum of partials does: -0 becomes 0 there.
+  std::fill(out, out + cols, 0.0f);
+  add_columns(x, out, rows, cols);
 }
 
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
@@ -161,6 +167,12 @@ int64_t reduce_scratch(const BoundCall& call) {
 KernelStatus reduce_sum(const KernelCall& call, const Pattern& pattern) {
   return run(call, pattern, RowReduce::kSum, reference::reduce_sum);
 }
+// A loop over blocks of rows starts from 0 and adds to the sum in each: the bits of one sum over all rows.
+KernelStatus reduce_sum_onto(const KernelCall& call, const Pattern& pattern) {
+  if (!pattern.dense || pattern.outputs == 0) return "a sum over rows whose columns do not lie together";
+  add_columns(call.inputs[0].as<float>(), call.outputs[0].as<float>(), pattern.count, pattern.outputs);
+  return nullptr;
+}
 KernelStatus reduce_mean(const KernelCall& call, const Pattern& pattern) {
   return run(call, pattern, RowReduce::kMean, reference::reduce_mean);
 }
@@ -169,6 +181,11 @@ KernelStatus reduce_max(const KernelCall& call, const Pattern& pattern) {
 }
 KernelStatus reduce_min(const KernelCall& call, const Pattern& pattern) {
   return run(call, pattern, RowReduce::kMin, reference::reduce_min);
+}
+
+// Only the loops that planning makes have one.
+const char* supports_onto(const KernelQuery& query) {
+  return query.inputs.size() == 2 ? supports_f32(query) : "no sum to add to";
 }
 
 }  // namespace

@@ -80,5 +80,22 @@ TEST(SumColumns, AgreesWithDoubles) {
   }
 }
 
+// Block by block onto zeros: the bits of the sum over all rows.
+TEST(SumColumns, AddsBlocksOfRowsOntoASum) {
+  for (const Shape& shape : {Shape{1, 3}, {256, 17}, {1000, 1025}, {600, 5}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
+    const std::vector<float> x = random_floats(shape.rows * shape.cols, 5);
+    std::vector<float> whole(shape.cols), sum(shape.cols, 0.0f);
+    reduce(0, 0, x.data(), whole.data(), shape);
+    for (int64_t r = 0; r < shape.rows; r += kSumBlockRows) {
+      const TensorRef onto = floats(sum.data(), {shape.cols});
+      const int64_t rows = std::min(kSumBlockRows, shape.rows - r);
+      run_kernel("cpu.ReduceSum.onto", {floats(&x[r * shape.cols], {rows, shape.cols}), onto}, {onto},
+                 {{"axes", std::vector<int64_t>{0}}, {"keepdims", false}});
+    }
+    EXPECT_EQ(sum, whole);
+  }
+}
+
 }  // namespace
 }  // namespace lowtide::cpu

@@ -1,0 +1,213 @@
+#include "memory/row_blocks.h"
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/kernel.h"
+#include "schedule/live_bytes.h"
+#include "schedule/timeline.h"
+
+namespace lowtide {
+
+namespace {
+
+// A quarter of the rows, but at least what sums go by, and no more than what makes a call cheap.
+constexpr int64_t kMostBlockRows = 1024;
+// Steps before and behind the one with the most bytes.
+constexpr int32_t kReach = 24;
+
+class Chooser {
+ public:
+  Chooser(const PlanResult& plan, const Binding& binding, const DimValues& dims, const Prices& prices)
+      : program_(plan.program),
+        operands_(plan.operands),
+        dims_(dims),
+        prices_(prices),
+        finder_(program_, plan.operands, plan.buffer_numel),
+        timeline_(static_cast<int32_t>(program_.steps.size())),
+        lives_(program_.buffers.size()),
+        is_taken_(program_.steps.size()) {
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      const ProgramBuffer& buffer = program_.buffers[i];
+      if (buffer.kind != BufferKind::kArena && buffer.kind != BufferKind::kGradient) continue;
+      lives_[i] = {{buffer.first, buffer.last}, padded_bytes(binding.buffer_bytes[i])};
+      timeline_.add(lives_[i].at, lives_[i].bytes);
+    }
+    for (int32_t i = 0; i < static_cast<int32_t>(binding.steps.size()); ++i)
+      timeline_.add({i, i}, binding.steps[static_cast<size_t>(i)].scratch_bytes);
+  }
+
+  std::vector<PricedRowBlocks> run() {
+    while (timeline_.peak() > 0) {
+      const int32_t most = timeline_.peak_position();
+      if (is_taken_[static_cast<size_t>(most)]) break;
+      const std::optional<Tried> best = try_around(most);
+      if (!best) break;
+      apply(changes(best->blocks, best->loop));
+      for (int32_t i = best->blocks.first; i < best->blocks.end; ++i) is_taken_[static_cast<size_t>(i)] = true;
+      chosen_.push_back({best->blocks, milliseconds(best->loop)});
+    }
+    std::sort(chosen_.begin(), chosen_.end(),
+              [](const PricedRowBlocks& a, const PricedRowBlocks& b) { return a.blocks.first < b.blocks.first; });
+    return std::move(chosen_);
+  }
+
+ private:
+  struct Lived {
+    Stretch at;
+    int64_t bytes = 0;  // 0: not in the arena
+  };
+  struct Tried {
+    RowBlocks blocks;
+    RowLoop loop;
+    int64_t peak_bytes = 0;  // within the run
+  };
+  using Changes = std::map<int32_t, Lived>;  // by buffer
+
+  static int64_t block_rows(int64_t rows) {
+    return std::clamp(rows / 4 / kSumBlockRows * kSumBlockRows, kSumBlockRows, kMostBlockRows);
+  }
+
+  // What the loop touches lives as long as it; what one block makes and uses up is small.
+  Changes changes(const RowBlocks& blocks, const RowLoop& loop) const {
+    Changes result;
+    const int32_t last = blocks.end - 1;
+    for (int32_t step = blocks.first; step < blocks.end; ++step)
+      for (const auto& [buffer, writes] : finder_.touches(step)) {
+        const Lived& life = lives_[static_cast<size_t>(buffer)];
+        if (life.bytes > 0)
+          result[buffer] = {{std::min(life.at.first, blocks.first), std::max(life.at.last, last)}, life.bytes};
+      }
+    const int64_t rows = evaluate(blocks.rows, dims_);
+    for (const auto& [buffer, width] : loop.inner) {
+      const Lived& life = lives_[static_cast<size_t>(buffer)];
+      if (life.bytes > 0)
+        result[buffer] = {life.at, padded_bytes((life.bytes + rows - 1) / rows * std::min(rows, blocks.block_rows))};
+    }
+    return result;
+  }
+
+  // Afterwards `change` has what was.
+  void apply(Changes change) {
+    for (auto& [buffer, life] : change) {
+      Lived& now = lives_[static_cast<size_t>(buffer)];
+      timeline_.remove(now.at, now.bytes);
+      timeline_.add(life.at, life.bytes);
+      now = life;
+    }
+  }
+
+  int64_t peak_with(const RowBlocks& blocks, const RowLoop& loop) {
+    const Changes change = changes(blocks, loop);
+    Changes before;
+    for (const auto& [buffer, life] : change) before[buffer] = lives_[static_cast<size_t>(buffer)];
+    apply(change);
+    const int64_t peak = timeline_.peak_within({blocks.first, blocks.end - 1});
+    apply(before);
+    return peak;
+  }
+
+  bool can_stand_in(int32_t step, int32_t near, const Dim& rows) const {
+    if (step < 0 || step >= timeline_.positions() || is_taken_[static_cast<size_t>(step)]) return false;
+    if (finder_.region_of(step) != finder_.region_of(near)) return false;
+    return program_.steps[static_cast<size_t>(step)].kind == StepKind::kEmit || finder_.row_step(step, rows);
+  }
+
+  std::optional<Tried> try_blocks(int32_t first, int32_t end, const Dim& rows) {
+    Tried tried{{first, end, rows, block_rows(evaluate(rows, dims_))}, {}, 0};
+    std::optional<RowLoop> loop = finder_.find(first, end, rows);
+    if (!loop || loop->inner.empty()) return std::nullopt;
+    tried.loop = std::move(*loop);
+    tried.peak_bytes = peak_with(tried.blocks, tried.loop);
+    return tried;
+  }
+
+  // From the longest run around the step, what lowers the bytes or leaves them as they are is left out at either end.
+  std::optional<Tried> try_around(int32_t step, const Dim& rows) {
+    int32_t first = step, end = step + 1;
+    while (first > step - kReach && can_stand_in(first - 1, step, rows)) --first;
+    while (end < step + kReach && can_stand_in(end, step, rows)) ++end;
+    std::optional<Tried> best = try_blocks(first, end, rows);
+    while (end - first > 1) {
+      std::optional<Tried> shorter = first < step ? try_blocks(first + 1, end, rows) : std::nullopt;
+      std::optional<Tried> behind = end > step + 1 ? try_blocks(first, end - 1, rows) : std::nullopt;
+      const bool drops_first = shorter && (!behind || shorter->peak_bytes <= behind->peak_bytes);
+      if (!drops_first) shorter = std::move(behind);
+      if (shorter) {
+        if (best && shorter->peak_bytes > best->peak_bytes) break;
+        best = std::move(shorter);
+        first = best->blocks.first;
+        end = best->blocks.end;
+      } else if (best) {
+        break;
+      } else if (end - step - 1 >= step - first) {
+        --end;
+      } else {
+        ++first;
+      }
+    }
+    return best;
+  }
+
+  std::optional<Tried> try_around(int32_t step) {
+    std::optional<Tried> best;
+    for (const Dim& rows : finder_.rows_at(step)) {
+      if (evaluate(rows, dims_) < 2 * kSumBlockRows || !finder_.row_step(step, rows)) continue;
+      std::optional<Tried> tried = try_around(step, rows);
+      if (tried && (!best || tried->peak_bytes < best->peak_bytes)) best = std::move(tried);
+    }
+    if (best && best->peak_bytes >= timeline_.peak()) return std::nullopt;
+    return best;
+  }
+
+  // Of each further block: a call of each step, which reads again what serves all rows.
+  double milliseconds(const RowLoop& loop) const {
+    double sum = 0;
+    for (const auto& [index, rows] : loop.steps) {
+      const ProgramStep& step = program_.steps[static_cast<size_t>(index)];
+      CostAt cost;
+      for (size_t i = 0; i < step.inputs.size(); ++i) {
+        if (step.inputs[i] < 0 || rows.inputs[i].count > 0) continue;
+        const PlacedOperand& operand = operands_[static_cast<size_t>(step.inputs[i])];
+        cost.bytes += static_cast<double>(evaluate(numel(operand.sizes), dims_) * size_bytes(operand.dtype));
+      }
+      const DType dtype = operands_[static_cast<size_t>(step.outputs[0])].dtype;
+      sum += prices_.milliseconds(info(find_kernel(step.kernel)->op).kernels, dtype, cost);
+    }
+    return sum;
+  }
+
+  const Program& program_;
+  const std::span<const PlacedOperand> operands_;
+  const DimValues& dims_;
+  const Prices& prices_;
+  const RowLoopFinder finder_;
+  Timeline timeline_;
+  std::vector<Lived> lives_;  // by buffer
+  std::vector<bool> is_taken_;
+  std::vector<PricedRowBlocks> chosen_;
+};
+
+}  // namespace
+
+double extra_milliseconds(std::span<const PricedRowBlocks> runs, const DimValues& dims) {
+  double sum = 0;
+  for (const auto& [blocks, milliseconds] : runs) {
+    const int64_t rows = evaluate(blocks.rows, dims);
+    sum += milliseconds * static_cast<double>(std::max<int64_t>(rows - 1, 0) / blocks.block_rows);
+  }
+  return sum;
+}
+
+std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs) {
+  std::vector<RowBlocks> result;
+  for (const PricedRowBlocks& run : runs) result.push_back(run.blocks);
+  return result;
+}
+
+std::vector<PricedRowBlocks> choose_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
+                                               const Prices& prices) {
+  return Chooser(plan, binding, dims, prices).run();
+}
+
+}  // namespace lowtide

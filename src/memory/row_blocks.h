@@ -1,0 +1,30 @@
+// Row blocks: runs of steps that work on rows go by blocks of them, so that what only the run makes and reads takes the
+// bytes of one block. No node runs again, and bits stay the same: what a run costs is more calls, and reading once a
+// block what serves all rows (weights).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "bind/binding.h"
+#include "emit/plan.h"
+#include "memory/prices.h"
+
+namespace lowtide {
+
+struct PricedRowBlocks {
+  RowBlocks blocks;
+  double milliseconds = 0;  // that each block takes, behind the first
+};
+
+// That the blocks take at these sizes beyond the runs as a whole.
+double extra_milliseconds(std::span<const PricedRowBlocks> runs, const DimValues& dims);
+
+std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs);
+
+// Runs that lower the most bytes that are live, at the sizes of the binding: the run around the step where most are,
+// then around the step where most are now, until none helps there. `plan` has no loops; `binding`: of its program.
+std::vector<PricedRowBlocks> choose_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
+                                               const Prices& prices);
+
+}  // namespace lowtide

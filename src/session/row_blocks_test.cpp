@@ -1,0 +1,169 @@
+// Plans whose runs of steps go by blocks of rows: the bits of the plan without, in fewer bytes.
+#include "memory/row_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "bind/binding.h"
+#include "emit/plan.h"
+#include "grad/gradient.h"
+#include "ir/parse.h"
+#include "passes/optimize.h"
+#include "runtime/executor.h"
+
+namespace lowtide {
+namespace {
+
+// Two layers of a transformer without attention.
+constexpr char kLayers[] = R"(
+graph @mlp(%x: f32[b, s, 24] input, %scale: f32[24] param, %shift: f32[24] param, %w1: f32[96, 24] param,
+           %b1: f32[96] param, %w2: f32[24, 96] param, %b2: f32[24] param) where b in [0, 64], s in [0, 4096] {
+  %n: f32[b, s, 24], %m: f32[b, s], %i: f32[b, s] = LayerNormalization(axis=2, epsilon=1e-05) %x, %scale, %shift
+  %r: f32[b*s, 24] = Reshape(shape=[b*s, 24]) %n
+  %h: f32[b*s, 96] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %r, %w1
+  %h3: f32[b, s, 96] = Reshape(shape=[b, s, 96]) %h
+  %g: f32[b, s, 96] = BiasGelu %h3, %b1
+  %g2: f32[b*s, 96] = Reshape(shape=[b*s, 96]) %g
+  %y: f32[b*s, 24] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %g2, %w2, %b2
+  %y3: f32[b, s, 24] = Reshape(shape=[b, s, 24]) %y
+  %z: f32[b, s, 24] = Add %x, %y3
+  %zr: f32[b*s, 24] = Reshape(shape=[b*s, 24]) %z
+  %k: f32[b*s, 96] = Gemm(alpha=0.5, beta=1.0, transA=false, transB=true) %zr, %w1, %b1
+  %kg: f32[b*s, 96] = Tanh %k
+  %o: f32[b*s, 24] = MatMul %kg, %w1
+  %q: f32[b*s, 24] = Mul %o, %o
+  %loss: f32[] = ReduceMean(axes=[0, 1], keepdims=false) %q
+  return %loss output
+}
+)";
+
+Graph training_graph() {
+  Graph graph = parse(kLayers);
+  optimize_forward(graph, {});
+  Graph training = build_gradient(graph);
+  optimize_training(training, {});
+  return training;
+}
+
+class Step {
+ public:
+  explicit Step(const Program& program, bool guard) : executor_(program, {.guard = guard}) {}
+
+  // The loss, then all gradients, bit for bit.
+  std::vector<std::vector<float>> run(int64_t b, int64_t s) {
+    std::vector<std::vector<float>> data;
+    std::vector<TensorRef> inputs, saved;
+    const std::vector<std::vector<int64_t>> sizes = {{b, s, 24}, {24}, {24}, {96, 24}, {96}, {24, 96}, {24}};
+    data.reserve(sizes.size());
+    for (const std::vector<int64_t>& each : sizes) {
+      TensorRef ref;
+      ref.rank = static_cast<int32_t>(each.size());
+      ref.present = true;
+      int64_t stride = 1;
+      for (size_t i = each.size(); i-- > 0;) {
+        ref.sizes[i] = each[i];
+        ref.strides[i] = stride;
+        stride *= each[i];
+      }
+      std::vector<float>& values = data.emplace_back(static_cast<size_t>(stride) + 1);
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.4f * std::sin(static_cast<float>(data.size()) + 1.7f * static_cast<float>(i));
+      ref.data = values.data();
+      inputs.push_back(ref);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (executor_.program().inputs[i].saved) saved.push_back(inputs[i]);
+    std::shared_ptr<RunState> state;
+    std::vector<std::vector<float>> found;
+    const auto take = [&](const OwnedTensor& tensor) {
+      found.emplace_back(tensor.ref.as<float>(), tensor.ref.as<float>() + tensor.ref.numel());
+    };
+    for (const OwnedTensor& output : executor_.forward(inputs, 1, &state)) take(output);
+    static float number = 1;
+    TensorRef one;
+    one.data = &number;
+    one.present = true;
+    for (const OwnedTensor& gradient : executor_.backward(*state, {&one, 1}, saved).tensors()) take(gradient);
+    return found;
+  }
+  int64_t arena_bytes(int64_t b, int64_t s) {
+    const std::vector<int64_t> sizes = {b, s};
+    return executor_.memory(sizes).arena_bytes;
+  }
+
+ private:
+  Executor executor_;
+};
+
+bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].size() != b[i].size() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+      return false;
+  return true;
+}
+
+struct Plans {
+  Graph graph = training_graph();
+  PlanResult whole = plan(graph);
+  std::vector<RowBlocks> blocks;
+  Program looped;
+
+  Plans() {
+    const std::vector<int64_t> sizes = {4, 1000};
+    const std::unique_ptr<Binding> binding = bind_program(whole.program, sizes, {}, false);
+    blocks = without_prices(choose_row_blocks(whole, *binding, {{"b", 4}, {"s", 1000}}, Prices()));
+    PlanOptions options;
+    options.row_blocks = blocks;
+    looped = plan(graph, options).program;
+  }
+};
+
+TEST(RowBlocks, GiveTheBitsOfThePlanWithout) {
+  const Plans plans;
+  ASSERT_FALSE(plans.blocks.empty());
+  EXPECT_EQ(plans.looped.loops.size(), plans.blocks.size());
+  EXPECT_EQ(print(parse_program(print(plans.looped))), print(plans.looped));
+  Step whole(plans.whole.program, false), looped(plans.looped, false), guarded(plans.looped, true);
+  for (const auto& [b, s] : {std::pair<int64_t, int64_t>{4, 1000},
+                             {2, 512},
+                             {1, 256},
+                             {1, 257},
+                             {5, 307},
+                             {1, 1},
+                             {3, 1},
+                             {1, 4096},
+                             {0, 7},
+                             {4, 1000}}) {
+    const std::vector<std::vector<float>> expected = whole.run(b, s);
+    EXPECT_TRUE(same_bits(looped.run(b, s), expected)) << b << " x " << s;
+    EXPECT_TRUE(same_bits(guarded.run(b, s), expected)) << b << " x " << s;
+  }
+}
+
+TEST(RowBlocks, LowerThePeakWhereWideValuesMakeIt) {
+  const Plans plans;
+  Step whole(plans.whole.program, false), looped(plans.looped, false);
+  EXPECT_LT(looped.arena_bytes(4, 1000) * 10, whole.arena_bytes(4, 1000) * 9);
+}
+
+// The loss is a mean over all rows.
+TEST(RowBlocks, AreRefusedWhereAStepNeedsAllRows) {
+  const Graph graph = training_graph();
+  const PlanResult whole = plan(graph);
+  PlanOptions options;
+  options.row_blocks = {{0, static_cast<int32_t>(whole.program.steps.size()), parse_dim("b*s"), 256}};
+  try {
+    plan(graph, options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("cannot go by blocks of 256 of b*s rows"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lowtide
