@@ -57,6 +57,7 @@ Executor& Plans::of(int32_t plan) {
   if (!executor) {
     ExecutorOptions running = running_;
     running.plan = plan;
+    running.check_steps = {};  // planned just now, whoever made the first
     LT_CHECK(program_of(plan).gradient_targets == executors_[0]->program().gradient_targets, "plan ", plan,
              " returns other gradients than the first");
     executor = std::make_unique<Executor>(program_of(plan), std::move(running));
