@@ -23,6 +23,9 @@ constexpr int kTriesPerTarget = 48;
 // Moves of annealing for each target: fewer where a simulated step takes longer.
 constexpr int kMostMoves = 600;
 constexpr int kMovedPositions = 300000;
+// Steps tried between two neighbouring plans: fewer where a simulated step takes longer.
+constexpr int kMostMixes = 8;
+constexpr int kMixedPositions = 40000;
 
 struct Tried {
   Kept kept;
@@ -228,6 +231,7 @@ class Search {
   // Between two plans one behind the other, layer after layer as in the smaller; of no layer, node after node.
   void mix_neighbours() {
     const std::vector<FoundPlan> plans = front();
+    const auto most = static_cast<size_t>(std::clamp(kMixedPositions / std::max(model_.positions, 1), 1, kMostMixes));
     for (size_t i = 0; i + 1 < plans.size(); ++i) {
       std::map<std::pair<int32_t, int32_t>, std::vector<size_t>> differences;  // by layer, or by node
       for (size_t value = 0; value < model_.values.size(); ++value) {
@@ -236,7 +240,7 @@ class Search {
         differences[{layer, layer < 0 ? model_.values[value].producer : -1}].push_back(value);
       }
       if (differences.size() < 2) continue;
-      const size_t steps = std::min<size_t>(differences.size() - 1, 8);
+      const size_t steps = std::min(differences.size() - 1, most);
       for (const bool from_front : {true, false}) {
         Kept kept = plans[i].kept;
         size_t done = 0;
