@@ -57,7 +57,7 @@ def test_each_fault_of_a_budget_is_told(row, said):
 
 
 def test_only_convolutions_may_take_scratch_of_their_own():
-    row = budget(100 * MB, measured=103 * MB)
+    row = budget(100 * MB, measured=102 * MB)
     assert faults(row, external_bytes=5 * MB) == [] and len(faults(row)) == 1
 
 
