@@ -7,6 +7,8 @@ import pytest
 
 def pytest_configure(config):
     os.environ.setdefault("LOWTIDE_RAISE_BUGS", "1")  # else a bug would look like a fallback that a test expects
+    # Tests of what PyTorch takes over mean the whole module; test_pieces.py is of the pieces.
+    os.environ.setdefault("LOWTIDE_PIECES", "0")
     # Whoever calibrated has other prices, and with them other plans under a budget.
     cache = tempfile.TemporaryDirectory(prefix="lowtide-tests-")
     config.add_cleanup(cache.cleanup)

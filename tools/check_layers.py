@@ -58,6 +58,7 @@ PYTHON_ARROWS = {
         "ported_names",
         "utils",
     ),
+    "compile_backend": ("_lowtide", "errors", "capture", "ortmodule"),
     "convergence": ("_lowtide", "errors", "capture", "guards", "ortmodule", "utils"),
     "cli": (
         "_lowtide",

@@ -28,6 +28,9 @@ VARIABLES = {
         "the four FALLBACK_UNSUPPORTED_…", "which failures PyTorch takes over: names joined by |"
     ),
     "ORTMODULE_FALLBACK_RETRY": Variable("0", "1, true or yes: every call tries the engine again after a fallback"),
+    "LOWTIDE_PIECES": Variable(
+        "1", "0: a module that has no graph as a whole runs in PyTorch, not in pieces found by torch.compile's Dynamo"
+    ),
     "ORTMODULE_SKIPCHECK_POLICY": Variable(
         "", "SKIP_CHECK_… names joined by |: accepted, never needed, checks are always on, and cheap"
     ),
@@ -132,10 +135,13 @@ def set_again(variables):
     os.environ.update(variables)
 
 
-def custom_functions_run():
-    """ORTMODULE_ENABLE_CUSTOM_AUTOGRAD: on unless switched off."""
-    name = "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD"
+def is_on_unless_off(name):
+    """Of a switch whose default is 1."""
     return not read(name) or is_on(name)
+
+
+def custom_functions_run():
+    return is_on_unless_off("ORTMODULE_ENABLE_CUSTOM_AUTOGRAD")
 
 
 def names_in(name):

@@ -15,6 +15,7 @@ from lowtide.guards.values import is_array
 
 from . import trees
 from .call import Call, schema_of
+from .dynamo import DynamoGraph
 from .export import (
     Exported,
     Facts,
@@ -34,6 +35,7 @@ from .sizes import NeedsConstants, SizeText
 __all__ = [
     "Call",
     "Captured",
+    "DynamoGraph",
     "Facts",
     "Reads",
     "Source",
@@ -163,14 +165,14 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
     return capture(module, args, kwargs, replace(facts, exact=True), numbers)
 
 
-def capture_with_numbers(module, call, constant=None, values=None, refusing=None, keep=None):
+def capture_with_numbers(module, call, constant=None, values=None, refusing=None, facts=None):
     """A capture in which the call's numbers are inputs. UnsupportedError where forward needs to know the numbers.
 
     `constant`: if there is one, a capture for such calls in which some were constants of these `values`, {name: value};
-    `refusing`: a capture with the same numbers that does not fit the call; `keep`: as Facts have it.
+    `refusing`: a capture with the same numbers that does not fit the call; `facts`: known before any of them.
     """
     names = call.names(module.forward)
-    facts = Facts(keep=keep)
+    facts = facts or Facts()
     if constant is not None:
         facts = constant.facts.renumbered([names.index(name) for name in constant.exported.names])
     if refusing is not None:

@@ -2,10 +2,12 @@
 
 import time
 import warnings
+from dataclasses import replace
 
 from lowtide import environment, log
-from lowtide.capture import exclusive, keep_only
-from lowtide.errors import Error, InternalError, UnsupportedError
+from lowtide.capture import DynamoGraph, Facts, exclusive, keep_only
+from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError
+from lowtide.log import logger
 
 from .announcement import announce, announce_session, tells_savings
 from .bug_reports import BugReports, bugs_are_internal_errors
@@ -16,20 +18,24 @@ from .save_onnx import save_stages
 from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
 from .training_agent import TrainingAgent
 
+_OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's graphs may not meet
+
 
 class ExecutionManager:
     training = True
 
-    def __init__(self, module, options, keep=None, budget=None, verify=False):
+    def __init__(self, module, options, keep=None, budget=None, verify=False, facts=None, pieces=None):
         """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
-        `budget`: a Budget for their bytes; `verify`: check the bits of each plan once."""
+        `budget`: a Budget for their bytes; `verify`: check the bits of each plan once; `facts`: what is known of the
+        module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it."""
         self._module, self._options = module, options
-        self._keep = keep
+        self._keep, self._facts, self._pieces = keep, facts or Facts(), pieces
         self._budget, self._verify = budget, verify
         self._resident = Resident(module) if budget is not None and budget.is_total else None
         self._fallback = Fallback(options.log_level)
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
+        self._announces = not isinstance(module, DynamoGraph)  # a table for each piece would be many
         self._noticed = False  # that hooks on saved tensors see little
         self._announced = None  # the dims of images that the graph of the last feature table has learnt to be free
         # The Failure that keeps every call out of the engine.
@@ -69,12 +75,27 @@ class ExecutionManager:
                 self.fallback_reason = None
                 return result
             # First, whether PyTorch can: a mistake in the user's call is the user's to see.
-            result = self._module(*args, **kwargs)
+            result, pieces = self._without_graph(failure, args, kwargs)
             if (keep := self._kept_now()) is not None:
                 result = keep_only(result, keep)
-            self.fallback_reason = reason_of(failure)
-            self._fallback.warn(self._module, failure)
+            reason = reason_of(failure)
+            self.fallback_reason = f"{pieces}; as one graph: {reason}" if pieces else reason
+            self._fallback.warn(self._module, failure, pieces)
             return result
+
+    def _without_graph(self, failure, args, kwargs):
+        """(the module's output, how Dynamo's graphs of it ran in the engine, or None where PyTorch ran it all)."""
+        refusal = None
+        if self._pieces is not None and type(failure) in _OF_GRAPHS:
+            try:
+                return self._pieces(args, kwargs), self._pieces.words()
+            except UnsupportedError as error:
+                refusal = str(error)
+        result = self._module(*args, **kwargs)
+        if refusal is not None:
+            logger.info("%s has no pieces: %s", type(self._module).__name__, refusal)
+            self._pieces.refuse(refusal)
+        return result, None
 
     def _kept_now(self):
         """In evaluation, and without gradients, calls return everything: who asks for metrics then wants the logits."""
@@ -101,7 +122,7 @@ class ExecutionManager:
                 mode,
                 with_gradients=self.training,
                 tells_savings=lambda: training and tells_savings(self._options.log_level),
-                keep=self._kept_now(),
+                facts=replace(self._facts, keep=self._kept_now()),
             )
         return self._transitions[training]
 
@@ -132,7 +153,7 @@ class ExecutionManager:
         if agent.failure is not None and not self._fallback.retry:
             raise agent.failure.error()
         moving = info.captured.facts.moving
-        if self._announced is None or not moving <= self._announced:
+        if self._announces and (self._announced is None or not moving <= self._announced):
             # Savings of a graph whose heights and widths are numbers would be wrong at others.
             self._announced = moving
             announce(agent, seen.sizes(), self._options)

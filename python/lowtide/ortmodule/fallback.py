@@ -124,8 +124,9 @@ class Fallback:
                 return policy in self.policy or (forced and not isinstance(error, BadInitialization))
         return False
 
-    def warn(self, module, error):
-        """One warning for each reason, numbers in it aside, and few in all; from the first rank."""
+    def warn(self, module, error, pieces=None):
+        """One warning for each reason, numbers in it aside, and few in all; from the first rank. `pieces`: how
+        pieces of the module ran in the engine, if they did."""
         reason = reason_of(error)
         key = type(error), re.sub(r"\d+", "#", reason)
         if key in self._told or len(self._told) > _MOST_WARNINGS:
@@ -135,6 +136,9 @@ class Fallback:
         if self._log_level > LogLevel.WARNING or (self._log_level >= LogLevel.INFO and not is_first_rank()):
             return
         text = f"{type(module).__name__} runs in PyTorch, not in lowtide: {reason}"
+        if pieces:
+            how = "in pieces, with Python between them, not as one graph"
+            text = f"{type(module).__name__} runs {how}: {reason}; {pieces}"
         if len(self._told) > _MOST_WARNINGS:
             text = f"{type(module).__name__} falls back to PyTorch for more and more reasons; no more are shown"
         warnings.warn(text, FallbackWarning, stacklevel=_users_frame())

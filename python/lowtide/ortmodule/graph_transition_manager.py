@@ -2,8 +2,9 @@
 other processing, and both of them; docs/transitions.md tells when."""
 
 import time
+from dataclasses import replace
 
-from lowtide.capture import Call, Facts, capture, capture_with_numbers, import_again, recapture
+from lowtide.capture import Call, DynamoGraph, Facts, capture, capture_with_numbers, import_again, recapture
 from lowtide.errors import InternalError, UnsupportedError
 from lowtide.guards import Change, Guards
 from lowtide.store import CaptureCache
@@ -26,13 +27,13 @@ _MOST_SIZES = 4096  # remembered answers of guards
 class GraphTransitionManager:
     """The graphs of one mode: in training or not, with gradients or without."""
 
-    def __init__(self, module, build_agent, mode, with_gradients, tells_savings, keep=None):
+    def __init__(self, module, build_agent, mode, with_gradients, tells_savings, facts=None):
         """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words; `tells_savings`: whether the log
-        will tell of what a graph's memory plans save, in formulas that should hold for all sizes; `keep`: paths of the
-        outputs that are kept, or None for all."""
+        will tell of what a graph's memory plans save, in formulas that should hold for all sizes; `facts`: what is
+        known of graphs before the first export."""
         self._module, self._build_agent = module, build_agent
         self.mode, self._with_gradients, self._tells_savings = mode, with_gradients, tells_savings
-        self._keep = keep
+        self._facts = facts or Facts()
         self._schemas = []  # CallKind, latest first
         self._post_export_processed_model_info = None  # of the last call in the engine
         self._numbers = set()  # names of arguments that are inputs of some graph
@@ -186,8 +187,10 @@ class GraphTransitionManager:
         self._post_process(graph, call, seen, schema)
 
     def _cache_entry(self, call, schema):
+        if isinstance(self._module, DynamoGraph):
+            return None  # Dynamo has traced it already, which is most of the time
         numbers = (tuple(sorted(call.numbers)),) if call.numbers else ()
-        return self._cache.entry(call, (*schema.surroundings, *numbers, self._tells_savings(), self._keep))
+        return self._cache.entry(call, (*schema.surroundings, *numbers, self._tells_savings(), self._facts.keep))
 
     def _stored_graph(self, entry, captured, call, seen, schema, begin):
         """The processed graph of a capture that the cache gave; None where it cannot be processed."""
@@ -206,10 +209,11 @@ class GraphTransitionManager:
         if call.numbers:
             graphs = schema.known.graphs if schema.known is not None else ()
             constant = next((graph.captured for graph in graphs if graph.guards.hold()), None)
-            return capture_with_numbers(self._module, call, constant, schema.values, known, self._keep)
+            return capture_with_numbers(self._module, call, constant, schema.values, known, self._facts)
         if known is not None:
             return recapture(known, self._module, call.args, call.kwargs)
-        return capture(self._module, call.args, call.kwargs, Facts(free=self._tells_savings(), keep=self._keep))
+        facts = replace(self._facts, free=self._tells_savings())
+        return capture(self._module, call.args, call.kwargs, facts)
 
     def _keep_constant(self, schema, why):
         """The graph of a schema with numbers was refused: those that it was the first to have stay constants."""

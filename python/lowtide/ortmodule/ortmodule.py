@@ -20,6 +20,7 @@ from .fallback import check_initialization
 from .inference_manager import InferenceManager
 from .longest import bounds_of, longest, symbols_of
 from .options import DebugOptions, skip_checks
+from .pieces import Pieces
 from .training_manager import TrainingManager
 
 # torch.compiler.is_compiling() and torch.jit.is_tracing(), asked at each call.
@@ -118,10 +119,13 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         skip_checks()  # names that nobody knows are the user's mistake, though none has an effect
         for name in _SHARED:
             own[name] = getattr(module, name)
+        pieces = None
+        if environment.is_on_unless_off("LOWTIDE_PIECES"):
+            pieces = Pieces(module, self._options, budget, self._asked["verify"])
         own["_training_manager"] = TrainingManager(
-            module, self._options, self._asked["keep_outputs"], budget, self._asked["verify"]
+            module, self._options, self._asked["keep_outputs"], budget, self._asked["verify"], pieces=pieces
         )
-        own["_inference_manager"] = InferenceManager(module, self._options)
+        own["_inference_manager"] = InferenceManager(module, self._options, pieces=pieces)
         own["forward"] = types.MethodType(_with_signature_of(module), self)
         for name in _overridden(module):
             own[name] = _as_wrapper(getattr(module, name), self)

@@ -7,7 +7,12 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from lowtide.capture import trees
-from lowtide.errors import UnsupportedData, UnsupportedError
+from lowtide.errors import UnsupportedError
+
+
+class Surrounded(UnsupportedError):
+    """No graph of the module, or of a part of it, can run in these surroundings."""
+
 
 SAVED_TENSORS_NOTICE = (
     "torch.autograd.graph.saved_tensors_hooks (save_on_cpu, or a checkpoint around the module) is active: it sees the "
@@ -24,16 +29,16 @@ _saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 def check_surroundings(module, args, kwargs):
     """UnsupportedError under torch.func's transforms, for forward-mode AD, and where a mode wants to see each op."""
     if _transforms() is not None:
-        raise UnsupportedError("torch.func transforms (grad, vmap, jvp …) differentiate PyTorch's own operations")
+        raise Surrounded("torch.func transforms (grad, vmap, jvp …) differentiate PyTorch's own operations")
     if forward_ad._current_level >= 0:
         leaves = trees.flatten((args, kwargs))[0]
         tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         for tensor in itertools.chain(tensors, module.parameters(), module.buffers()):
             if forward_ad.unpack_dual(tensor).tangent is not None:
-                raise UnsupportedData("forward-mode AD: an input or parameter is a dual tensor")
+                raise Surrounded("forward-mode AD: an input or parameter is a dual tensor")
     mode = _get_current_dispatch_mode()
     if mode is not None:
-        raise UnsupportedError(f"the dispatch mode {type(mode).__name__} around the call wants to see each operation")
+        raise Surrounded(f"the dispatch mode {type(mode).__name__} around the call wants to see each operation")
 
 
 def saved_tensors_are_hooked():

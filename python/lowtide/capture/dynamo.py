@@ -1,0 +1,151 @@
+"""A graph that torch.compile's Dynamo hands to a backend → a module that torch.export takes, for capture.
+
+Dynamo lifts parameters and buffers to inputs, and passes each free size once more as an int, and floats as tensors;
+guards are its own.
+"""
+
+import re
+
+import torch
+from torch.fx.traceback import preserve_node_meta
+
+from .export import Facts
+
+_PREFIX = re.compile(r"^l_(self_)?|(?<![a-z])(modules|parameters|buffers)_")
+
+
+class DynamoGraph(torch.nn.Module):
+    """`graph_module` as Dynamo made it, whose placeholders tell which sizes are free.
+
+    Called with the graph's inputs but for those sizes that `arguments` leaves out.
+    """
+
+    def __init__(self, graph_module):
+        super().__init__()
+        placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+        example_inputs = [node.meta.get("example_value") for node in placeholders]
+        self._taken, carried = _carried_sizes(example_inputs)
+        self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_float(node))
+        graph = _rewritten(graph_module, placeholders, carried)
+        self.graph_module = torch.fx.GraphModule(graph_module, graph)
+        self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
+        self.training = graph_module.training
+
+    def arguments(self, inputs):
+        """Those of the graph's inputs that forward takes."""
+        if len(self._taken) == len(inputs) and not self._numbers:
+            return inputs
+        return tuple(inputs[place].item() if place in self._numbers else inputs[place] for place in self._taken)
+
+    @property
+    def forward(self):
+        """With the signature of the graph's own."""
+        return self._interpreted if torch.compiler.is_exporting() else self.graph_module.forward
+
+    def _interpreted(self, *args):
+        """Node by node, so that what is exported knows the user's lines and modules."""
+        with preserve_node_meta():
+            return torch.fx.Interpreter(self.graph_module).run(*args)
+
+
+def _carried_sizes(example_inputs):
+    """(places of the inputs that are taken, {place of a size: (place of the tensor, dim) that carries it})."""
+    carriers = {}
+    for place, example in enumerate(example_inputs):
+        if isinstance(example, torch.Tensor):
+            for dim, size in enumerate(example.shape):
+                if (symbol := _symbol(size)) is not None:
+                    carriers.setdefault(symbol, (place, dim))
+    carried = {
+        place: carriers[_symbol(example)]
+        for place, example in enumerate(example_inputs)
+        if isinstance(example, torch.SymInt) and _symbol(example) in carriers
+    }
+    return [place for place in range(len(example_inputs)) if place not in carried], carried
+
+
+def _symbol(size):
+    """Of a free size, else None."""
+    return size.node.expr if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None else None
+
+
+def _function(forward_graph, backward_graph, non_differentiable_idx, dirty_idx=(), **_):
+    """A custom autograd.Function again, of the two graphs that Dynamo made of it: capture keeps its backward."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            outputs, saved = forward_graph(*args)
+            listed = outputs if isinstance(outputs, tuple | list) else (outputs,)
+            ctx.mark_non_differentiable(*(listed[place] for place in non_differentiable_idx))
+            ctx.mark_dirty(*(listed[place] for place in dirty_idx))
+            ctx.is_tensor = [isinstance(value, torch.Tensor) for value in saved]
+            ctx.others = [value for value in saved if not isinstance(value, torch.Tensor)]
+            ctx.save_for_backward(*(value for value in saved if isinstance(value, torch.Tensor)))
+            return tuple(outputs) if isinstance(outputs, list) else outputs
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
+            saved = [next(tensors if is_tensor else others) for is_tensor in ctx.is_tensor]
+            return backward_graph(*gradients, *saved)
+
+    def apply(*args):
+        return Function.apply(*args)
+
+    return apply
+
+
+def _is_float(node):
+    """Whether it is a float to Python, which Dynamo passes as a tensor."""
+    return len(node.users) > 0 and all(user.op == "call_method" and user.target == "item" for user in node.users)
+
+
+def _rewritten(graph_module, placeholders, carried):
+    """The graph in which sizes that a tensor carries are asked of it, inputs have the names of what they were, and
+    regions to be checkpointed are calls: what runs again is the plan's to choose."""
+    graph = torch.fx.Graph()
+    copies, names = {}, set()
+    for place, node in enumerate(placeholders):
+        if place not in carried:
+            copies[node] = copy = graph.placeholder(_name(node.target, names))
+            copy.meta = dict(node.meta)
+    for place, (tensor, dim) in carried.items():
+        copies[placeholders[place]] = graph.call_function(
+            torch.ops.aten.sym_size.int, (copies[placeholders[tensor]], dim)
+        )
+    for node in filter(_is_float, placeholders):
+        copies.update(dict.fromkeys(node.users, copies[node]))
+    for node in graph_module.graph.nodes:
+        if node in copies:
+            continue
+        if node.op == "output":
+            copies[node] = graph.output(torch.fx.map_arg(node.args[0], copies.__getitem__))
+            continue
+        copies[node] = copy = graph.node_copy(node, copies.__getitem__)
+        if node.target is torch.ops.higher_order.tag_activation_checkpoint:
+            copy.op, copy.target, copy.args, copy.kwargs = "call_module", node.args[0].target, copy.args[1:], {}
+        elif node.target is torch.ops.higher_order.autograd_function_apply:
+            forward, backward = (getattr(graph_module, part.target) for part in node.args[:2])
+            copy.target, copy.args = _function(forward, backward, **node.kwargs), copy.args[2:]
+            copy.kwargs = {}
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")
+    return graph
+
+
+def _name(target, names):
+    """ "L_self_modules_fc_parameters_weight_" → "fc_weight"."""
+    name = _PREFIX.sub("", str(target).lower()).strip("_") or "input"
+    name = f"input_{name}" if name[0].isdigit() else name
+    while name in names:
+        name += "_"
+    names.add(name)
+    return name
+
+
+def _facts(examples):
+    """Dynamo has decided which sizes are free; the others may be in its graph as numbers."""
+    tensors = [example for example in examples if isinstance(example, torch.Tensor)]
+    dims = {(index, dim): size for index, tensor in enumerate(tensors) for dim, size in enumerate(tensor.shape)}
+    free = frozenset(dim for dim, size in dims.items() if _symbol(size) is not None)
+    return Facts(moving=free, fixed=frozenset(dims) - free, exact=True)

@@ -1,0 +1,186 @@
+"""A module that has no graph as a whole runs in pieces: Dynamo's graphs in the engine, plain Python between them."""
+
+import copy
+import re
+
+import pytest
+import torch
+
+from lowtide.errors import FallbackWarning, UnsupportedError
+from lowtide.ortmodule import ORTModule
+
+
+@pytest.fixture(autouse=True)
+def with_pieces(monkeypatch):
+    monkeypatch.setenv("LOWTIDE_PIECES", "1")
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.norm = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4), torch.nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        h = self.up(x).tanh()
+        if h.mean() > 0:
+            h = h * 2
+        return {"out": self.down(self.norm(h))}
+
+
+class Counting(Net):
+    def __init__(self):
+        super().__init__()
+        self.means, self.last = [], None
+
+    def forward(self, x):
+        h = self.up(x).tanh()
+        self.means.append(h.mean().item())
+        self.last = h.detach()
+        return {"out": self.down(self.norm(h))}
+
+
+class Printing(Net):
+    def forward(self, x):
+        h = self.up(x).tanh()
+        print("mean", f"{h.mean():.3f}")
+        return {"out": self.down(self.norm(h))}
+
+
+def batch(rows=6):
+    return torch.randn(rows, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(rows))
+
+
+def pair(cls):
+    torch.manual_seed(0)
+    module = cls().double()
+    return ORTModule(module), copy.deepcopy(module)
+
+
+def check(ours, theirs, batches):
+    for x in batches:
+        mine, other = ours(x)["out"], theirs(x)["out"]
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+        mine.square().mean().backward()
+        other.square().mean().backward()
+    for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
+    for (name, mine), other in zip(ours.named_buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12, msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_branch_on_data():
+    ours, theirs = pair(Net)
+    check(ours, theirs, [batch(), -batch(), batch(9), batch(3)])
+    said = (
+        r"2 of 2 pieces in the engine, \d+% of forward's time; breaks: test_pieces.py:\d+ \(a branch on data\); "
+        "as one graph: forward branches on data"
+    )
+    assert re.match(said, ours.fallback_reason)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_what_forward_does_to_python_is_done_each_time():
+    ours, theirs = pair(Counting)
+    check(ours, theirs, [batch(), batch(), batch(7)])
+    assert ours.means == pytest.approx(theirs.means) and len(ours.means) == 3
+    torch.testing.assert_close(ours.last, theirs.last)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_prints_are_printed_each_time(capsys):
+    ours, theirs = pair(Printing)
+    check(ours, theirs, [batch(), batch()])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4 and said[0] == said[1] and said[2] == said[3]
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_evaluation_and_no_grad():
+    ours, theirs = pair(Net)
+    for mode in (False, True):
+        ours.train(mode)
+        theirs.train(mode)
+        with torch.no_grad():
+            torch.testing.assert_close(ours(batch())["out"], theirs(batch())["out"])
+        assert ours.fallback_reason.startswith("2 of 2 pieces in the engine")
+
+
+def test_one_warning_says_how_it_runs():
+    ours, _ = pair(Net)
+    with pytest.warns(FallbackWarning, match="Net runs in pieces, with Python between them, not as one graph: forward "
+                      "branches on data .*2 of 2 pieces in the engine"):  # fmt: skip
+        ours(batch())
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_mistakes_are_the_users():
+    ours, theirs = pair(Net)
+    for module in (ours, theirs):
+        module(batch())
+        with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+            module(torch.randn(2, 5, dtype=torch.float64))
+    check(ours, theirs, [batch()])
+
+
+def test_none_where_fallback_is_off(monkeypatch):
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
+    ours, _ = pair(Net)
+    with pytest.raises(UnsupportedError, match="forward branches on data"):
+        ours(batch())
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_none_where_they_are_switched_off(monkeypatch):
+    monkeypatch.setenv("LOWTIDE_PIECES", "0")
+    ours, _ = pair(Net)
+    ours(batch())
+    assert ours.fallback_reason.startswith("forward branches on data")
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_module_without_any_graph_runs_in_pytorch():
+    class Opaque(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+
+        @torch.compiler.disable
+        def forward(self, x):
+            if x.sum() > 0:
+                x = x * 2
+            return {"out": x * self.w}
+
+    ours = ORTModule(Opaque())
+    for _ in range(2):
+        ours(torch.ones(3))["out"].sum().backward()
+    assert torch.equal(ours.w.grad, torch.full((3,), 4.0))
+    assert ours.fallback_reason.startswith("forward branches on data")
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_several_pending_forwards_and_copies():
+    ours, theirs = pair(Net)
+    losses = [sum(module(x)["out"].square().sum() for x in (batch(), batch(9))) for module in (ours, theirs)]
+    for loss in losses:
+        loss.backward()
+    torch.testing.assert_close(ours.up.weight.grad, theirs.up.weight.grad)
+    twin = copy.deepcopy(ours)
+    torch.testing.assert_close(twin(batch())["out"], theirs(batch())["out"])
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_kept_outputs():
+    class Two(Net):
+        def forward(self, x):
+            out = super().forward(x)["out"]
+            return {"loss": out.sum(), "out": out}
+
+    torch.manual_seed(0)
+    ours = ORTModule(Two().double(), keep_outputs=("loss",))
+    found = ours(batch())
+    assert found["out"] is None and found["loss"].requires_grad
+    assert "pieces in the engine" in ours.fallback_reason
