@@ -176,6 +176,7 @@ nb::dict report(const PythonSession& self) {
   for (const auto& [stage, time] : report.seconds) seconds[stage.c_str()] = time;
   result["lowered"] = report.lowering.lowered;
   result["fallbacks"] = report.lowering.fallbacks;
+  result["bugs"] = report.lowering.bugs;
   result["native_nodes"] = report.native_nodes;
   result["aten_nodes"] = report.aten_nodes;
   result["python_nodes"] = report.python_nodes;
@@ -348,7 +349,11 @@ void bind_session(nb::module_& module) {
             options.observed = observed;
             options.prices = std::move(prices);
 #ifdef LOWTIDE_TEST_FAULTS
-            std::tie(options.fault_value, options.fault_factor) = fault;
+            // A call of PyTorch's, or a value and a factor.
+            if (fault.first.find("::") != std::string::npos)
+              options.fault_lowering = fault.first;
+            else
+              std::tie(options.fault_value, options.fault_factor) = fault;
 #else
             LT_USER_CHECK(ErrorKind::kInvalidArgument, fault.first.empty(),
                           "this build of lowtide injects no faults: tests do, in builds with LOWTIDE_TEST_FAULTS");

@@ -69,7 +69,8 @@ VARIABLES = {
     "LOWTIDE_RAISE_BUGS": Variable("0", "1: a bug of lowtide's (InternalError) is raised, not left to PyTorch"),
     "LOWTIDE_TEST_FAULT": Variable(
         "",
-        "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied; "
+        "for tests, VALUE:FACTOR: a kernel that computes wrongly, its result of that name is multiplied; or an ATen "
+        "call, as `aten::gelu.default`: its lowering fails; "
         "refused by the package that is installed, only builds of `./dev` can do it",
     ),
     # ---- of ORTModule, without effect

@@ -5,6 +5,7 @@
 //   ---- expect
 //   graph @g(…) { … }
 //
+// Before the graph stand the bugs of the report, `bug: …`.
 // In brackets: functionalise or lower alone; without them, both. An expectation `error KIND: message` is that of the
 // Error thrown. Every result is verified, types too.
 //   lower_golden_runner [--update] FILE…      --update writes what comes out into the files
@@ -33,10 +34,13 @@ std::string result_of(const std::string& title, const std::string& input) {
   try {
     Graph graph = parse(input);
     if (!title.ends_with("[lower]")) functionalise(graph);
-    if (!title.ends_with("[functionalise]")) graph = lower(graph);
+    LoweringReport report;
+    if (!title.ends_with("[functionalise]")) graph = lower(graph, &report);
     verify(graph);
     verify_types(graph);
-    return print(graph);
+    std::string bugs;  // without the place in our source
+    for (const std::string& bug : report.bugs) bugs += concat("bug: ", bug.substr(0, bug.rfind(" [")), "\n");
+    return bugs + print(graph);
   } catch (const Error& error) {
     const std::string_view kind = error.kind() == ErrorKind::kUnsupported ? "unsupported" : "invalid";
     return concat("error ", kind, ": ", error.what());

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -19,6 +20,7 @@ struct LoweringReport {
   int lowered = 0;                     // captured nodes that became ops of ours (or vanished)
   std::vector<std::string> fallbacks;  // targets that stay Aten or PythonOp, one entry per node, with their origin:
                                        // "aten::histc.default (model.moe, m.py:3)"
+  std::vector<std::string> bugs;       // errors of lowerings, one for each target: its calls stay Aten
   std::vector<ValueId> values;         // by captured value: the lowered one that stands for it, if any
 };
 
@@ -33,7 +35,8 @@ void functionalise(Graph& graph);
 // 0-d tensors are decided here from the exporter's types: the result of each lowered node has exactly the dtype and
 // shape that the exporter gave. Where autocast was around the call, node output types say so and casts become nodes.
 // Ops whose output sizes depend on data are Error(kUnsupported) naming op and line.
-Graph lower(const Graph& captured, LoweringReport* report = nullptr);
+// `broken`, for tests: a target whose lowering fails with an InternalError.
+Graph lower(const Graph& captured, LoweringReport* report = nullptr, std::string_view broken = {});
 
 // The ATen targets that have a lowering, sorted.
 std::vector<std::string> lowered_targets();

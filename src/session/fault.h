@@ -1,4 +1,5 @@
-// For tests of what finds faults, and in their builds only (LOWTIDE_TEST_FAULTS): a step that computes wrongly.
+// For tests of what finds faults, and in their builds only (LOWTIDE_TEST_FAULTS): a step that computes wrongly,
+// a lowering that fails.
 #pragma once
 
 #include "emit/plan.h"
@@ -11,6 +12,7 @@ namespace lowtide {
 #ifdef LOWTIDE_TEST_FAULTS
 
 inline bool wants_fault(const SessionOptions& options) { return !options.fault_value.empty(); }
+inline std::string_view broken_lowering(const SessionOptions& options) { return options.fault_lowering; }
 
 // After the step that makes the value, its elements are multiplied by the factor. Error(kInvalidArgument) names values
 // like it where no step makes one of this name. Requires: the places of the planned values.
@@ -19,6 +21,7 @@ StepHooks fault_hooks(const Graph& graph, const PlanResult& planned, const Sessi
 #else
 
 inline bool wants_fault(const SessionOptions&) { return false; }
+inline std::string_view broken_lowering(const SessionOptions&) { return {}; }
 
 #endif
 

@@ -44,6 +44,7 @@ struct SessionOptions {
   // For tests of what finds faults: the step that makes this value makes it times the factor.
   std::string fault_value;
   double fault_factor = 1;
+  std::string fault_lowering;  // the lowering of this ATen target fails with an InternalError
 #endif
 };
 

@@ -112,7 +112,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
     const bool lowered = is_lowered(captured);
     if (!lowered) functionalise(captured);
     if (!lowered && observation) observation->functional = captured.clone();
-    graph = lowered ? std::move(captured) : lower(captured, &lowering);
+    graph = lowered ? std::move(captured) : lower(captured, &lowering, broken_lowering(options));
   });
   verify(graph);
   verify_types(graph);  // passes and rules take the types of a captured text for right

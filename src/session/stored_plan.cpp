@@ -15,7 +15,7 @@ namespace lowtide {
 
 namespace {
 
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 
 std::string quoted_list(const std::vector<std::string>& texts) {
   return concat("[", join(texts, " ", [](std::ostream& out, const std::string& text) { out << quote(text); }), "]");
@@ -55,6 +55,8 @@ StoredPlan read_body(std::string_view body) {
   stored.lowering.lowered = read_signed(in);
   in.expect("fallbacks");
   stored.lowering.fallbacks = read_list(in, text);
+  in.expect("bugs");
+  stored.lowering.bugs = read_list(in, text);
   in.expect("warnings");
   stored.warnings = read_list(in, text);
   in.expect("archives");
@@ -121,8 +123,9 @@ uint64_t plan_key(std::string_view captured_text, const SessionOptions& options)
 
 std::string print(const StoredPlan& stored, uint64_t key) {
   std::ostringstream out;
-  out << "lowered " << stored.lowering.lowered << "\nfallbacks " << quoted_list(stored.lowering.fallbacks)
-      << "\nwarnings " << quoted_list(stored.warnings) << "\narchives " << quoted_list(stored.archives) << "\n";
+  out << "lowered " << stored.lowering.lowered << "\nfallbacks " << quoted_list(stored.lowering.fallbacks) << "\nbugs "
+      << quoted_list(stored.lowering.bugs) << "\nwarnings " << quoted_list(stored.warnings) << "\narchives "
+      << quoted_list(stored.archives) << "\n";
   for (const RequestOutcome& outcome : stored.outcomes)
     out << "outcome " << quote(outcome.request.cluster) << " " << outcome.request.code << " " << outcome.request.count
         << " " << outcome.found << " " << outcome.applied << "\n";

@@ -2,6 +2,7 @@
 injected by these tests."""
 
 import contextlib
+import copy
 import json
 import re
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from modules import Of, x
+from modules import Of, assert_same, step, x
 
 import lowtide.capture
 import lowtide.cli.reproduce
@@ -90,6 +91,27 @@ def test_a_bug_has_a_folder_that_shows_it_again(stage, inject, caplog, capsys):
     inject(Session)
     assert main(["reproduce", str(folder)]) == 0
     assert "no error" in capsys.readouterr().out
+
+
+def test_a_bug_in_a_lowering_keeps_that_call_on_pytorchs_kernel(monkeypatch, caplog, capsys):
+    """The rest of the module stays in the engine, with PyTorch's gradients."""
+    monkeypatch.setenv("LOWTIDE_TEST_FAULT", "aten::tanh.default")
+    module = Of(lambda m, a: torch.tanh(m.l(torch.tanh(a))))
+    wrapped = ORTModule(copy.deepcopy(module))
+    for _ in range(2):
+        assert_same(step(wrapped, [x(5, 4, grad=True)]), step(module, [x(5, 4, grad=True)]))
+    assert (
+        wrapped.fallback_reason is None and len(wrapped._training_manager.last_agent.session.report["fallbacks"]) == 2
+    )
+    folder = folder_of(caplog)
+    report = json.loads((folder / "report.json").read_text())
+    assert report["stage"] == "plan" and "aten::tanh.default" in report["error"]
+    assert main(["reproduce", str(folder)]) == 1
+    assert capsys.readouterr().out.endswith("as reported\n")
+
+    monkeypatch.setenv("LOWTIDE_RAISE_BUGS", "1")
+    with pytest.raises(InternalError, match=r"aten::tanh\.default .*a test has broken its lowering"):
+        ORTModule(module)(x(5, 4))
 
 
 def test_a_bug_on_another_rank_is_told_by_that_rank(monkeypatch, inject, caplog):

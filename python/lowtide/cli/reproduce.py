@@ -90,6 +90,8 @@ def _run_graph(evidence):
     graph = Graph.parse(evidence.graph)
     session = Session(graph, **evidence.session)
     if evidence.stage == "plan":
+        if bugs := session.report["bugs"]:
+            raise InternalError("; ".join(bugs))
         return
     types = [graph.value_type(entry["value"]) for entry in graph.inputs()]
     inputs = [_made(TORCH_DTYPES[dtype], [_size(text, evidence.sizes) for text in shape]) for dtype, shape in types]

@@ -169,6 +169,10 @@ class ExecutionManager:
         agent = TrainingAgent(
             self._module, captured, self.training, self._bugs, self._budget, self._resident, self._verify
         )
+        if (bug := agent.bug_of_lowering()) is not None:
+            if not self._fallback.takes(bug):
+                raise bug
+            self._bugs.tell(bug)
         save_stages(agent, self._module.training, self._options.save_onnx_models)
         announce_session(agent, self._options.log_level)
         return agent

@@ -124,15 +124,20 @@ def session_options():
 
 
 def fault():
-    """LOWTIDE_TEST_FAULT, a value of the training graph and a factor: for tests of what finds faults."""
+    """LOWTIDE_TEST_FAULT, a value of the training graph and a factor, or an ATen call whose lowering fails; for tests
+    of what finds faults."""
     text = environment.read("LOWTIDE_TEST_FAULT")
     if not text:
         return "", 1.0
+    if "::" in text:
+        return text, 1.0
     value, _, factor = text.rpartition(":")
     try:
         return value, float(factor)
     except ValueError:
-        raise InvalidArgument(f"LOWTIDE_TEST_FAULT is '{text}', expected VALUE:FACTOR, as in gelu_7:1.001") from None
+        raise InvalidArgument(
+            f"LOWTIDE_TEST_FAULT is '{text}', expected VALUE:FACTOR, as in gelu_7:1.001, or an ATen call"
+        ) from None
 
 
 def cast_propagation():

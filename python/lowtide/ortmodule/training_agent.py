@@ -58,6 +58,14 @@ class TrainingAgent:
             self.gradient_targets = self.session.gradient_targets
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
+    def bug_of_lowering(self):
+        """The InternalError of calls that run on PyTorch's kernels because lowering them failed, or None."""
+        if not (bugs := self.session.report["bugs"]):
+            return None
+        error = InternalError("; ".join(bugs))
+        error.evidence = Evidence.of("plan", self.captured, self._options)
+        return error
+
     def _check_updates(self):
         for index in self.session.updated_inputs:
             source = self.captured.sources[index]
