@@ -34,10 +34,11 @@ static void add_pools(List& list) {
   };
   const Attrs plain = pool({2, 2}, {2, 2}, {0, 0, 0, 0}, false),
               overlapping = pool({3, 3}, {2, 2}, {1, 1, 1, 1}, false);
-  const Attrs ceiled = pool({3, 2}, {2, 2}, {1, 0, 1, 0}, true);
+  const Attrs ceiled = pool({3, 2}, {2, 2}, {1, 0, 1, 0}, true), larger = pool({8, 8}, {8, 8}, {0, 0, 0, 0}, true);
   list.add(Op::kMaxPool, "", {distinct({1, 2, 4, 4})}, max_pool(plain, {1, 1}));
   list.add(Op::kMaxPool, "overlapping", {distinct({1, 2, 5, 6})}, max_pool(overlapping, {1, 1}));
   list.add(Op::kMaxPool, "ceil", {distinct({1, 2, 6, 5})}, max_pool(ceiled, {1, 1}));
+  list.add(Op::kMaxPool, "larger than the image", {distinct({1, 2, 6, 5})}, max_pool(larger, {1, 1}));
   list.add(Op::kMaxPool, "dilated", {distinct({1, 1, 6, 6})},
            max_pool(pool({2, 2}, {1, 1}, {0, 0, 0, 0}, false), {2, 2}));
   list.add(Op::kMaxPool, "1-d", {distinct({1, 2, 7})}, max_pool(pool({3}, {2}, {1, 1}, false), {1}));
@@ -46,6 +47,7 @@ static void add_pools(List& list) {
   list.add(Op::kAveragePool, "without padding", {real({1, 2, 5, 6})}, average_pool(overlapping, false));
   list.add(Op::kAveragePool, "ceil", {real({1, 2, 6, 5})}, average_pool(ceiled, true));
   list.add(Op::kAveragePool, "ceil without padding", {real({1, 2, 6, 5})}, average_pool(ceiled, false));
+  list.add(Op::kAveragePool, "larger than the image", {real({1, 2, 6, 5})}, average_pool(larger, true));
   list.add(Op::kAveragePool, "1-d", {real({1, 2, 7})}, average_pool(pool({3}, {2}, {1, 1}, false), true));
 }
 

@@ -25,10 +25,12 @@ static Shape window_sizes(const InferArgs& args, const TensorType& x, const std:
   Shape sizes;
   for (size_t i = 0; i < count; ++i) {
     const Dim& size = x.shape[i + 2];
-    const Dim reach = size + (pads[i] + pads[i + count]) - Dim(dilations[i]) * (kernel[i] - 1) - 1;
+    // With ceil_mode the last window, which may be the only one, may reach beyond the end by less than a stride.
+    const Dim reach =
+        size + (pads[i] + pads[i + count] + (ceil_mode ? strides[i] - 1 : 0)) - Dim(dilations[i]) * (kernel[i] - 1) - 1;
     LT_INFER_CHECK(args, !reach.is_constant() || reach.constant() >= 0, "the window is larger than dim ", i + 2, " of ",
                    to_string(x));
-    Dim out = floordiv(reach + (ceil_mode ? strides[i] - 1 : 0), strides[i]) + 1;
+    Dim out = floordiv(reach, strides[i]) + 1;
     // The last window must start inside of the input or its left padding.
     if (ceil_mode) out = min(out, floordiv(size + (pads[i] - 1), strides[i]) + 1);
     sizes.push_back(out);

@@ -13,6 +13,8 @@ from torch.utils._sympy.value_ranges import bound_sympy
 from lowtide._lowtide import SizeFormula
 from lowtide.errors import GraphError, UnsupportedError
 
+aten = torch.ops.aten
+
 
 class NeedsConstants(Exception):
     """An expression that the graph's grammar lacks: these dims have to be constants."""
@@ -86,7 +88,10 @@ class Sizes(KnownSizes):
         self._environment = next((tensor.fake_mode.shape_env for tensor in placeholders), None)
         # The ranges of the export: questions about its tensors narrow the environment's.
         self._symbol_ranges = dict(self._environment.var_to_range) if self._environment is not None else {}
-        self._constants = self._find_constants()
+        self._exported = exported
+        self._unsolved = set()  # symbols in sizes that must be equal, and may be different for all that is known
+        self._replacements = {}  # sympy symbol → what it equals: a number, or an expression of other symbols
+        self._replace_equal_sizes(placeholders)
         self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
         self.dims = {
             f"{exported.names[index]}_dim{position}": (index, position)
@@ -100,6 +105,7 @@ class Sizes(KnownSizes):
         self._required = set()  # sizes that are guarded, or known, to be no less than 0
         self._formulas = {}
         self._name_symbols()
+        self._check_solved()
         self._tie()
         self._collect_guards()
 
@@ -111,7 +117,7 @@ class Sizes(KnownSizes):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
             if self._environment is not None:
-                value = self._environment.replace(value).xreplace(self._constants)
+                value = self._environment.replace(value).xreplace(self._replacements)
             return int(value) if value.is_Integer else value
         return value
 
@@ -165,14 +171,43 @@ class Sizes(KnownSizes):
 
     # ---- symbols
 
-    def _find_constants(self):
-        """A guard `s == 3` leaves s in the shapes, as if it could be anything."""
-        constants = {}
+    def _replace_equal_sizes(self, placeholders):
+        """A guard `s == 3` leaves s in the shapes as if it could be anything, and `s + t == u + v` all four."""
+        shapes = [self.resolve(size) for tensor in placeholders for size in tensor.shape]
+        symbols = [
+            symbol for size in shapes if not isinstance(size, int) for symbol in sorted(size.free_symbols, key=str)
+        ]
+        self._symbols = list(dict.fromkeys(symbols))
         for guard in self._environment.guards if self._environment is not None else ():
-            expression = self._environment.replace(guard.expr)
-            if isinstance(expression, sympy.Eq) and expression.lhs.is_Symbol and expression.rhs.is_Integer:
-                constants[expression.lhs] = expression.rhs
-        return constants
+            expression = self.resolve(guard.expr)
+            if isinstance(expression, sympy.Eq):
+                self._replace_one_of(expression.lhs - expression.rhs)
+        for first, second in sizes_of_labels(self._exported.program):
+            difference = sympy.expand(self.resolve(first) - self.resolve(second))
+            if not self._replace_one_of(difference) and difference.is_polynomial():
+                self._unsolved |= difference.free_symbols
+
+    def _check_solved(self):
+        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free."""
+        dims = {self._owner[symbol] for symbol in self._unsolved if symbol in self._owner}
+        if dims:
+            raise NeedsConstants({dim for dim in dims if dim[1] > 0} or dims)
+
+    def _replace_one_of(self, difference):
+        """Replaces the last symbol that follows from the others where the difference of two sizes is 0; whether there
+        is one."""
+        difference = sympy.expand(difference)
+        for symbol in reversed(self._symbols):
+            factor = difference.coeff(symbol, 1)
+            rest = difference - factor * symbol
+            if not factor.is_Integer or factor == 0 or symbol in sympy.expand(rest).free_symbols:
+                continue
+            solution = sympy.expand(-rest / factor)
+            if all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(solution)):
+                self._replacements = {old: new.xreplace({symbol: solution}) for old, new in self._replacements.items()}
+                self._replacements[symbol] = solution
+                return True
+        return False
 
     def _name_symbols(self):
         pending = []
@@ -264,6 +299,26 @@ class Sizes(KnownSizes):
     def _add_guard(self, text):
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
+
+
+_CLASS_LOSSES = (
+    aten.cross_entropy_loss.default,
+    aten.nll_loss.default,
+    aten.nll_loss_nd.default,
+    aten.nll_loss2d.default,
+)
+
+
+def sizes_of_labels(program):
+    """(size, size) of scores and labels that a loss takes as one: the exporter does not ask whether they are."""
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node.target not in _CLASS_LOSSES:
+            continue
+        scores, labels = (argument.meta["val"] for argument in node.args[:2])
+        if labels.dim() == scores.dim() - 1 and not labels.is_floating_point():
+            sizes = list(scores.shape)
+            sizes.pop(min(1, scores.dim() - 1))
+            yield from zip(sizes, labels.shape, strict=True)
 
 
 def _meet(first, second):

@@ -1,0 +1,77 @@
+"""Sizes that a model takes as one, though torch.export does not replace one by the other, or does not even ask."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from modules import Of, assert_same, step, x
+
+from lowtide.ortmodule import ORTModule
+
+
+def labels(*shape):
+    return torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(2))
+
+
+def sum_of_two_and_two(m, image, text, image_angles, text_angles):
+    """As in Flux: tokens of text and image, and the angles of their positions."""
+    angles = torch.cat([text_angles, image_angles])
+    return torch.cat([m.l(text), m.l(image)], 1) * angles[None, :, None]
+
+
+def segmentation(m, image, wanted):
+    return F.cross_entropy(m.conv(image), wanted)
+
+
+def flat_segmentation(m, image, wanted):
+    return F.cross_entropy(m.conv(image).permute(0, 2, 3, 1).reshape(-1, 4), wanted.view(-1))
+
+
+def upsampled_segmentation(m, image, wanted):
+    return F.cross_entropy(F.interpolate(m.conv(image), scale_factor=2, mode="bilinear"), wanted)
+
+
+def pooled_beyond_the_image(m, image):
+    return F.avg_pool2d(m.conv(image), 64, ceil_mode=True) + F.max_pool2d(m.conv(image), 64, ceil_mode=True)
+
+
+CASES = {
+    sum_of_two_and_two: [
+        (x(2, 6, 4), x(2, 3, 4), x(6), x(3)),
+        (x(2, 8, 4), x(2, 5, 4), x(8), x(5)),
+    ],
+    segmentation: [(x(b, 3, 8, 8), labels(b, 8, 8)) for b in (2, 3)],
+    flat_segmentation: [(x(b, 3, 8, 8), labels(b, 8, 8)) for b in (2, 3)],
+    upsampled_segmentation: [(x(b, 3, 8, 8), labels(b, 16, 16)) for b in (2, 3)],
+    pooled_beyond_the_image: [(x(b, 3, 8, 8),) for b in (2, 3)],
+}
+
+
+@pytest.mark.parametrize("forward", CASES, ids=lambda forward: forward.__name__)
+def test_one_graph_serves_all_sizes_that_fit(forward):
+    module = Of(forward, conv=torch.nn.Conv2d(3, 4, 3, padding=1))
+    wrapped = ORTModule(copy.deepcopy(module))
+    agents = set()
+    for arguments in CASES[forward]:
+        assert_same(step(wrapped, arguments), step(module, arguments))
+        assert wrapped.fallback_reason is None
+        agents.add(wrapped._training_manager.last_agent)
+    assert len(agents) == 1
+
+
+def test_label_maps_of_another_height_find_a_graph_of_their_own():
+    module = Of(segmentation, conv=torch.nn.Conv2d(3, 4, 3, padding=1))
+    wrapped = ORTModule(copy.deepcopy(module))
+    for height in (8, 12, 10):
+        arguments = x(2, 3, height, 8), labels(2, height, 8)
+        assert_same(step(wrapped, arguments), step(module, arguments))
+        assert wrapped.fallback_reason is None
+
+
+def test_labels_that_do_not_fit_are_pytorchs_error():
+    module = Of(segmentation, conv=torch.nn.Conv2d(3, 4, 3, padding=1))
+    wrapped = ORTModule(copy.deepcopy(module))
+    step(wrapped, (x(2, 3, 8, 8), labels(2, 8, 8)))
+    with pytest.raises(RuntimeError, match="size"):
+        wrapped(x(2, 3, 8, 8), labels(2, 7, 8))
