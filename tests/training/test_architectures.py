@@ -1,4 +1,4 @@
-"""24 architectures of transformers train through ORTModule as in eager: losses, gradients, buffers, no fallback."""
+"""29 architectures of transformers train through ORTModule as in eager: losses, gradients, buffers, no fallback."""
 
 import re
 

@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
-from lowtide.guards import Guards, Observation
+from lowtide.guards import Draws, Guards, Observation, in_graph
 from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
@@ -81,6 +81,7 @@ class Exported:
     output_is_tensor: list
     guards: Guards
     numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
+    draws: Draws = field(default_factory=Draws)  # what forward draws on the host
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
@@ -113,6 +114,7 @@ class _Flat(torch.nn.Module):
         # Here and not later: the exporter puts attributes back itself.
         self.observation.note_changes()
         leaves, structure = trees.flatten_output(self._kept(output))
+        leaves = in_graph(leaves)
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
@@ -245,6 +247,7 @@ def _export(module, call, facts, observation):
         flat.found.is_tensor,
         Guards(module, observation.seen),
         call.number_indices(),
+        observation.draws.untraced(),
     )
 
 

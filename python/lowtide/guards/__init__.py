@@ -7,7 +7,20 @@ guards.hold() or guards.why()
 """
 
 from .digest import Digest, NotCacheable, build, code_digest
+from .draws import Draws, put_back
 from .observe import Observation
+from .traced_draws import in_graph
 from .tree import Change, Guards
 
-__all__ = ["Change", "Digest", "Guards", "NotCacheable", "Observation", "build", "code_digest"]
+__all__ = [
+    "Change",
+    "Digest",
+    "Draws",
+    "Guards",
+    "NotCacheable",
+    "Observation",
+    "build",
+    "code_digest",
+    "in_graph",
+    "put_back",
+]

@@ -25,6 +25,7 @@ from lowtide.errors import UnsupportedError
 
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .kept import Kept, slots_of
+from .traced_draws import MAKERS, TracedDraws, called, drawing_functions, has_drawn
 from .values import PLAIN, PLAIN_TENSORS
 from .words import module_words
 
@@ -65,6 +66,8 @@ class Observation:
         self._tripped = []  # (container, key, Tripwire)
         self._tensors = []  # weak references to those that were made
         self._thread = None  # the one that is in forward
+        self._aside = False  # in what runs again in each call
+        self.draws = TracedDraws()
         self._stack = contextlib.ExitStack()
         self._keep_generators()
         for path, child in module.named_modules():
@@ -75,9 +78,11 @@ class Observation:
     def __enter__(self):
         self._stack.enter_context(_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
         self._stack.enter_context(_attribute(torch.random, "default_generator", _Seeds(self)))
+        self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = numpy.random.default_rng
             self._stack.enter_context(_attribute(numpy.random, "default_rng", self._refusing(made)))
+            self._stand_in_for(numpy.random, "numpy")
         return self
 
     def __exit__(self, kind, *_):
@@ -101,7 +106,7 @@ class Observation:
 
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
-        self._thread = threading.get_ident()
+        self._thread, self.draws = threading.get_ident(), TracedDraws()
         try:
             with _Calls(self):
                 return function(*args, **kwargs)
@@ -113,8 +118,12 @@ class Observation:
     def aside(self):
         """In forward, what is no part of the graph and runs again in each call: a custom Function. What it changes is
         put back."""
-        with self._kept.undone():
-            yield
+        self._aside = True
+        try:
+            with self._kept.undone():
+                yield
+        finally:
+            self._aside = False
 
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
@@ -355,6 +364,15 @@ class Observation:
 
         return default_rng
 
+    def _stand_in_for(self, module, source):
+        """The functions of a module that draw a number."""
+        for name, drawing in drawing_functions(module, source, self._draws_now).items():
+            self._stack.enter_context(_attribute(module, name, drawing))
+
+    def _draws_now(self):
+        """Where forward draws what a graph is chosen by, else None."""
+        return self.draws if self.is_running() and not self._aside else None
+
     def made(self, results):
         for tensor in results if isinstance(results, tuple | list) else (results,):
             if isinstance(tensor, torch.Tensor) and type(tensor) not in PLAIN_TENSORS:  # a real one is a constant
@@ -383,9 +401,17 @@ class _Calls(TorchFunctionMode):
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}
-        result = func(*args, **(kwargs or {}))
+        result = self._call(func, args, kwargs or {})
         self._observation.made(result)
         return result
+
+    def _call(self, func, args, kwargs):
+        draws = self._observation.draws
+        if draws and has_drawn(args, kwargs):
+            return called(func, args, kwargs, draws)
+        if func in MAKERS and (drawn := draws.tensor(func, args, kwargs)) is not None:
+            return drawn
+        return func(*args, **kwargs)
 
 
 class Tripwire:

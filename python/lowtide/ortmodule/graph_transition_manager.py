@@ -113,7 +113,7 @@ class GraphTransitionManager:
         """The schema's graph that fits, or None."""
         sizes = seen.sizes()
         for graph in schema.graphs:
-            if graph.accepts(sizes) and graph.guards.hold() and not self._asked_for_other_gradients(graph, seen):
+            if graph.accepts(sizes) and graph.holds() and not self._asked_for_other_gradients(graph, seen):
                 return graph
         return None
 
@@ -128,9 +128,10 @@ class GraphTransitionManager:
                 return schema.reason
             known = next((other for other in self._schemas if other.graphs), None)
             return known.difference(schema) if known else Change("first call", f"the first call {self.mode}")
-        graph = next((graph for graph in schema.graphs if graph.guards.hold()), None)
+        graph = next((graph for graph in schema.graphs if graph.holds()), None)
         if graph is None:
-            return schema.graphs[0].guards.why()
+            other = next((graph for graph in schema.graphs if graph.guards.hold()), None)
+            return Change("draw", other.draws.why()) if other else schema.graphs[0].guards.why()
         if graph.accepts(seen.sizes()):
             text = _other_gradients(graph.processed[0], seen)
             return Change("requires_grad asked", f"{text}, and {graph.who_asks}")
@@ -157,13 +158,12 @@ class GraphTransitionManager:
         begin = time.perf_counter()
         try:
             with bugs_are_internal_errors():
-                known = next((graph.captured for graph in schema.graphs if graph.guards.hold()), None)
                 entry = self._cache_entry(call, schema)
                 captured = entry and entry.find(call.sizes())
             graph = self._stored_graph(entry, captured, call, seen, schema, begin) if captured else None
             if graph is None:
                 with bugs_are_internal_errors():
-                    graph = _Graph(self._captured(known if change.trigger == "sizes" else None, call, schema))
+                    graph = _Graph(self._captured(change.trigger, call, schema))
                     if entry:
                         entry.store(graph.captured)
                 self._process_first(graph, call, seen, schema, begin)
@@ -204,15 +204,17 @@ class GraphTransitionManager:
             return None
         return graph
 
-    def _captured(self, known, call, schema):
-        """A new capture for this call, with what `known`, which refuses it, has learnt."""
+    def _captured(self, trigger, call, schema):
+        """A new capture for this call, with what the one that refuses its sizes has learnt."""
+        known = _holding(schema) if trigger == "sizes" else None
         if call.numbers:
-            graphs = schema.known.graphs if schema.known is not None else ()
-            constant = next((graph.captured for graph in graphs if graph.guards.hold()), None)
+            constant = _holding(schema.known) if schema.known is not None else None
             return capture_with_numbers(self._module, call, constant, schema.values, known, self._facts)
         if known is not None:
             return recapture(known, self._module, call.args, call.kwargs)
         facts = replace(self._facts, free=self._tells_savings())
+        if trigger == "draw":  # another way through the same code
+            facts = schema.graphs[0].captured.facts
         return capture(self._module, call.args, call.kwargs, facts)
 
     def _keep_constant(self, schema, why):
@@ -294,11 +296,14 @@ class _Graph:
     """One export and what was made of it."""
 
     def __init__(self, captured):
-        self.captured, self.guards = captured, captured.exported.guards
+        self.captured, self.guards, self.draws = captured, captured.exported.guards, captured.exported.draws
         self.processed = []  # PostExportProcessedModelInfo, latest first
         self.export_seconds = None
         self.who_asks = _who_asks(captured)  # in words
         self._accepted = {}  # sizes → whether the graph is right for them
+
+    def holds(self):
+        return self.draws.hold() and self.guards.hold()
 
     def accepts(self, sizes):
         answer = self._accepted.get(sizes)
@@ -307,6 +312,11 @@ class _Graph:
                 self._accepted.clear()
             answer = self._accepted[sizes] = self.captured.accepts(sizes)
         return answer
+
+
+def _holding(schema):
+    """The capture that is right for the module as it is, and for the random numbers that come next."""
+    return next((graph.captured for graph in schema.graphs if graph.holds()), None)
 
 
 def _who_asks(captured):

@@ -7,6 +7,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from lowtide.errors import EngineError, Error, InternalError, OutOfMemory, UnsupportedError
+from lowtide.guards import put_back
 from lowtide.store import planned_session
 
 from .budget import format_bytes
@@ -46,6 +47,7 @@ class TrainingAgent:
         self._updated = self.session.updated_inputs
         self._results = captured.imported.outputs
         self._inspections, self._random = captured.inspections, captured.imported.random
+        self._draws = captured.exported.draws
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
@@ -99,13 +101,14 @@ class TrainingAgent:
             if self._resident is not None:
                 self._keep_within_total()
             before = self._check.before(tensors, self._updated) if self._check and keep else None
-            state = torch.get_rng_state() if self._random else None
+            states = self._draws.states(self._random) if self._random or self._draws else ()
             try:
+                if self._draws:
+                    self._draws.make()
                 key = _random_key() if self._random else 0
                 outputs, pending = self.session.forward(tensors, key, keep)
             except BaseException as error:
-                if state is not None:
-                    torch.set_rng_state(state)
+                put_back(states)
                 if isinstance(error, InternalError):
                     error.evidence = Evidence.of("forward", self.captured, self._options, self.last_sizes)
                 raise

@@ -94,6 +94,12 @@ TRANSITIONS = _table(
         "a buffer's dtype, shape or strides, or which names share one; another tensor of the same metadata is none",
         "buffer 'mean' was f32[4], is now f32[5]",
     ),
+    Transition(
+        "draw",
+        Action.EXPORT,
+        "forward compares a random number with a number, and no graph was traced with the answers of this call",
+        "draw 0: torch.rand([]) < 0.1 was False, is now True",
+    ),
     Transition("hook", Action.EXPORT, "a forward or backward hook of any module", "a forward hook of module 'fc' came"),
     Transition(
         "requires_grad asked",

@@ -64,10 +64,11 @@ class _Entry:
         self._ignored = set()  # paths of files that are none of ours
 
     def find(self, sizes):
-        """A captured graph that is right for these sizes and the module as it is, or None."""
+        """A captured graph that is right for these sizes, the module as it is and the random numbers that come next, or
+        None."""
         for path in self._paths():
             captured = self._load(path)
-            if captured is not None and captured.accepts(sizes):
+            if captured is not None and captured.accepts(sizes) and captured.exported.draws.hold():
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)
                 self._found = path
                 return captured

@@ -21,6 +21,7 @@ from lowtide.guards.values import DTYPES
 
 from .calls import calls_from_json, calls_to_json
 from .checks import check_captured
+from .draws import draws_from_json, draws_to_json
 from .trees import DTYPE_OF, Classes, NotStorable, plain_from_json, structure_from_json, structure_to_json
 
 _LARGEST = 64 << 20  # bytes of constants
@@ -64,6 +65,7 @@ def to_text(captured, module, digest):
             "structure": structure_to_json(exported.output_structure, classes.name),
             "leaves": [_leaf_to_json(leaf, sizes) for leaf in exported.output_leaves],
             "is_tensor": exported.output_is_tensor,
+            "draws": draws_to_json(exported.draws),
             "guards": {
                 "reads": exported.guards.reads_to_json(),
                 "asks_for_gradients": exported.guards.asks_for_gradients,
@@ -100,6 +102,7 @@ def from_text(text, module, call, digest):
         output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
         output_is_tensor=told["is_tensor"],
         guards=guards,
+        draws=draws_from_json(told["draws"]),
     )
     sizes = told["sizes"]
     known = KnownSizes(
