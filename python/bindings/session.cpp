@@ -132,6 +132,13 @@ nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, b
   return nb::make_tuple(outputs_to_python(outputs), keep ? nb::cast(std::move(pending)) : nb::none());
 }
 
+Pending run_forward(PythonSession& self, nb::handle inputs, uint64_t random_key) {
+  const std::vector<TensorRef> tensors = views_of(inputs);
+  Pending pending;
+  self.run([&] { pending.state = self.session.run_forward(tensors, random_key); });
+  return pending;
+}
+
 // What only absent gradients lead to has none, as in PyTorch; the engine counts them as zeros.
 nb::tuple backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
@@ -385,6 +392,8 @@ void bind_session(nb::module_& module) {
            "`inputs`: BoundInputs or a sequence of tensors. Returns (outputs, pending); an output is a tensor, or "
            "(input, sizes, strides, offset) for a view of an "
            "input.")
+      .def("run_forward", run_forward, "inputs"_a, "random_key"_a,
+           "The forward half alone, for a further backward: writes into no input. Returns what is pending.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a,
            "`saved_inputs`: the tensors at the places that `saved_inputs` names.")
       .def("observe", observe, "callback"_a.none(),
@@ -407,6 +416,7 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("updated_inputs", [](const PythonSession& self) { return self.session.updated_inputs(); })
       .def_prop_ro("grad_outputs", [](const PythonSession& self) { return self.session.grad_outputs(); })
       .def_prop_ro("gradient_targets", [](const PythonSession& self) { return self.session.gradient_targets(); })
+      .def_prop_ro("gradient_reads", [](const PythonSession& self) { return self.session.gradient_reads(); })
       .def_prop_ro("gradient_sources", [](const PythonSession& self) { return self.session.gradient_sources(); })
       .def(
           "existing_gradients",

@@ -391,8 +391,8 @@ OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) 
   return tensor;
 }
 
-std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                           std::shared_ptr<RunState>* state_out, int64_t most_bytes) {
+std::shared_ptr<RunState> Executor::run_forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                                int64_t most_bytes) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
   auto state = std::make_shared<RunState>();
@@ -416,6 +416,12 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   last_arena_ = state->arena_;
   begin_half();
   run_region(*state);
+  return state;
+}
+
+std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                           std::shared_ptr<RunState>* state_out, int64_t most_bytes) {
+  std::shared_ptr<RunState> state = run_forward(inputs, random_key, most_bytes);
   write_updates(*state);
   std::vector<OwnedTensor> outputs;
   for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
@@ -427,7 +433,7 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
                               std::span<const TensorRef> saved_inputs) {
   LT_USER_CHECK(
       ErrorKind::kInvalidArgument, !state.began_backward_,
-      "backward through this forward a second time: its stashed activations are gone (retain_graph is not supported)");
+      "backward through this forward a second time: its stashed activations are gone; run forward again for it");
   LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients.size() == program_.gradient_inputs.size(), "expected ",
                 program_.gradient_inputs.size(), " gradients, found ", gradients.size());
   state.began_backward_ = true;

@@ -81,9 +81,11 @@ class Executor {
   // Of the latest forward or backward: time in kernels and host calls, nothing around them.
   int64_t last_steps_ns() const { return last_steps_ns_; }
 
-  // See Session::forward and Session::backward. `most_bytes`: a budget for the step and what the pool keeps free.
+  // See Session::forward, run_forward and backward. `most_bytes`: a budget for the step and what the pool keeps free.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                    std::shared_ptr<RunState>* state, int64_t most_bytes = INT64_MAX);
+  std::shared_ptr<RunState> run_forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                        int64_t most_bytes = INT64_MAX);
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
   // The same, region by region: first begin, then each call runs the next region and returns what it hands out, in the
   // region's order, until is_done. The caller's tensors stay where they are until then.

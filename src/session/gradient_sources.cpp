@@ -28,6 +28,29 @@ std::vector<std::vector<int>> gradient_sources(const Graph& training) {
   return result;
 }
 
+std::vector<int> gradient_reads(const Graph& training) {
+  std::vector<bool> needed(training.value_count());
+  for (const GraphOutput& output : training.outputs())
+    if (output.kind == OutputKind::kGradient) needed[output.value.at()] = true;
+  const std::vector<NodeId>& order = training.order();
+  for (auto id = order.rbegin(); id != order.rend(); ++id) {
+    const Node& node = training.node(*id);
+    if (is_yield(node.op)) continue;
+    // Statistics that an op hands on updated make only their updates.
+    const auto first_update = static_cast<size_t>(info(node.op).first_update);
+    bool makes_value = false, makes_update = false;
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      if (node.outputs[i] && needed[node.outputs[i].at()]) (i < first_update ? makes_value : makes_update) = true;
+    if (!makes_value && !makes_update) continue;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] && (i < first_update || makes_update)) needed[node.inputs[i].at()] = true;
+  }
+  std::vector<int> reads;
+  for (size_t i = 0; i < training.inputs().size(); ++i)
+    if (needed[training.inputs()[i].value.at()]) reads.push_back(static_cast<int>(i));
+  return reads;
+}
+
 std::vector<bool> existing_gradients(const Graph& training, const std::vector<bool>& given,
                                      const std::set<std::pair<int64_t, int64_t>>& missing) {
   // PyTorch calls the backward of every function that a gradient could reach, with zeros where none does.

@@ -1,4 +1,4 @@
-// Which incoming gradients the gradients of a training graph are made of.
+// Which incoming gradients, and which inputs, the gradients of a training graph are made of.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,9 @@ namespace lowtide {
 // a call gives none of them, the input has no gradient at all, which is not the same as zeros: PyTorch leaves its grad
 // as it is.
 std::vector<std::vector<int>> gradient_sources(const Graph& training);
+
+// The graph inputs, ascending, that some gradient depends on.
+std::vector<int> gradient_reads(const Graph& training);
 
 // Per graph input: whether its gradient exists in a step, where `given` tells which outputs of YieldOp have one, and
 // the backward of PythonOps gave none for these operands: (the PythonOp's `call`, operand).

@@ -38,6 +38,7 @@ struct Session::Impl {
   std::vector<std::string> warnings;
   std::vector<int> updated_inputs, grad_outputs, gradient_targets;
   std::vector<std::vector<int>> sources_of_inputs, gradient_sources;
+  std::vector<int> gradient_reads;
 
   Stages& stages() {
     if (!made) made = std::make_unique<Stages>(captured.clone(), options);
@@ -76,6 +77,7 @@ void Session::Impl::plan_anew(Graph graph) {
         .choices = std::move(made->planned.choices),
         .lowering = std::move(made->lowering),
         .gradient_sources = std::move(made->gradient_sources),
+        .gradient_reads = std::move(made->gradient_reads),
         .outcomes = made->selection.outcomes,
         .warnings = made->selection.warnings});
 }
@@ -84,6 +86,7 @@ void Session::Impl::take(StoredPlan stored) {
   choices = std::move(stored.choices);
   report.lowering = std::move(stored.lowering);
   sources_of_inputs = std::move(stored.gradient_sources);
+  gradient_reads = std::move(stored.gradient_reads);
   outcomes = std::move(stored.outcomes);
   warnings = std::move(stored.warnings);
   ExecutorOptions running;
@@ -104,6 +107,7 @@ std::string Session::stored_plan(std::span<const int64_t> symbol_values) {
                     .choices = impl.choices,
                     .lowering = impl.report.lowering,
                     .gradient_sources = impl.sources_of_inputs,
+                    .gradient_reads = impl.gradient_reads,
                     .outcomes = impl.outcomes,
                     .warnings = impl.warnings,
                     .archives = impl.plans->stored_archives()};
@@ -287,6 +291,7 @@ const std::vector<int>& Session::updated_inputs() const { return impl_->updated_
 const std::vector<int>& Session::grad_outputs() const { return impl_->grad_outputs; }
 const std::vector<int>& Session::gradient_targets() const { return impl_->gradient_targets; }
 const std::vector<std::vector<int>>& Session::gradient_sources() const { return impl_->gradient_sources; }
+const std::vector<int>& Session::gradient_reads() const { return impl_->gradient_reads; }
 
 std::vector<bool> Session::existing_gradients(const std::vector<bool>& given,
                                               const std::set<std::pair<int64_t, int64_t>>& missing) const {
@@ -302,6 +307,11 @@ std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uin
                                           std::shared_ptr<RunState>* state) {
   Executor& serving = impl_->plans->serving(inputs);
   return serving.forward(inputs, random_key, state, impl_->plans->most_bytes());
+}
+
+std::shared_ptr<RunState> Session::run_forward(std::span<const TensorRef> inputs, uint64_t random_key) {
+  Executor& serving = impl_->plans->serving(inputs);
+  return serving.run_forward(inputs, random_key, impl_->plans->most_bytes());
 }
 
 Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients,

@@ -102,6 +102,8 @@ class Session {
   const std::vector<int>& gradient_targets() const;
   // Per gradient that backward returns, indices into grad_outputs(): with none of these given it is no gradient at all.
   const std::vector<std::vector<int>>& gradient_sources() const;
+  // Inputs whose values some gradient depends on, ascending. The others only lead to outputs and updates.
+  const std::vector<int>& gradient_reads() const;
   // Per gradient that backward returned, whether it is one where some of grad_outputs() were `given`, and the backward
   // of custom functions gave none for these arguments: (`call` of the PythonOp, operand).
   std::vector<bool> existing_gradients(const std::vector<bool>& given,
@@ -114,6 +116,9 @@ class Session {
   // the given tensors. `state` (may be null in inference) receives what backward needs; dropping it frees the arena.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                    std::shared_ptr<RunState>* state);
+  // The same without writing into any input: for a further backward through a forward of these inputs and this key,
+  // whose state has had its own. In PyTorch that is retain_graph=True.
+  std::shared_ptr<RunState> run_forward(std::span<const TensorRef> inputs, uint64_t random_key);
   // `gradients` in the order of grad_outputs(); one with data == nullptr and present == false counts as zero.
   // Returns one gradient per gradient_targets(). A second backward on the same state is Error(kInvalidArgument).
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);

@@ -155,7 +155,10 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
     });
   verify(graph);
   verify_types(graph);
-  if (options.training) gradient_sources = lowtide::gradient_sources(graph);
+  if (options.training) {
+    gradient_sources = lowtide::gradient_sources(graph);
+    gradient_reads = lowtide::gradient_reads(graph);
+  }
   training_text = print(graph);
   timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || wants_fault(options)}); });
 #ifdef LOWTIDE_TEST_FAULTS

@@ -31,6 +31,7 @@ struct Stages {
   Selection selection;
   Prices prices;
   std::vector<std::vector<int>> gradient_sources;  // by input
+  std::vector<int> gradient_reads;                 // inputs
   PlanResult planned;
   std::unique_ptr<Observation> observation;             // if the options ask for it
   std::vector<StepHooks> hooks;                         // a fault, in test builds

@@ -63,6 +63,8 @@ StoredPlan read_body(std::string_view body) {
   stored.archives = read_list(in, text);
   while (in.accept("outcome")) stored.outcomes.push_back(read_outcome(in));
   while (in.accept("sources")) stored.gradient_sources.push_back(read_list(in, [&] { return read_signed(in); }));
+  in.expect("reads");
+  stored.gradient_reads = read_list(in, [&] { return read_signed(in); });
   while (in.accept("choice")) {
     KernelChoice choice{in.quoted(), in.quoted(), {}};
     choice.refusals = read_list(in, text);
@@ -95,6 +97,9 @@ void check_fits(const StoredPlan& stored, const Graph& captured) {
       LT_USER_CHECK(ErrorKind::kInvalidProgram,
                     source >= 0 && static_cast<size_t>(source) < program.gradient_outputs.size(),
                     "a gradient comes from output ", source, " of ", program.gradient_outputs.size());
+  for (int read : stored.gradient_reads)
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, read >= 0 && static_cast<size_t>(read) < inputs.size(),
+                  "gradients read input ", read, " of ", inputs.size());
   for (const ProgramStep& step : program.steps)
     LT_USER_CHECK(ErrorKind::kInvalidProgram, step.kind != StepKind::kKernel || find_kernel(step.kernel) != nullptr,
                   "this build has no kernel ", step.kernel);
@@ -130,6 +135,7 @@ std::string print(const StoredPlan& stored, uint64_t key) {
     out << "outcome " << quote(outcome.request.cluster) << " " << outcome.request.code << " " << outcome.request.count
         << " " << outcome.found << " " << outcome.applied << "\n";
   for (const std::vector<int>& sources : stored.gradient_sources) out << "sources [" << join(sources, " ") << "]\n";
+  out << "reads [" << join(stored.gradient_reads, " ") << "]\n";
   for (const KernelChoice& choice : stored.choices)
     out << "choice " << quote(choice.node) << " " << quote(choice.kernel) << " " << quoted_list(choice.refusals)
         << "\n";

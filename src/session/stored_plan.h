@@ -19,6 +19,7 @@ struct StoredPlan {
   std::vector<KernelChoice> choices;
   LoweringReport lowering;
   std::vector<std::vector<int>> gradient_sources;  // by input
+  std::vector<int> gradient_reads;                 // inputs
   std::vector<RequestOutcome> outcomes;            // of the memory optimizer
   std::vector<std::string> warnings;               // the same
   std::vector<std::string> archives = {};          // of plans under a budget, memory/budget/stored_archive.h

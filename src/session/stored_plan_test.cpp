@@ -78,6 +78,8 @@ TEST(StoredPlan, RunsAsTheSessionThatWroteIt) {
     EXPECT_EQ(step(first), step(second));
     EXPECT_EQ(first.memory(sizes).peak_bytes, second.memory(sizes).peak_bytes);
     EXPECT_EQ(first.gradient_sources(), second.gradient_sources());
+    EXPECT_EQ(first.gradient_reads(), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(first.gradient_reads(), second.gradient_reads());
     EXPECT_EQ(first.explain(), second.explain());
     EXPECT_EQ(first.memory_outcomes().size(), second.memory_outcomes().size());
     ASSERT_EQ(second.report().seconds.size(), 1u);

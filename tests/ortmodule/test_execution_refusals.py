@@ -21,22 +21,6 @@ def refused(word):
     return pytest.warns(FallbackWarning, match=word)
 
 
-def test_create_graph_is_an_error_that_says_what_to_do():
-    wrapped = ORTModule(plain())
-    leaf = x(grad=True)
-    with pytest.raises(UnsupportedError, match=r"create_graph=True.*\.module\("):
-        torch.autograd.grad(wrapped(leaf).sum(), leaf, create_graph=True)
-    with pytest.raises(UnsupportedError, match="create_graph=True"):
-        wrapped(leaf).sum().backward(create_graph=True)
-    # Outside of the module second derivatives are PyTorch's own.
-    output = wrapped(leaf)
-    (first,) = torch.autograd.grad((output**3).sum(), output, create_graph=True)
-    torch.autograd.grad(first.sum(), output, retain_graph=True)
-    (gradient,) = torch.autograd.grad(wrapped.module(leaf).sum(), leaf, create_graph=True)
-    gradient.pow(2).sum().backward()
-    assert wrapped.fallback_reason is None
-
-
 @pytest.mark.parametrize("transform", ["grad", "vmap", "jvp", "functional_call"])
 def test_torch_func(transform):
     module = plain()

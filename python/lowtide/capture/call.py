@@ -1,5 +1,6 @@
 """One call of a module: arguments flattened into tensors and plain values."""
 
+import copy
 import inspect
 import re
 
@@ -33,6 +34,13 @@ class Call:
 
     def sizes(self):
         return tuple(tuple(tensor.shape) for tensor in self.tensors)
+
+    def without_tensors(self):
+        """One of the same arguments that holds none of the tensors, for `with_tensors`."""
+        hollow = copy.copy(self)
+        hollow.args = hollow.kwargs = hollow.tensors = None
+        hollow.leaves = [torch.empty(0) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        return hollow
 
     def with_tensors(self, tensors):
         """(args, kwargs) with other tensors in the places of ours, numbers out of them; arrays are copied, their owner

@@ -15,6 +15,7 @@ from .fallback import Failure, Fallback, reason_of
 from .graph_transition_manager import GraphTransitionManager
 from .resident import Resident
 from .save_onnx import save_stages
+from .second_derivatives import SecondDerivatives
 from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
 from .training_agent import TrainingAgent
 
@@ -36,6 +37,7 @@ class ExecutionManager:
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
         self._announces = not isinstance(module, DynamoGraph)  # a table for each piece would be many
+        self._second_derivatives = SecondDerivatives(module) if self.training else None
         self._noticed = False  # that hooks on saved tensors see little
         self._announced = None  # the dims of images that the graph of the last feature table has learnt to be free
         # The Failure that keeps every call out of the engine.
@@ -167,7 +169,14 @@ class ExecutionManager:
             name = captured.functions[0].name
             raise UnsupportedError(f"the model calls {name}, and ORTMODULE_ENABLE_CUSTOM_AUTOGRAD is off")
         agent = TrainingAgent(
-            self._module, captured, self.training, self._bugs, self._budget, self._resident, self._verify
+            self._module,
+            captured,
+            self.training,
+            self._bugs,
+            self._budget,
+            self._resident,
+            self._verify,
+            self._second_derivatives,
         )
         if (bug := agent.bug_of_lowering()) is not None:
             if not self._fallback.takes(bug):

@@ -141,7 +141,7 @@ class Fallback:
             text = f"{type(module).__name__} runs {how}: {reason}; {pieces}"
         if len(self._told) > _MOST_WARNINGS:
             text = f"{type(module).__name__} falls back to PyTorch for more and more reasons; no more are shown"
-        warnings.warn(text, FallbackWarning, stacklevel=_users_frame())
+        warnings.warn(text, FallbackWarning, stacklevel=users_frame())
 
 
 def reason_of(error):
@@ -164,7 +164,7 @@ class Failure:
         return self.kind(self.text)
 
 
-def _users_frame():
+def users_frame():
     """For warnings.warn of the caller: the innermost frame outside of lowtide and PyTorch, the user's call."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("lowtide", "torch"):

@@ -253,6 +253,7 @@ class GraphTransitionManager:
                 captured = import_again(captured, self._module, call)
             agent = self._build_agent(captured)
             agent.export_seconds = graph.export_seconds
+            agent.arguments = call.without_tensors()
             info = PostExportProcessedModelInfo(
                 self._module, captured, agent, graph.guards, schema.arguments, self._with_gradients, call
             )

@@ -1,21 +1,25 @@
 """One captured graph and its session: binds live tensors, runs halves of steps, rebuilds the module's outputs."""
 
+import contextlib
 import threading
 import time
+from dataclasses import dataclass
 
 import torch
 from torch.autograd.graph import increment_version
 
-from lowtide.errors import EngineError, Error, InternalError, OutOfMemory, UnsupportedError
+from lowtide.errors import Error, InternalError, OutOfMemory, UnsupportedError
 from lowtide.guards import put_back
 from lowtide.store import planned_session
 
 from .budget import format_bytes
 from .bug_reports import BugReports, Evidence
 from .custom_functions import CallHandler
+from .given_inputs import InputMemory
 from .options import MemoryOptions, memory_options, session_options
 from .plan_check import PlanCheck
 from .pure import pure_calls
+from .second_derivatives import SecondDerivatives
 
 _MOST_PATTERNS = 64  # of gradients that are absent
 
@@ -23,9 +27,12 @@ _MOST_PATTERNS = 64  # of gradients that are absent
 class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
-    def __init__(self, module, captured, training, bugs=None, budget=None, resident=None, verify=False):
-        """`bugs`: BugReports of the module, if there are any; `budget`: a Budget, `resident`: where it is a total, what
-        counts before a step; `verify`: every plan is checked once (PlanCheck)."""
+    def __init__(
+        self, module, captured, training, bugs=None, budget=None, resident=None, verify=False, second_derivatives=None
+    ):
+        """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
+        `resident`: where it is a total, what counts before a step; `verify`: every plan is checked once (PlanCheck);
+        `second_derivatives`: SecondDerivatives of the module, if there are any."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options(budget) if training else MemoryOptions()
@@ -40,6 +47,7 @@ class TrainingAgent:
             raise
         self.session_seconds = time.perf_counter() - begin
         self.export_seconds = None  # of the capture
+        self.arguments = None  # a Call without tensors, like those that the graph serves
         self.failure = None  # of an earlier call, which PyTorch took over
         self._calls = CallHandler(captured.functions)
         self.session.set_call_handler(self._calls)
@@ -48,12 +56,16 @@ class TrainingAgent:
         self._results = captured.imported.outputs
         self._inspections, self._random = captured.inspections, captured.imported.random
         self._draws = captured.exported.draws
+        self._calls_out = self.session.report["python_nodes"] > 0
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
         self._check = PlanCheck(captured, self._options) if training and verify else None
         if training:
             self._saved = {}  # plan → (inputs, outputs) that its backward reads again
+            self._inputs = InputMemory(captured, self.session)
+            self._second_derivatives = second_derivatives or SecondDerivatives(module)
+            self._autocast_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
             self.grad_outputs = self.session.grad_outputs
             tensors = {index for kind, index in captured.imported.outputs if kind == "graph"}
             self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
@@ -80,7 +92,7 @@ class TrainingAgent:
         """`tensors`: BoundInputs."""
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
-            step = _Step(self, tensors)
+            step = _Step(self, tensors, sizes)
             outputs, views = _ORTModuleFunction.apply(step, *tensors.take(self.gradient_targets)), step.views
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
@@ -96,7 +108,7 @@ class TrainingAgent:
         return self.captured.rebuild(results, sizes)
 
     def forward_step(self, tensors, keep):
-        """(outputs with None for views of inputs, {index of such an output: _View}, pending state)."""
+        """(outputs with None for views of inputs, {index of such an output: _View}, _Forward)."""
         with self._lock:
             if self._resident is not None:
                 self._keep_within_total()
@@ -106,6 +118,7 @@ class TrainingAgent:
                 if self._draws:
                     self._draws.make()
                 key = _random_key() if self._random else 0
+                random = Randomness(key, torch.get_rng_state() if self._calls_out else None)
                 outputs, pending = self.session.forward(tensors, key, keep)
             except BaseException as error:
                 put_back(states)
@@ -120,7 +133,7 @@ class TrainingAgent:
         for index, output in enumerate(outputs):
             if type(output) is tuple:
                 outputs[index], views[index] = None, _View(*output)
-        return outputs, views, (pending, step, check)
+        return outputs, views, _Forward(pending, step, check, random)
 
     def _keep_within_total(self):
         """What is in memory beside a step changes: an optimizer has stepped, gradients are kept or not."""
@@ -139,8 +152,31 @@ class TrainingAgent:
             saved = self._saved[plan] = self.session.saved_by(plan)
         return saved
 
-    def backward(self, pending, gradients, saved_inputs):
-        pending, step, check = pending
+    def remember(self, tensors, sizes, plan):
+        """GivenInputs of a call that this plan served."""
+        return self._inputs.remember(tensors, sizes, plan, self.saved_by(plan)[0])
+
+    def forward_again(self, forward, inputs, sizes):
+        """A _Forward like the one that has had its backward, from the same inputs."""
+        with self._lock, forward.random.again():
+            try:
+                pending = self.session.run_forward(inputs, forward.random.key)
+            except InternalError as error:
+                error.evidence = Evidence.of("forward", self.captured, self._options, sizes)
+                self.bugs.tell(error)
+                raise
+        return _Forward(pending, forward.step, None, forward.random)
+
+    def differentiable_gradients(self, forward, inputs, gradients):
+        return self._second_derivatives.gradients(self, inputs, gradients, forward.random)
+
+    def autocast(self):
+        """That of the calls."""
+        dtype = self._autocast_dtype
+        return torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
+
+    def backward(self, forward, gradients, saved_inputs):
+        pending, step, check = forward.take()
         with self._lock:
             self._calls.missing.clear()
             try:
@@ -216,11 +252,48 @@ def _random_key():
     return int(torch.empty((), dtype=torch.int64).random_())
 
 
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """Where the random numbers of a forward come from: the engine's from the key, those of calls out of it from
+    PyTorch's generator in this state."""
+
+    key: int
+    state: torch.Tensor | None
+
+    @contextlib.contextmanager
+    def again(self):
+        """PyTorch's generator draws what it drew then; where nothing but the engine did, what the key leads to."""
+        before = torch.get_rng_state()
+        if self.state is None:
+            torch.default_generator.manual_seed(self.key)
+        else:
+            torch.set_rng_state(self.state)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(before)
+
+
+@dataclass(slots=True)
+class _Forward:
+    """One that has run: what is pending until its backward, the step of inspections, what is checked."""
+
+    pending: object
+    step: int
+    check: object
+    random: Randomness
+
+    def take(self):
+        taken = self.pending, self.step, self.check
+        self.pending = self.check = None
+        return taken
+
+
 class _Step:
     """What one call of the autograd Function needs besides the tensors that take gradients."""
 
-    def __init__(self, agent, tensors):
-        self.agent, self.tensors, self.views = agent, tensors, None
+    def __init__(self, agent, tensors, sizes):
+        self.agent, self.tensors, self.sizes, self.views = agent, tensors, sizes, None
 
 
 class _ORTModuleFunction(torch.autograd.Function):
@@ -228,13 +301,14 @@ class _ORTModuleFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, step, *targets):
-        agent = step.agent
-        outputs, step.views, ctx.pending = agent.forward_step(step.tensors, keep=True)
-        ctx.agent = agent
+        agent = ctx.agent = step.agent
+        outputs, step.views, ctx.forward = agent.forward_step(step.tensors, keep=True)
+        plan = ctx.forward.pending.plan
         # PyTorch looks in backward whether somebody changed these in place, and hooks on saved tensors see them.
-        saved_inputs, saved_outputs = ctx.saved = agent.saved_by(ctx.pending[0].plan)
+        saved_inputs, saved_outputs = agent.saved_by(plan)
         saved = [outputs[index] for index in saved_outputs]
         ctx.save_for_backward(*step.tensors.take(saved_inputs), *saved)
+        ctx.given = agent.remember(step.tensors, step.sizes, plan)
         if agent.outputs_without_grad:
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
@@ -243,17 +317,15 @@ class _ORTModuleFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
+        agent, forward = ctx.agent, ctx.forward
+        saved = ctx.saved_tensors  # an error of PyTorch's where its graph was not kept
+        incoming = [gradients[index] for index in agent.grad_outputs]
         if torch.is_grad_enabled():
-            raise UnsupportedError(
-                "create_graph=True: lowtide's backward cannot be differentiated again. Where a second derivative is "
-                "needed, call the wrapped module itself (model.module(...))."
-            )
-        if ctx.pending is None:
-            raise EngineError(
-                "Trying to backward through the graph a second time: lowtide frees its memory as backward runs, and "
-                "retain_graph=True cannot keep it. Run forward again."
-            )
-        saved = ctx.saved_tensors
-        pending, ctx.pending = ctx.pending, None
-        incoming = [gradients[index] for index in ctx.agent.grad_outputs]
-        return None, *ctx.agent.backward(pending, incoming, saved[: len(ctx.saved[0])])
+            return None, *agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming)
+        if forward.pending is not None:
+            return None, *agent.backward(forward, incoming, saved[: len(ctx.given.saved)])
+        # The backward before has used the activations up.
+        inputs = ctx.given.recall(saved)
+        forward = agent.forward_again(forward, inputs, ctx.given.sizes)
+        saved_inputs, _ = agent.saved_by(forward.pending.plan)
+        return None, *agent.backward(forward, incoming, [inputs[index] for index in saved_inputs])

@@ -1,0 +1,97 @@
+"""What a call's inputs were, for a backward that runs forward again: a further one, or one under create_graph=True."""
+
+import weakref
+
+import torch
+
+from lowtide.errors import EngineError
+from lowtide.guards.values import DTYPES
+
+_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+
+class InputMemory:
+    """Of one captured graph. A step that has one backward must not hold more than autograd does, so that arguments are
+    remembered weakly. Those that no gradient depends on may be gone, or be others by then."""
+
+    def __init__(self, captured, session):
+        self._sources = captured.sources
+        numbers = captured.exported.numbers  # 0-d tensors that were made for the call
+        self._arguments = [
+            index
+            for index, source in enumerate(self._sources)
+            if source.kind == "input" and source.index not in numbers
+        ]
+        self._others = sorted(set(range(len(self._sources))) - set(self._arguments))
+        self._dtypes = [
+            _TORCH_DTYPES[captured.graph.value_type(entry["value"])[0]] for entry in captured.graph.inputs()
+        ]
+        self._reads = session.gradient_reads
+        self._lost = sorted(set(self._reads) & set(session.updated_inputs))
+        self._watched = {}  # plan → inputs that gradients depend on and autograd does not watch
+
+    def remember(self, tensors, sizes, plan, saved):
+        """GivenInputs, after forward. `tensors`: BoundInputs; `sizes`: of the call's tensors; `saved`: the inputs that
+        autograd saves for the plan's backward, and watches for changes."""
+        watched = self._watched.get(plan)
+        if watched is None:
+            watched = self._watched[plan] = [index for index in self._reads if index not in saved]
+        return GivenInputs(
+            self,
+            [weakref.ref(tensor) for tensor in tensors.take(self._arguments)],
+            tensors.take(self._others),
+            sizes,
+            saved,
+            watched,
+            [_version(tensor) for tensor in tensors.take(watched)],
+        )
+
+    def recall(self, given, saved):
+        """All inputs in order, from GivenInputs and the tensors that autograd saved. EngineError where one that
+        gradients depend on is not what it was."""
+        if self._lost:
+            raise EngineError(f"{_AGAIN} {self._text(self._lost[0])}, and forward itself has written into it")
+        found = dict(zip(self._others, given.others, strict=True))
+        found.update((index, tensor()) for index, tensor in zip(self._arguments, given.arguments, strict=True))
+        found.update(zip(given.saved, saved[: len(given.saved)], strict=True))
+        for index, version in zip(given.watched, given.versions, strict=True):
+            if found[index] is None:
+                raise EngineError(f"{_AGAIN} {self._text(index)}, which is gone: hold it until the last backward")
+            if (now := _version(found[index])) != version:
+                raise EngineError(
+                    f"{_AGAIN} {self._text(index)}, which has been modified by an inplace operation: it is at version "
+                    f"{now}, expected {version}"
+                )
+        for index in self._arguments:
+            size = given.sizes[self._sources[index].index]
+            if found[index] is None or found[index].shape != size:
+                found[index] = torch.zeros(
+                    size, dtype=self._dtypes[index], requires_grad=self._sources[index].requires_grad
+                )
+        return [found[index] for index in range(len(self._sources))]
+
+    def _text(self, index):
+        source = self._sources[index]
+        words = {"input": "argument", "param": "parameter"}
+        return f"{words.get(source.kind, source.kind)} '{source.paths[0] if source.paths else source.name}'"
+
+
+_AGAIN = "a second backward, or one under create_graph=True, runs forward again. Its gradients depend on"
+
+
+class GivenInputs:
+    """The inputs of one call."""
+
+    __slots__ = ("arguments", "memory", "others", "saved", "sizes", "versions", "watched")
+
+    def __init__(self, memory, arguments, others, sizes, saved, watched, versions):
+        self.memory, self.arguments, self.others, self.sizes = memory, arguments, others, sizes
+        self.saved, self.watched, self.versions = saved, watched, versions
+
+    def recall(self, saved):
+        return self.memory.recall(self, saved)
+
+
+def _version(tensor):
+    """PyTorch's count of changes in place; inference tensors have none."""
+    return None if tensor.is_inference() else tensor._version
