@@ -7,6 +7,7 @@ import pytest
 import torch
 from modules import Of, x
 
+from lowtide import compile_backend
 from lowtide.errors import EngineError
 from lowtide.ortmodule import ORTModule
 
@@ -232,3 +233,14 @@ def test_a_plain_backward_after_one_with_a_graph():
         loss.backward(retain_graph=True)
         slope.pow(2).sum().backward()
     assert_same_gradients(wrapped, eager)
+
+
+def test_a_compiled_model_with_statistics():
+    torch.compiler.reset()
+    module = Of(lambda m, a: torch.tanh(m.n(m.l(a))), n=torch.nn.BatchNorm1d(4)).double()
+    eager = copy.deepcopy(module)
+    for target in (torch.compile(module, backend=compile_backend.lowtide), eager):
+        leaf = x(6, 4).double().requires_grad_()
+        (slope,) = torch.autograd.grad(target(leaf * 1).pow(2).sum(), leaf, create_graph=True)
+        slope.pow(2).sum().backward()
+    assert_same_gradients(module, eager)

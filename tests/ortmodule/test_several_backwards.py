@@ -8,6 +8,7 @@ import pytest
 import torch
 from modules import Of, x
 
+from lowtide import compile_backend
 from lowtide.errors import EngineError
 from lowtide.ortmodule import ORTModule
 
@@ -269,3 +270,27 @@ def test_saved_tensors_on_the_cpu_serve_again():
         loss = wrapped(x()).sum()
     first = gradients_of(loss, wrapped, retain_graph=True)
     assert_same_bits(gradients_of(loss, wrapped), first)
+
+
+def with_a_break(m, a):
+    hidden = torch.tanh(m.l(a))
+    if hidden.sum() > 100:  # no graph knows
+        hidden = hidden * 2
+    return torch.sigmoid(m.l(hidden))
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+@pytest.mark.parametrize("door", ["pieces", "compile"])
+def test_graphs_of_dynamo(door, monkeypatch):
+    monkeypatch.setenv("LOWTIDE_PIECES", "1")
+    torch.compiler.reset()
+    module = Of(with_a_break)
+    target = ORTModule(module) if door == "pieces" else torch.compile(module, backend=compile_backend.lowtide)
+    for rows in (3, 5):
+        output = target(x(rows, 4))
+        first = gradients_of(output[0, 0], module, retain_graph=True)
+        assert_same_bits(gradients_of(output[0, 0], module, retain_graph=True), first)
+        expected = gradients_of(module(x(rows, 4))[0, 0], module)
+        torch.testing.assert_close(first, expected)
+    if door == "pieces":
+        assert "2 of 2 pieces in the engine" in target.fallback_reason
