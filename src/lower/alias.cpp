@@ -56,6 +56,14 @@ Aliasing aliasing(const Graph& captured, const Node& node) {
   return Aliasing::kNone;
 }
 
+// In-place forms whose functional ones have another overload.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOtherOverloads = {
+    {{"aten::floor_divide_.Tensor", "aten::floor_divide.default"},
+     {"aten::ldexp_.default", "aten::ldexp.Tensor"},
+     {"aten::pow_.Scalar", "aten::pow.Tensor_Scalar"},
+     {"aten::pow_.Tensor", "aten::pow.Tensor_Tensor"},
+     {"aten::transpose_.default", "aten::transpose.int"}}};
+
 std::string functional_target(std::string_view target) {
   const std::string_view name = base_name(target);
   const std::string overload(target.substr(std::min(target.size(), target.find('.'))));
@@ -64,6 +72,8 @@ std::string functional_target(std::string_view target) {
   if (!name.ends_with("_") || name.ends_with("__")) return {};
   if (name == "normal_") return concat("aten::normal_functional", overload);
   if (name == "bernoulli_" && overload == ".float") return "aten::bernoulli.p";
+  for (const auto& [written, functional] : kOtherOverloads)
+    if (target == written) return std::string(functional);
   if (name == "_index_put_impl_") return "aten::index_put.default";
   return concat("aten::", name.substr(0, name.size() - 1), overload);
 }

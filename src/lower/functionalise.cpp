@@ -246,6 +246,7 @@ class Functionaliser {
   void normalise(NodeId id) {
     const Node& node = captured_.node(id);
     if (node.target != "aten::batch_norm.default") refuse(id, "it updates running statistics");
+    if (captured_.type(node.inputs[0]).shape.size() < 2) refuse(id, "it normalises fewer than two dims");
     const ValueId mean = find_operand(node, "running_mean"), variance = find_operand(node, "running_var");
     LT_USER_CHECK(ErrorKind::kInvalidGraph, variance.valid(), describe_call(node),
                   ": expected running_var beside running_mean");
