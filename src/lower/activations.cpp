@@ -52,6 +52,26 @@ bool lower_threshold(Call& c) {
   return c.result(c.b.op(Op::kWhere, {within, c.constant(c.number("value"), c.dtype()), x}));
 }
 
+// Outside training the slope is the middle of its range.
+bool lower_rrelu(Call& c) {
+  if (c.flag("training")) return false;
+  return c.result(
+      c.b.op(Op::kLeakyRelu, {self(c)}, {{"alpha", (c.real("lower", 1.0 / 8) + c.real("upper", 1.0 / 3)) / 2}}));
+}
+
+bool lower_hardshrink(Call& c) {
+  const ValueId x = self(c), limit = c.constant(c.number("lambd"), c.dtype());
+  const ValueId within = c.b.op(Op::kLessOrEqual, {c.b.op(Op::kAbs, {x}), limit});
+  return c.result(c.b.op(Op::kWhere, {within, c.b.scalar_like(0, x), x}));
+}
+
+// What lies beyond the bounds.
+bool lower_softshrink(Call& c) {
+  const ValueId x = self(c);
+  const double limit = c.real("lambd", 0.5);
+  return c.result(c.b.sub(x, c.b.op(Op::kClip, {x}, {{"min", -limit}, {"max", limit}})));
+}
+
 // One slope, or one for each channel (dim 1).
 bool lower_prelu(Call& c) {
   const ValueId x = self(c);

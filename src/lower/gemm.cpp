@@ -27,6 +27,17 @@ ValueId matrix_product(Builder& b, ValueId x, ValueId y) {
   return b.reshape(b.op(Op::kMatMul, {flat, y}), with(rows, {columns}));
 }
 
+// Sums of products over the last dims.
+bool lower_inner(Call& c) {
+  if (!is_float(c.dtype())) return false;
+  Builder& b = c.b;
+  const ValueId x = c.operand("self", c.dtype()), y = c.operand("other", c.dtype());
+  if (b.rank(x) == 0 || b.rank(y) == 0) return c.result(b.mul(x, y));
+  const ValueId rows = b.reshape(x, {numel(leading(b.shape(x), 1)), b.shape(x).back()});
+  const ValueId columns = b.reshape(y, {numel(leading(b.shape(y), 1)), b.shape(y).back()});
+  return c.result(b.reshape(b.op(Op::kMatMul, {rows, b.swap_axes(columns, 0, 1)}), c.shape()));
+}
+
 // x w^T + bias over the last dim of x: one Gemm of all rows.
 bool lower_linear(Call& c) {
   const DType dtype = c.dtype();
@@ -92,6 +103,21 @@ bool lower_addmv(Call& c) {
   if (!is_float(c.dtype())) return false;
   const ValueId product = matrix_product(c.b, c.operand("mat", c.dtype()), c.operand("vec", c.dtype()));
   return add_product(c, scaled(c, product, c.real("alpha", 1)));
+}
+
+bool lower_addr(Call& c) {
+  if (!is_float(c.dtype())) return false;
+  const ValueId x = c.operand("vec1", c.dtype()), y = c.operand("vec2", c.dtype());
+  const ValueId product = c.b.mul(c.b.unsqueeze(x, {1}), c.b.unsqueeze(y, {0}));
+  return add_product(c, scaled(c, product, c.real("alpha", 1)));
+}
+
+// The batch's products are summed.
+bool lower_addbmm(Call& c) {
+  if (!is_float(c.dtype())) return false;
+  const ValueId products = c.b.op(Op::kMatMul, {c.operand("batch1", c.dtype()), c.operand("batch2", c.dtype())});
+  const ValueId sum = c.b.reduce(Op::kReduceSum, products, {0}, false);
+  return add_product(c, scaled(c, sum, c.real("alpha", 1)));
 }
 
 }  // namespace lowtide

@@ -1,4 +1,6 @@
 // Losses. `reduction` is PyTorch's enum: 0 none, 1 mean, 2 sum.
+#include "lower/loss.h"
+
 #include "lower/targets.h"
 #include "ops/rule.h"
 
@@ -18,8 +20,7 @@ static ValueId reduce_all(Builder& b, ValueId x, Op op) {
   return axes.empty() ? x : b.reduce(op, x, axes, false);
 }
 
-// The loss of each element, reduced as asked.
-static bool reduced(Call& c, ValueId loss) {
+bool reduced(Call& c, ValueId loss) {
   const std::string how = reduction_name(c);
   if (how == "none") return c.result(loss);
   if (how == "mean" && !is_float(c.b.dtype(loss))) c.unsupported("PyTorch has no mean of integers");

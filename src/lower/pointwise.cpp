@@ -1,5 +1,6 @@
 // Pointwise arithmetic: operands are cast to the dtype that PyTorch computes in, results to the exporter's.
 #include <cmath>
+#include <limits>
 
 #include "lower/targets.h"
 
@@ -132,11 +133,36 @@ bool lower_isnan(Call& c) {
   return c.result(c.full(c.shape(), false, DType::kBool));
 }
 
+static double largest_finite(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return 0x1.FEp127;
+    case DType::kF16: return 65504;
+    case DType::kF64: return std::numeric_limits<double>::max();
+    default: return std::numeric_limits<float>::max();
+  }
+}
+
 bool lower_isfinite(Call& c) {
   const ValueId x = c.tensor("self");
   if (!is_float(c.b.dtype(x))) return c.result(c.full(c.shape(), true, DType::kBool));
   const ValueId lost = c.b.op(Op::kOr, {c.b.op(Op::kIsNaN, {x}), c.b.op(Op::kIsInf, {x})});
   return c.result(c.b.op(Op::kNot, {lost}));
+}
+
+// What is replaced gets no gradient. Infinities become the largest finite numbers, unless told otherwise.
+bool lower_nan_to_num(Call& c) {
+  const DType dtype = c.dtype();
+  ValueId x = c.operand("self", dtype);
+  if (!is_float(dtype)) return c.result(x);
+  const double largest = largest_finite(dtype), infinity = std::numeric_limits<double>::infinity();
+  const ValueId self = x;
+  const auto replace = [&](ValueId where, double number) {
+    x = c.b.op(Op::kWhere, {where, c.b.scalar(number, dtype), x});
+  };
+  replace(c.b.op(Op::kIsNaN, {self}), c.real("nan", 0));
+  replace(c.b.op(Op::kEqual, {self, c.b.scalar(infinity, dtype)}), c.real("posinf", largest));
+  replace(c.b.op(Op::kEqual, {self, c.b.scalar(-infinity, dtype)}), c.real("neginf", -largest));
+  return c.result(x);
 }
 
 // ---- powers: small constant exponents are products, as PyTorch's own kernel computes them

@@ -29,6 +29,27 @@ bool lower_stack(Call& c) {
   return c.result(c.b.op(Op::kConcat, parts, {{"axis", Dim(axis)}}));
 }
 
+// hstack, vstack, dstack, column_stack: tensors get as many dims as they are joined in.
+bool lower_stack_along(Call& c) {
+  const std::string& target = c.node().target;
+  const bool columns = target == "aten::column_stack.default", deep = target == "aten::dstack.default";
+  const bool flat = target == "aten::hstack.default" && c.shape().size() == 1;
+  const int64_t axis = deep ? 2 : flat || target == "aten::vstack.default" ? 0 : 1;
+  std::vector<ValueId> parts;
+  for (ValueId tensor : c.tensors("tensors")) {
+    Shape shape = c.b.shape(tensor);
+    if (columns) {
+      while (shape.size() < 2) shape.push_back(1);
+    } else {
+      if (shape.empty()) shape.push_back(1);
+      if (shape.size() == 1 && c.shape().size() > 1) shape.insert(shape.begin(), 1);
+      if (shape.size() == 2 && deep) shape.push_back(1);
+    }
+    parts.push_back(c.b.cast(c.b.reshape(tensor, shape), c.dtype()));
+  }
+  return c.result(parts.size() == 1 ? parts[0] : c.b.op(Op::kConcat, parts, {{"axis", Dim(axis)}}));
+}
+
 bool lower_repeat(Call& c) {
   ValueId x = c.tensor("self");
   std::vector<Dim> repeats = c.has("repeats") ? c.dims("repeats") : c.dims("dims");
@@ -50,12 +71,29 @@ bool lower_repeat_interleave(Call& c) {
   return c.result(c.b.op(Op::kRepeatInterleave, {x}, {{"axis", Dim(axis)}, {"repeats", c.dim("repeats")}}));
 }
 
+// The row's op is ArgMax where the second dim is turned, ArgMin where the first is.
 bool lower_flip(Call& c) {
   const ValueId x = c.tensor("self");
+  if (c.op() != Op::kIdentity)
+    return c.result(c.b.op(Op::kFlip, {x}, {{"axes", std::vector<Dim>{c.op() == Op::kArgMax ? 1 : 0}}}));
   if (c.dims("dims").empty() || c.b.rank(x) == 0) return c.result(x);
   std::vector<Dim> axes;
   for (int64_t axis : c.axes("dims", c.b.rank(x))) axes.push_back(axis);
   return c.result(c.b.op(Op::kFlip, {x}, {{"axes", axes}}));
+}
+
+// A quarter turn from the first to the second axis is a transpose, then a flip of the first.
+bool lower_rot90(Call& c) {
+  const ValueId x = c.tensor("self");
+  const int64_t turns = (c.integer("k", 1) % 4 + 4) % 4, rank = c.b.rank(x);
+  std::vector<int64_t> axes;
+  for (const Dim& dim : c.dims("dims")) axes.push_back(dim.constant() < 0 ? dim.constant() + rank : dim.constant());
+  const auto flip = [&](ValueId value, std::vector<Dim> flipped) {
+    return c.b.op(Op::kFlip, {value}, {{"axes", std::move(flipped)}});
+  };
+  if (turns == 0) return c.result(x);
+  if (turns == 2) return c.result(flip(x, {Dim(std::min(axes[0], axes[1])), Dim(std::max(axes[0], axes[1]))}));
+  return c.result(flip(c.b.swap_axes(x, axes[0], axes[1]), {Dim(turns == 1 ? axes[0] : axes[1])}));
 }
 
 bool lower_roll(Call& c) {
@@ -165,6 +203,17 @@ bool lower_pixel_unshuffle(Call& c) {
   for (int64_t i = 0; i < outer; ++i) perm.push_back(i);
   for (int64_t i : {1, 3, 0, 2}) perm.push_back(outer + i);
   return c.result(b.reshape(b.transpose(b.reshape(x, split), perm), c.shape()));
+}
+
+// Channels of all groups in turn.
+bool lower_channel_shuffle(Call& c) {
+  const ValueId x = c.tensor("self");
+  const Dim groups = c.dim("groups");
+  Shape split = c.b.shape(x);
+  const Dim each = floordiv(split[1], groups);
+  split[1] = each;
+  split.insert(split.begin() + 1, groups);
+  return c.result(c.b.reshape(c.b.swap_axes(c.b.reshape(x, split), 1, 2), c.shape()));
 }
 
 // ---- differences

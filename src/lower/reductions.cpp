@@ -1,4 +1,6 @@
 // Sums, means, extremes, norms and scans.
+#include "lower/reductions.h"
+
 #include <cmath>
 
 #include "lower/targets.h"
@@ -16,16 +18,16 @@ static bool reduce(Call& c, ValueId x, Op op) {
 bool lower_reduce(Call& c) { return reduce(c, c.operand("self", c.dtype()), c.op()); }
 
 // An extreme whose gradient goes to NaN as to maxima.
-static bool extreme(Call& c, ValueId x, Op op) {
-  const int64_t rank = c.b.rank(x);
-  if (rank == 0) return c.result(x);
-  std::vector<Dim> axes;
-  for (int64_t axis : c.axes("dim", rank)) axes.push_back(axis);
-  return c.result(c.b.op(op, {x}, {{"axes", axes}, {"keepdims", c.flag("keepdim")}, {"nan_shares", true}}));
+static ValueId extreme(Builder& b, ValueId x, Op op, const std::vector<int64_t>& axes, bool keepdims) {
+  if (b.rank(x) == 0) return x;
+  return b.op(op, {x}, {{"axes", dims(axes)}, {"keepdims", keepdims}, {"nan_shares", true}});
 }
 
 // max, min over all elements.
-bool lower_extreme(Call& c) { return extreme(c, c.operand("self", c.dtype()), c.op()); }
+bool lower_extreme(Call& c) {
+  const ValueId x = c.operand("self", c.dtype());
+  return c.result(extreme(c.b, x, c.op(), c.axes("dim", c.b.rank(x)), c.flag("keepdim")));
+}
 
 // any, all: extremes of 0 and 1.
 bool lower_any(Call& c) { return reduce(c, c.b.cast(c.operand("self", DType::kBool), DType::kI32), c.op()); }
@@ -102,20 +104,42 @@ bool lower_variance(Call& c) {
 
 // ---- norms
 
+// x to a power; a positive one has the gradient 0 at 0.
+static ValueId power_of(Builder& b, ValueId x, double exponent) {
+  if (exponent < 0) return b.op(Op::kPow, {x, b.scalar_like(exponent, x)});
+  const ValueId is_zero = b.op(Op::kEqual, {x, b.scalar_like(0, x)});
+  const ValueId safe = b.op(Op::kWhere, {is_zero, b.scalar_like(1, x), x});
+  return b.op(Op::kWhere, {is_zero, b.scalar_like(0, x), b.op(Op::kPow, {safe, b.scalar_like(exponent, x)})});
+}
+
+std::optional<ValueId> norm(Builder& b, ValueId x, double order, const std::vector<int64_t>& axes, bool keepdims) {
+  if (order == 0) return std::nullopt;
+  if (b.rank(x) == 0) return b.op(Op::kAbs, {x});
+  if (order == 2) return b.reduce(Op::kReduceL2, x, axes, keepdims);
+  const ValueId size = b.op(Op::kAbs, {x});
+  if (order == 1) return b.reduce(Op::kReduceSum, size, axes, keepdims);
+  if (std::isinf(order)) return extreme(b, size, order > 0 ? Op::kReduceMax : Op::kReduceMin, axes, keepdims);
+  const ValueId power =
+      order > 0 && order < 1 ? power_of(b, size, order) : b.op(Op::kPow, {size, b.scalar_like(order, x)});
+  return power_of(b, b.reduce(Op::kReduceSum, power, axes, keepdims), 1 / order);
+}
+
 static bool norm(Call& c, double order) {
   const ValueId x = c.operand("self", c.dtype());
-  if (order == 0) return false;
-  if (c.b.rank(x) == 0) return c.result(c.b.op(Op::kAbs, {x}));
-  if (order == 2) return reduce(c, x, Op::kReduceL2);
-  const ValueId size = c.b.op(Op::kAbs, {x});
-  if (order == 1) return reduce(c, size, Op::kReduceSum);
-  if (std::isinf(order)) return extreme(c, size, order > 0 ? Op::kReduceMax : Op::kReduceMin);
-  const ValueId power = c.b.op(Op::kPow, {size, c.b.scalar_like(order, x)});
-  const ValueId sum = c.b.reduce(Op::kReduceSum, power, c.axes("dim", c.b.rank(x)), c.flag("keepdim"));
-  return c.result(c.b.op(Op::kPow, {sum, c.b.scalar_like(1 / order, x)}));
+  const auto found = norm(c.b, x, order, c.axes("dim", c.b.rank(x)), c.flag("keepdim"));
+  return found && c.result(*found);
 }
 bool lower_vector_norm(Call& c) { return norm(c, c.real("ord", 2)); }
 bool lower_norm(Call& c) { return norm(c, c.real("p", 2)); }
+
+// Of a vector, or of all elements; norms of matrices stay PyTorch's, and those of negative order, whose gradient at
+// zero is its own.
+bool lower_linalg_norm(Call& c) {
+  const size_t axes = c.has("dim") ? c.dims("dim").size() : static_cast<size_t>(c.b.rank(c.tensor("self")));
+  const double order = c.real("ord", 2);
+  if ((c.has("ord") && axes != 1) || (order < 0 && std::isfinite(order))) return false;
+  return norm(c, order);
+}
 
 // v * g / |v|, the norm over all dims but one (dim = -1: over all).
 bool lower_weight_norm(Call& c) {

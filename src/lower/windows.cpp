@@ -135,15 +135,26 @@ static bool scales_agree(Call& c, const Shape& in) {
   return true;
 }
 
+// Resize has two window dims: one comes with another of size 1, three are resized in two steps.
 static bool resize(Call& c, const std::string& mode, bool align_corners) {
-  const ValueId x = c.has("input") ? c.tensor("input") : c.tensor("self");
-  const Shape in = c.b.shape(x);
-  if (in.size() != 4 || !scales_agree(c, in)) return false;
-  return c.result(c.b.op(
-      Op::kResize, {x},
-      {{"sizes", std::vector<Dim>{c.shape()[2], c.shape()[3]}}, {"mode", mode}, {"align_corners", align_corners}}));
+  ValueId x = c.has("input") ? c.tensor("input") : c.tensor("self");
+  const Shape in = c.b.shape(x), &out = c.shape();
+  if (!scales_agree(c, in)) return false;
+  const auto step = [&](const Shape& from, const Dim& height, const Dim& width) {
+    x = c.b.op(Op::kResize, {c.b.reshape(x, from)},
+               {{"sizes", std::vector<Dim>{height, width}}, {"mode", mode}, {"align_corners", align_corners}});
+  };
+  if (in.size() == 3) {
+    step({in[0], in[1], 1, in[2]}, 1, out[2]);
+  } else if (in.size() == 4) {
+    step(in, out[2], out[3]);
+  } else {
+    step({in[0], in[1] * in[2], in[3], in[4]}, out[3], out[4]);
+    step({in[0], in[1], in[2], out[3] * out[4]}, out[2], out[3] * out[4]);
+  }
+  return c.result(c.b.reshape(x, out));
 }
-bool lower_upsample_bilinear(Call& c) { return resize(c, "bilinear", c.flag("align_corners")); }
+bool lower_upsample_linear(Call& c) { return resize(c, "bilinear", c.flag("align_corners")); }
 bool lower_upsample_nearest(Call& c) { return resize(c, "nearest", false); }
 
 // im2col: the padded input's windows by two gathers of constant indices, then [N, C kh kw, L].

@@ -8,6 +8,7 @@ UNDEFINED = "its values are undefined"
 NO_VALUES = {
     "bernoulli": DRAWS,
     "nn.functional.dropout2d": DRAWS,
+    "nn.functional.rrelu": DRAWS,
     "nn.functional.dropout": DRAWS,
     "normal": DRAWS,
     "rand_like": DRAWS,
@@ -98,7 +99,12 @@ TOLERANCES = {
 INTEGERS = "integer matrix products and windows"
 ZERO_DIM = "0-d tensors"
 STAYS = {
+    "aten::addbmm.default": INTEGERS,
     "aten::addmm.default": INTEGERS,
+    "aten::addr.default": INTEGERS,
+    "aten::inner.default": INTEGERS,
+    "aten::linalg_norm.default": "norms of matrices; negative orders",
+    "aten::rrelu.default": "slopes that are drawn",
     "aten::addmv.default": INTEGERS,
     "aten::baddbmm.default": INTEGERS,
     "aten::bmm.default": INTEGERS,
