@@ -46,15 +46,23 @@ class Mismatch:
     text: str
 
 
+class TracingFailed(Exception):
+    """PyTorch could not trace the calls."""
+
+
 class SampleGraph:
     """A session over the outputs of all `invocations`."""
 
     def __init__(self, invocations):
         self._invocations = invocations
         self._tensors = [tensor for invocation in invocations for tensor in invocation.tensors]
-        traced = make_fx(self._flat, tracing_mode="fake", pre_dispatch=True)(*self._inputs())
+        try:
+            traced = make_fx(self._flat, tracing_mode="fake", pre_dispatch=True)(*self._inputs())
+        except Exception as error:
+            raise TracingFailed(f"{type(error).__name__}: {error}") from error
+        self._constants = _constants_as_inputs(traced)
         placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
-        for node, tensor in zip(placeholders, self._tensors, strict=True):
+        for node, tensor in zip(placeholders, [*self._tensors, *self._constants], strict=True):
             node.meta["val"] = node.meta["val"].detach().requires_grad_(tensor.requires_grad)
         calls = [node.target for node in traced.graph.nodes if node.op == "call_function"]
         self.targets = {target_name(call) for call in calls if isinstance(call, torch._ops.OpOverload)}
@@ -67,7 +75,7 @@ class SampleGraph:
                 ),
             ),
             names=[f"x{index}" for index in range(len(placeholders))],
-            sizes=[list(tensor.shape) for tensor in self._tensors],
+            sizes=[list(tensor.shape) for tensor in [*self._tensors, *self._constants]],
             output_leaves=[],
         )
         self._imported = import_program(exported, Facts(), self)
@@ -75,12 +83,17 @@ class SampleGraph:
         self._session.set_call_handler(CallHandler(FunctionTable()))
         # An entry reads "aten::histc.default (model, m.py:3)".
         self.fallbacks = {entry.split(" ")[0] for entry in self._session.report["fallbacks"]}
+        self.is_random = self._imported.random
 
     def _inputs(self):
         """Copies, since calls may write into them; strides with gaps stay as they are."""
         copies = [tensor.detach() for tensor in self._tensors]
         copies = [tensor.clone() if tensor.is_contiguous() else tensor for tensor in copies]
         return [copy.requires_grad_(tensor.requires_grad) for copy, tensor in zip(copies, self._tensors, strict=True)]
+
+    def _given(self):
+        """What a session takes."""
+        return [*(tensor.detach() for tensor in self._inputs()), *self._constants]
 
     def _run(self, tensors):
         rest = iter(tensors)
@@ -92,7 +105,7 @@ class SampleGraph:
     def mismatches(self, rtol, atol, values=True):
         """What differs from PyTorch: outputs, and gradients for random gradients of the outputs. Without `values`
         (random draws) only dtypes and sizes are compared."""
-        inputs, given = self._inputs(), [tensor.detach() for tensor in self._inputs()]
+        inputs, given = self._inputs(), self._given()
         expected = self._run(inputs)
         owners = [
             (call, place)
@@ -128,12 +141,12 @@ class SampleGraph:
         return found
 
     def outputs(self):
-        given = [tensor.detach() for tensor in self._inputs()]
+        given = self._given()
         return self._session.forward(given, 1, False)[0]
 
     def results(self, incoming):
         """The outputs, and the gradients of the tensors that take one, for these gradients of the outputs."""
-        given = [tensor.detach() for tensor in self._inputs()]
+        given = self._given()
         outputs, pending = self._session.forward(given, 1, True)
         saved = [given[index] for index in self._session.saved_inputs]
         gradients = self._session.backward(pending, incoming, saved)
@@ -165,6 +178,20 @@ class SampleGraph:
             if text := _difference(targets.get(index, zeros), wanted, rtol, atol, True):
                 found.append(Mismatch(call, f"gradient of tensor {place}: {text}"))
         return found
+
+
+def _constants_as_inputs(traced):
+    """Tensors that a function makes of Python numbers: the graph's last inputs from now on."""
+    constants = []
+    after = next(node for node in traced.graph.nodes if node.op != "placeholder")
+    for node in [node for node in traced.graph.nodes if node.op == "get_attr"]:
+        constants.append(getattr(traced, node.target).detach())
+        with traced.graph.inserting_before(after):
+            placeholder = traced.graph.placeholder(f"constant_{len(constants)}")
+        placeholder.meta["val"] = torch.empty_like(constants[-1], device="meta")
+        node.replace_all_uses_with(placeholder)
+        traced.graph.erase_node(node)
+    return constants
 
 
 def _difference(result, expected, rtol, atol, values):

@@ -278,6 +278,8 @@ class _Importer:
         result = node.meta.get("val")
         several = isinstance(result, list | tuple)
         results = list(result) if several else [result]
+        if any(isinstance(part, list | tuple) for part in results):
+            raise UnsupportedError("an op returns a list of tensors among others")
         fakes = [(place, fake) for place, fake in enumerate(results) if isinstance(fake, torch.Tensor)]
         outputs = [
             (
