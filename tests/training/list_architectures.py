@@ -1,4 +1,4 @@
-"""Writes docs/architectures.md: how each architecture of tests/zoo.py runs in the engine.
+"""Writes docs/architectures.md: how each architecture of tests/zoo.py and tests/wide_zoo.py runs in the engine.
 
 ./dev python tests/training/list_architectures.py
 """
@@ -13,8 +13,9 @@ PAGE = ROOT / "docs" / "architectures.md"
 INTRODUCTION = """\
 # Architectures
 
-How the models of `tests/zoo.py` (transformers 5.18, tiny, in training mode, without dropout) run in the engine: all of
-them whole, none falls back to PyTorch. `tests/training` trains each against eager.
+How the models of `tests/zoo.py` and, from mamba on, `tests/wide_zoo.py` (transformers 5.18, tiny, in training mode,
+without dropout) run in the engine: all of them whole, none falls back to PyTorch. `tests/training` trains each against
+eager.
 
 - *captured*: nodes of the exported forward graph, and how many of these are lowered to ops of lowtide.
 - *native*: steps of the program, forward and backward, on lowtide's kernels or BLAS. Views are no steps.
@@ -49,13 +50,15 @@ def row(name, report):
 def main():
     sys.path.insert(0, str(ROOT / "tests"))
     import compare
+    import wide_zoo
     import zoo
 
     from lowtide.ortmodule import ORTModule
 
     lines = []
-    for name in zoo.NAMES:
-        model, make_batch = zoo.build(name)
+    builds = {**dict.fromkeys(zoo.NAMES, zoo.build), **dict.fromkeys(wide_zoo.NAMES, wide_zoo.build)}
+    for name, build in builds.items():
+        model, make_batch = build(name)
         wrapped = ORTModule(model)
         wrapped(**make_batch()).loss.backward()
         assert wrapped.fallback_reason is None, wrapped.fallback_reason

@@ -1,0 +1,211 @@
+"""Further architectures of transformers than tests/zoo.py has, tiny and without a download, as a table.
+
+    model, make_batch = build("mamba")
+    loss = model(**make_batch(batch=2, length=16, seed=0)).loss
+
+Everything is in float64; dropout is 0. What most configs have in common stands in SETTINGS; a row of TABLE is the class
+of a config, that of a model, the kind of batch and what the architecture needs besides.
+"""
+
+import dataclasses
+
+import torch
+import transformers as hf
+
+HIDDEN = 32
+VOCAB = 99
+IMAGE = 32
+CLASSES = 5
+
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "emb_dim")
+_INNER = ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "hidden_dim")
+SETTINGS = {
+    **dict.fromkeys(_WIDTHS, HIDDEN),
+    **dict.fromkeys(_INNER, 2 * HIDDEN),
+    **dict.fromkeys(_LAYERS, 2),
+    **dict.fromkeys(_HEADS, 4),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "context_length"), 64),
+    **dict.fromkeys(("head_dim", "d_kv", "query_pre_attn_scalar", "state_size", "mamba_d_state", "chunk_size"), 8),
+    **{"num_key_value_heads": 2, "embedding_size": 16, "sliding_window": 8, "rotary_dim": 4},
+    **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": HIDDEN},
+    **{"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False},
+    **{"image_size": IMAGE, "patch_size": 8, "drop_path_rate": 0.0},
+}
+
+
+def _config(name, settings):
+    """Of the class `name`: SETTINGS as far as it has them, no dropout, and its own settings; None leaves a default."""
+    config_class = getattr(hf, f"{name}Config")
+    fields = {field.name: field.default for field in dataclasses.fields(config_class)}
+    found = {field: 0.0 for field, default in fields.items() if "drop" in field and isinstance(default, float)}
+    found |= {field: value for field, value in SETTINGS.items() if field in fields} | settings
+    return config_class(**{field: value for field, value in found.items() if value is not None})
+
+
+# ---- batches: a function of (batch, length, generator)
+
+
+def _tokens(batch, length, generator):
+    return torch.randint(3, VOCAB, (batch, length), generator=generator)
+
+
+def _classes(generator, *shape, count=CLASSES):
+    return torch.randint(0, count, shape, generator=generator)
+
+
+def _pixels(batch, generator, size=IMAGE):
+    return torch.randn(batch, 3, size, size, generator=generator, dtype=torch.float64)
+
+
+def causal(batch, length, generator):
+    """Labels are the tokens, every fifth one ignored."""
+    tokens = _tokens(batch, length, generator)
+    labels = tokens.clone()
+    labels[:, ::5] = -100
+    return {"input_ids": tokens, "labels": labels}
+
+
+def padded(batch, length, generator):
+    """The end of every second row is padding."""
+    mask = torch.ones(batch, length, dtype=torch.long)
+    mask[::2, length - length // 4 :] = 0
+    return {**causal(batch, length, generator), "attention_mask": mask}
+
+
+def answers(batch, length, generator):
+    given = padded(batch, length, generator)
+    del given["labels"]
+    ends = {name: _classes(generator, batch, count=length) for name in ("start_positions", "end_positions")}
+    return {**given, **ends}
+
+
+def pairs(batch, length, generator):
+    return {**padded(batch, length, generator), "labels": _tokens(batch, length // 2 + 1, generator)}
+
+
+def choices(batch, length, generator):
+    tokens = torch.stack([_tokens(batch, length, generator), _tokens(batch, length, generator)], 1)
+    return {"input_ids": tokens, "labels": _classes(generator, batch, count=2)}
+
+
+def images(batch, length, generator, size=IMAGE):
+    return {"pixel_values": _pixels(batch, generator, size), "labels": _classes(generator, batch)}
+
+
+def label_maps(batch, length, generator):
+    return {"pixel_values": _pixels(batch, generator), "labels": _classes(generator, batch, IMAGE, IMAGE)}
+
+
+def hidden_patches(batch, length, generator):
+    hidden = torch.rand(batch, (IMAGE // 8) ** 2, generator=generator) > 0.5
+    return {"pixel_values": _pixels(batch, generator), "bool_masked_pos": hidden}
+
+
+def spectrograms(batch, length, generator):
+    sound = torch.randn(batch, 32, 16, generator=generator, dtype=torch.float64)
+    return {"input_values": sound, "labels": _classes(generator, batch, count=2)}
+
+
+def series(batch, length, generator):
+    past, future = (torch.randn(batch, n, 3, generator=generator, dtype=torch.float64) for n in (16, 4))
+    return {"past_values": past, "future_values": future}
+
+
+# ---- the architectures
+
+_STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]}
+_PATCHES = {"context_length": 16, "prediction_length": 4, "patch_length": 4, "patch_stride": 4, "num_input_channels": 3}
+_SMALL_IMAGES = {"num_labels": CLASSES}
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+
+TABLE = {
+    # Causal language models.
+    "mamba": ("Mamba", "MambaForCausalLM", causal, {}),
+    "mamba2": ("Mamba2", "Mamba2ForCausalLM", causal, {"num_heads": 8, "n_groups": 2}),
+    "rwkv": ("Rwkv", "RwkvForCausalLM", causal, {"attention_hidden_size": HIDDEN}),
+    "jamba": ("Jamba", "JambaForCausalLM", causal, {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False,
+        "experts_implementation": "batched_mm",
+    }),
+    "gptj": ("GPTJ", "GPTJForCausalLM", causal, {}),
+    "codegen": ("CodeGen", "CodeGenForCausalLM", causal, {}),
+    "qwen3": ("Qwen3", "Qwen3ForCausalLM", causal, {}),
+    "gemma3": ("Gemma3Text", "Gemma3ForCausalLM", causal, {}),
+    "olmo2": ("Olmo2", "Olmo2ForCausalLM", causal, {}),
+    "cohere": ("Cohere", "CohereForCausalLM", causal, {}),
+    "phi": ("Phi", "PhiForCausalLM", causal, {}),
+    "stablelm": ("StableLm", "StableLmForCausalLM", causal, {}),
+    "starcoder2": ("Starcoder2", "Starcoder2ForCausalLM", causal, {}),
+    # Encoders.
+    "bert_qa": ("Bert", "BertForQuestionAnswering", answers, {}),
+    "deberta": ("Deberta", "DebertaForMaskedLM", padded, _DISENTANGLED),
+    "deberta_v2": ("DebertaV2", "DebertaV2ForMaskedLM", padded, {
+        **_DISENTANGLED, "position_buckets": 8, "conv_kernel_size": 3,
+    }),
+    "mpnet": ("MPNet", "MPNetForMaskedLM", padded, {}),
+    "squeezebert": ("SqueezeBert", "SqueezeBertForMaskedLM", padded, {"embedding_size": HIDDEN}),
+    "layoutlm": ("LayoutLM", "LayoutLMForMaskedLM", padded, {}),
+    # Encoders with decoders.
+    "mt5": ("MT5", "MT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0}),
+    "longt5": ("LongT5", "LongT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0, "local_radius": 4}),
+    # Images.
+    "vit_mim": ("ViT", "ViTForMaskedImageModeling", hidden_patches, {"encoder_stride": 8}),
+    "deit": ("DeiT", "DeiTForImageClassification", images, _SMALL_IMAGES),
+    "beit": ("Beit", "BeitForImageClassification", images, _SMALL_IMAGES),
+    "dinov2": ("Dinov2", "Dinov2ForImageClassification", images, _SMALL_IMAGES),
+    "swinv2": ("Swinv2", "Swinv2ForImageClassification", images, {
+        **_SMALL_IMAGES, "patch_size": 2, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4,
+    }),
+    "mobilevit": ("MobileViT", "MobileViTForImageClassification", images, {
+        **_SMALL_IMAGES, "patch_size": 2, "hidden_sizes": [16, 24, 32],
+        "neck_hidden_sizes": [4, 8, 8, 16, 16, 16, 32],
+    }),
+    "regnet": ("RegNet", "RegNetForImageClassification", images, {
+        **_SMALL_IMAGES, **_STAGES, "hidden_sizes": [16, 16, 32, 32], "groups_width": 8, "embedding_size": 8,
+    }),
+    # Its pool is larger than its images.
+    "efficientnet": ("EfficientNet", "EfficientNetForImageClassification", images, {
+        **_SMALL_IMAGES, "width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320,
+    }),
+    "poolformer": ("PoolFormer", "PoolFormerForImageClassification", images, {**_SMALL_IMAGES, **_STAGES}),
+    "pvt_v2": ("PvtV2", "PvtV2ForImageClassification", images, {
+        **_SMALL_IMAGES, **_STAGES, "num_attention_heads": [1, 2, 2, 4],
+    }),
+    "convnextv2": ("ConvNextV2", "ConvNextV2ForImageClassification", images, {
+        **_SMALL_IMAGES, **_STAGES, "hidden_sizes": [8, 16, 16, 16], "patch_size": 4,
+    }),
+    "segformer_maps": ("Segformer", "SegformerForSemanticSegmentation", label_maps, {
+        **_SMALL_IMAGES, **_STAGES, "num_attention_heads": [1, 2, 2, 4], "decoder_hidden_size": 16,
+    }),
+    "mobilenet_v1": ("MobileNetV1", "MobileNetV1ForImageClassification", images, {
+        **_SMALL_IMAGES, "depth_multiplier": 0.25,
+    }),
+    # Sound and series.
+    "ast": ("AST", "ASTForAudioClassification", spectrograms, {
+        "max_length": 32, "num_mel_bins": 16, "frequency_stride": 8, "time_stride": 8,
+    }),
+    "patchtst": ("PatchTST", "PatchTSTForPrediction", series, _PATCHES),
+}  # fmt: skip
+NAMES = tuple(TABLE)
+
+# These compute a part in fp32 themselves: logits of causal losses, norms, angles, states.
+IN_FP32 = ("mamba", "mamba2", "rwkv", "gptj", "codegen", "qwen3", "gemma3", "olmo2", "cohere", "phi", "stablelm")
+IN_FP32 += ("starcoder2", "mt5")
+
+
+def build(name):
+    """The model `name` in training mode, and make_batch(batch, length, seed) → keyword arguments that yield a loss."""
+    config, model_class, batches, settings = TABLE[name]
+    random_state = torch.get_rng_state()
+    torch.manual_seed(0)
+    try:
+        model = getattr(hf, model_class)(_config(config, settings))
+    finally:
+        torch.set_rng_state(random_state)
+
+    def make_batch(batch=2, length=16, seed=0):
+        return batches(batch, length, torch.Generator().manual_seed(seed))
+
+    return model.double().train(), make_batch
