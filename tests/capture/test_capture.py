@@ -280,14 +280,15 @@ def test_python_counters_are_refused_and_left_alone():
     assert module.calls == 0 and module.seen == []
 
 
-def test_an_activation_kept_on_the_module_is_refused_and_not_left_there():
+def test_an_activation_kept_on_the_module_is_an_output_and_not_left_there():
     def forward(m, x):
         m.l.kept = m.l(x)
-        return m.l.kept
+        return m.l.kept * 2
 
     module = Of(forward)
-    assert "kept" in refused(module)
-    assert not hasattr(module.l, "kept")
+    captured = capture(module, (torch.ones(2, 4),))
+    assert [(write.path, write.name) for write in captured.exported.writes] == [("l", "kept")]
+    assert len(captured.graph.outputs()) == 2 and not hasattr(module.l, "kept")
 
 
 def test_data_dependent_branches_and_sizes_are_refused_with_the_line():

@@ -91,6 +91,14 @@ class Captured:
 
     def rebuild(self, tensors, sizes):
         """The module's output from its tensors, in the structure that the user's forward returns."""
+        return self.rebuild_with_writes(tensors, sizes)[0]
+
+    def rebuild_with_writes(self, tensors, sizes):
+        """(the module's output, what forward sets: the values of `exported.writes` that have no step)."""
+        tree = self._rebuilt(tensors, sizes)
+        return tree if self.exported.writes else (tree, ())
+
+    def _rebuilt(self, tensors, sizes):
         if self._build_output is not None:
             return self._build_output(tensors)
         rest = iter(tensors)

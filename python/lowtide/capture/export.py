@@ -81,6 +81,8 @@ class Exported:
     output_is_tensor: list
     guards: Guards
     numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
+    writes: tuple = ()  # Writes: of attributes; with any, the output is (the user's, [values]) of those without a step
+    prints: tuple = ()  # texts
     draws: Draws = field(default_factory=Draws)  # what forward draws on the host
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
@@ -112,8 +114,10 @@ class _Flat(torch.nn.Module):
         for path, child, before in buffers:
             _write_assigned_buffers(path, child, before)
         # Here and not later: the exporter puts attributes back itself.
+        values = self.observation.take_writes()
         self.observation.note_changes()
-        leaves, structure = trees.flatten_output(self._kept(output))
+        output = self._kept(output)
+        leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
         leaves = in_graph(leaves)
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
@@ -174,7 +178,8 @@ _TRIES = 5
 
 def _export_until_stable(module, call, facts):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
-    sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program."""
+    sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
+    only counts is counted after each call."""
     observation = Observation(module)
     exported = _export(module, call, facts, observation)
     if observation.changes is None:
@@ -189,6 +194,12 @@ def _export_until_stable(module, call, facts):
     except UnsupportedError as error:
         refusal = error
     observation.restore()
+    if counters := observation.counters():
+        counting = Observation(module, counters)
+        with contextlib.suppress(UnsupportedError):
+            counted = _export(module, call, facts, counting)
+            if counting.changes is None:
+                return counted
     refusal.guards = Guards(module, observation.seen)
     raise refusal
 
@@ -247,6 +258,8 @@ def _export(module, call, facts, observation):
         flat.found.is_tensor,
         Guards(module, observation.seen),
         call.number_indices(),
+        tuple(observation.writes),
+        tuple(observation.prints),
         observation.draws.untraced(),
     )
 

@@ -11,6 +11,7 @@ from .draws import Draws, put_back
 from .observe import Observation
 from .traced_draws import in_graph
 from .tree import Change, Guards
+from .writes import Write, setters
 
 __all__ = [
     "Change",
@@ -19,8 +20,10 @@ __all__ = [
     "Guards",
     "NotCacheable",
     "Observation",
+    "Write",
     "build",
     "code_digest",
     "in_graph",
     "put_back",
+    "setters",
 ]

@@ -58,6 +58,22 @@ class Kept:
         """A dict that is put back, and whose changes are somebody else's business."""
         self._things[id(table)] = _Entries(table, None)
 
+    def is_new(self, table, key, value):
+        """Whether a dict that is kept had no such entry."""
+        thing = self._things.get(id(table))
+        return isinstance(thing, _Entries) and thing.before.get(key, thing) is not value
+
+    def take(self, table, is_taken):
+        """{key: value} of a dict's new entries for which `is_taken` holds; they are put back."""
+        before = self._things[id(table)].before
+        taken = {key: value for key, value in table.items() if self.is_new(table, key, value) and is_taken(value)}
+        for key in taken:
+            if key in before:
+                table[key] = before[key]
+            else:
+                del table[key]
+        return taken
+
     def changes(self):
         """The Changes at this moment, or None. While PyTorch traces, its own generators cannot be read."""
         return self._changes(thing for thing in self._things.values() if thing.is_readable())
@@ -100,6 +116,18 @@ class Changes:
             isinstance(thing, _Generator) or any(isinstance(value, symbolic) for value in thing.values_of(now))
             for thing, now in self._things
         )
+
+    def of_ints(self):
+        """[(dict, key)] of the entries that were an int and are another one; none where something else changed, too."""
+        found = []
+        for thing, now in self._things:
+            if type(thing) is not _Entries or list(now) != list(thing.before):
+                return []
+            keys = [key for key, value in now.items() if not _same(thing.before[key], value)]
+            if any(type(now[key]) is not int or type(thing.before[key]) is not int for key in keys):
+                return []
+            found += [(thing.thing, key) for key in keys]
+        return found
 
     def make(self):
         """Makes them again, after they were undone."""

@@ -5,7 +5,7 @@ the variables around a function are not asked: what a user's functions name is l
 is seen at each attribute and at each call of PyTorch's.
 """
 
-import bdb
+import builtins
 import collections
 import contextlib
 import functools
@@ -25,9 +25,13 @@ from lowtide.errors import UnsupportedError
 
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .kept import Kept, slots_of
+from .leftovers import let_go
+from .prints import recording
 from .traced_draws import MAKERS, TracedDraws, called, drawing_functions, has_drawn
+from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
 from .words import module_words
+from .writes import Counter, Write, is_computed
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -50,14 +54,19 @@ class Seen:
     reads: dict = field(default_factory=dict)  # (id of the owner, name) → owner: modules and objects that they hold
     codes: dict = field(default_factory=dict)  # code → its globals: what ran, but for PyTorch's own
     opaque: set = field(default_factory=set)  # ids of objects that are asked without a note
+    counters: set = field(default_factory=set)  # (id of the module, name) of ints that are only added to
     asks_for_gradients: bool = False  # code outside of PyTorch's own machinery asked for requires_grad
 
 
 class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
-    def __init__(self, module):
+    def __init__(self, module, counters=()):
+        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to."""
         self.seen = Seen()
+        self.writes = []  # what forward sets, in each call anew
+        self.prints = []  # texts
+        self._modules, self._counters = dict(module.named_modules()), counters
         self.changes = None  # kept.Changes that forward made
         self._kept = Kept()
         self._owners = {}  # id → object whose attributes are noted
@@ -77,7 +86,8 @@ class Observation:
 
     def __enter__(self):
         self._stack.enter_context(_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
-        self._stack.enter_context(_attribute(torch.random, "default_generator", _Seeds(self)))
+        self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
+        self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = numpy.random.default_rng
@@ -106,7 +116,8 @@ class Observation:
 
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
-        self._thread, self.draws = threading.get_ident(), TracedDraws()
+        self._count()
+        self._thread, self.draws, self.prints = threading.get_ident(), TracedDraws(), []
         try:
             with _Calls(self):
                 return function(*args, **kwargs)
@@ -124,6 +135,30 @@ class Observation:
                 yield
         finally:
             self._aside = False
+
+    def _count(self):
+        for write in self._counters:
+            vars(self._modules[write.path])[write.name] = Counter(_attribute_words(write.path, write.name))
+
+    def take_writes(self):
+        """At the end of forward, before its changes are noted: the values of the writes that have no step."""
+        self.writes, values = [], []
+        for path, module in self._modules.items():
+            for name, value in self._kept.take(vars(module), is_computed).items():
+                self.writes.append(Write(path, name))
+                values.append(value)
+            for name, value in self._kept.take(vars(module), lambda value: type(value) is Counter).items():
+                self.writes.append(Write(path, name, value.step))
+                self.seen.counters.add((id(module), name))
+        return values
+
+    def counters(self):
+        """The changes as Writes, if all of them are of ints in attributes of modules; else none."""
+        paths = {id(vars(module)): path for path, module in self._modules.items()}
+        found = self.changes.of_ints()
+        if any(id(table) not in paths for table, _ in found):
+            return []
+        return [Write(paths[id(table)], name) for table, name in found]
 
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
@@ -150,7 +185,7 @@ class Observation:
         if not self._left():
             return None
         gc.collect()
-        return next(filter(None, [_let_go(reference) for reference in self._left()]), None)
+        return next(filter(None, [let_go(reference) for reference in self._left()]), None)
 
     def _left(self):
         return [reference for reference in self._tensors if reference() is not None]
@@ -167,7 +202,7 @@ class Observation:
         self._owners[id(module)] = module
 
         def where(name):
-            return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"
+            return _attribute_words(path, name)
 
         self._kept.keep_class(module, f"the class of {module_words(path)}")
         self._kept.keep(vars(module), where)
@@ -348,6 +383,8 @@ class Observation:
         return self._thread == threading.get_ident()
 
     def _note(self, owner, name, value):
+        if isinstance(value, Counter) or self._has_set(owner, name, value):
+            return value
         where = f"attribute `{name}` of a {type(owner).__qualname__}"
         if isinstance(value, Iterator):
             return Tripwire(value, where, self)
@@ -355,6 +392,11 @@ class Observation:
             self.seen.reads[id(owner), name] = owner
             self._reach(value, where)
         return value
+
+    def _has_set(self, owner, name, value):
+        """Whether forward itself has computed what an attribute of a module is."""
+        is_new = isinstance(owner, torch.nn.Module) and self._kept.is_new(vars(owner), name, value)
+        return is_new and is_computed(value)
 
     def _refusing(self, made):
         def default_rng(*args, **kwargs):
@@ -368,6 +410,9 @@ class Observation:
         """The functions of a module that draw a number."""
         for name, drawing in drawing_functions(module, source, self._draws_now).items():
             self._stack.enter_context(_attribute(module, name, drawing))
+
+    def _prints_now(self):
+        return self.prints if self.is_running() and not self._aside else None
 
     def _draws_now(self):
         """Where forward draws what a graph is chosen by, else None."""
@@ -414,45 +459,6 @@ class _Calls(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class Tripwire:
-    """Stands for an iterator: who advances it hears that a graph cannot."""
-
-    def __init__(self, iterator, where, observation):
-        self._lowtide_iterator, self._lowtide_where, self._lowtide_observation = iterator, where, observation
-
-    def __next__(self):
-        if self._lowtide_observation.is_running():
-            raise UnsupportedError(f"forward advances an iterator, {self._lowtide_where}, which a graph would do once")
-        return next(self._lowtide_iterator)
-
-    def __iter__(self):
-        return self
-
-    def __getattr__(self, name):
-        return getattr(self._lowtide_iterator, name)
-
-
-# Between who asks for a generator's state and torch.random.
-_BETWEEN = ("torch.random", "torch._compile", "torch._dynamo", "contextlib")
-
-
-class _Seeds:
-    """Stands for PyTorch's generator: who asks or sets its state in forward hears that a graph cannot."""
-
-    def __init__(self, observation):
-        self._observation, self._generator = observation, torch.default_generator
-
-    def __getattr__(self, name):
-        if self._observation.is_running():
-            frame, called = sys._getframe(1), name
-            while (origin := frame.f_globals.get("__name__") or "").startswith(_BETWEEN):
-                called = frame.f_code.co_name if origin == "torch.random" else called
-                frame = frame.f_back
-            if not is_ours(frame.f_globals.get("__name__")):
-                raise UnsupportedError(f"forward calls torch.{called}, which a graph would do once")
-        return getattr(self._generator, name)
-
-
 @contextlib.contextmanager
 def _attribute(owner, name, value):
     """Another value for a time. A name that the owner only inherits is deleted again, not copied down."""
@@ -466,6 +472,10 @@ def _attribute(owner, name, value):
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+def _attribute_words(path, name):
+    return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"
 
 
 def _asks_itself(frame):
@@ -485,34 +495,3 @@ def _put(container, key, value):
         dict.__setitem__(container, key, value)
     else:
         container[key] = value
-
-
-def _let_go(reference):
-    """Takes a tensor out of what holds it; in words, what that was."""
-    said = None
-    for holder in gc.get_referrers(reference()):
-        if isinstance(holder, types.FrameType) or _is_of_frame(holder):
-            continue
-        if isinstance(holder, list | set | collections.deque):
-            kept = [item for item in holder if item is not reference()]
-            holder.clear()
-            (holder.update if isinstance(holder, set) else holder.extend)(kept)
-        elif isinstance(holder, dict):
-            for key in [key for key, value in holder.items() if value is reference()]:
-                del holder[key]
-        elif isinstance(holder, types.CellType):
-            del holder.cell_contents
-        said = said or f"a {type(holder).__qualname__}"
-    return said
-
-
-def _is_of_frame(holder):
-    """Whether it is a frame's variables, which a debugger has looked at, or belongs to a node of the exporter's."""
-    if not isinstance(holder, dict):
-        return False
-    others = gc.get_referrers(holder)
-    return any(
-        isinstance(other, types.FrameType | bdb.Bdb | torch.fx.Node)
-        or (type(other) is dict and other.get("curframe_locals") is holder)
-        for other in others
-    )

@@ -78,6 +78,11 @@ class _Reads:
         if id(owner) in self._owners:
             return
         self._owners.add(id(owner))
+        for name in sorted(name for module, name in self._seen.counters if module == id(owner)):
+            subject = "attribute", f"attribute `{name}` of {words}"
+            attributes = self._guards.dict_of(number)
+            place = self._place(attributes, Way.ITEM, name, vars(owner)[name], Expected.ANYTHING, subject)
+            self._guards.type_of(place, int)
         for name in self._asked.get(id(owner), (None, ()))[1]:
             self._read(owner, number, name, ("attribute", f"attribute `{name}` of {words}"))
         if id(owner) in self._seen.opaque:

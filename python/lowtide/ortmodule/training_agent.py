@@ -9,7 +9,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from lowtide.errors import Error, InternalError, OutOfMemory, UnsupportedError
-from lowtide.guards import put_back
+from lowtide.guards import put_back, setters
 from lowtide.store import planned_session
 
 from .budget import format_bytes
@@ -57,6 +57,8 @@ class TrainingAgent:
         self._inspections, self._random = captured.inspections, captured.imported.random
         self._draws = captured.exported.draws
         self._calls_out = self.session.report["python_nodes"] > 0
+        self._prints = "".join(captured.exported.prints)
+        self._write = setters(module, captured.exported.writes) if captured.exported.writes else None
         self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
@@ -96,6 +98,8 @@ class TrainingAgent:
             outputs, views = _ORTModuleFunction.apply(step, *tensors.take(self.gradient_targets)), step.views
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
+        if self._prints:
+            print(self._prints, end="")
         results = []
         for kind, index in self._results:
             if kind == "source":
@@ -105,7 +109,11 @@ class TrainingAgent:
                 results.append(views[index].build(tensors))
             else:
                 results.append(outputs[index])
-        return self.captured.rebuild(results, sizes)
+        if self._write is None:
+            return self.captured.rebuild(results, sizes)
+        output, values = self.captured.rebuild_with_writes(results, sizes)
+        self._write(values)
+        return output
 
     def forward_step(self, tensors, keep):
         """(outputs with None for views of inputs, {index of such an output: _View}, _Forward)."""

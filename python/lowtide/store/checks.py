@@ -7,6 +7,7 @@ from lowtide.capture import trees
 from lowtide.capture.functions import Given, _Tree
 from lowtide.capture.operators import overload_of
 from lowtide.capture.sizes import SizeText
+from lowtide.guards.observe import OF_EVERY_MODULE
 from lowtide.guards.values import dtype_name
 
 
@@ -23,6 +24,8 @@ def check_captured(captured, module, call):
     for source, taken in zip(imported.sources, inputs, strict=True):
         _check_source(source, taken, imported.graph, module, call)
     _check_outputs(captured)
+    _check_writes(exported, module)
+    _expect(all(type(text) is str for text in exported.prints), "texts that forward prints")
     _check_nodes(imported.graph, exported.functions)
     _expect(type(imported.random) is bool, "whether forward is random")
 
@@ -105,6 +108,21 @@ def _check_outputs(captured):
     ]
     again = trees.flatten(trees.unflatten(leaves, exported.output_structure))
     _expect(len(again[0]) == len(leaves) and again[1] == exported.output_structure, "a structure of the outputs")
+
+
+def _check_writes(exported, module):
+    for write in exported.writes:
+        attributes = vars(module.get_submodule(write.path))
+        _expect(type(write.name) is str and write.name[:2] != "__", "a name of an attribute")
+        _expect(write.name not in OF_EVERY_MODULE, "an attribute of the user's")
+        _expect(write.step is None or type(write.step) is int, "a step of a counter")
+        _expect(write.step is None or type(attributes.get(write.name)) is int, "a counter")
+    if exported.writes:
+        leaves = [0 if isinstance(leaf, SizeText) else leaf for leaf in exported.output_leaves]
+        output = trees.unflatten(leaves, exported.output_structure)
+        count = sum(write.step is None for write in exported.writes)
+        _expect(type(output) is tuple and len(output) == 2 and type(output[1]) is list, "an output and what is set")
+        _expect(len(output[1]) == count, "a value for each attribute that is set")
 
 
 def _check_nodes(graph, functions):

@@ -16,7 +16,7 @@ from lowtide.capture.importer import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
 from lowtide.capture.operators import overload_of
 from lowtide.capture.sizes import Guard, KnownSizes, SizeText
-from lowtide.guards import Guards
+from lowtide.guards import Guards, Write
 from lowtide.guards.values import DTYPES
 
 from .calls import calls_from_json, calls_to_json
@@ -66,6 +66,8 @@ def to_text(captured, module, digest):
             "leaves": [_leaf_to_json(leaf, sizes) for leaf in exported.output_leaves],
             "is_tensor": exported.output_is_tensor,
             "draws": draws_to_json(exported.draws),
+            "prints": exported.prints,
+            "writes": [[write.path, write.name, write.step] for write in exported.writes],
             "guards": {
                 "reads": exported.guards.reads_to_json(),
                 "asks_for_gradients": exported.guards.asks_for_gradients,
@@ -103,6 +105,8 @@ def from_text(text, module, call, digest):
         output_is_tensor=told["is_tensor"],
         guards=guards,
         draws=draws_from_json(told["draws"]),
+        writes=tuple(Write(*write) for write in told["writes"]),
+        prints=tuple(told["prints"]),
     )
     sizes = told["sizes"]
     known = KnownSizes(

@@ -1,0 +1,81 @@
+"""What forward sets in each call anew: tensors and sizes in attributes of modules, and counters."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.utils._pytree as pytree
+
+from lowtide.errors import UnsupportedError
+
+from .values import PLAIN, PLAIN_TENSORS
+
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+
+
+@dataclass(frozen=True)
+class Write:
+    """`module.name = value` after a call, or `module.name += step`."""
+
+    path: str  # of the module
+    name: str
+    step: int | None = None
+
+
+class Counter:
+    """Stands for an int while forward is traced: nobody may see its value, but it may be added to."""
+
+    def __init__(self, where, step=0):
+        self._where, self.step = where, step
+
+    def __add__(self, other):
+        if type(other) is not int:
+            raise self.refusal()
+        return Counter(self._where, self.step + other)
+
+    def __sub__(self, other):
+        return self + -other
+
+    __radd__ = __add__
+
+    def refusal(self):
+        return UnsupportedError(f"forward changes {self._where}, which a graph would freeze")
+
+
+def _refuse(self, *_):
+    raise self.refusal()
+
+
+for _name in (
+    *"lt le gt ge eq ne hash bool int float index str repr format neg pos abs round".split(),
+    *"mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow rsub and rand or ror xor rxor".split(),
+    *"lshift rlshift rshift rrshift divmod rdivmod invert trunc floor ceil".split(),
+):
+    setattr(Counter, f"__{_name}__", _refuse)
+
+
+def is_computed(value):
+    """Whether it is made of tensors and sizes of a trace, perhaps beside plain values."""
+    leaves = pytree.tree_leaves(value)
+    return any(map(is_traced, leaves)) and all(is_traced(leaf) or _is_constant(leaf) for leaf in leaves)
+
+
+def is_traced(leaf):
+    return isinstance(leaf, torch.SymInt) or (isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS)
+
+
+def _is_constant(leaf):
+    if isinstance(leaf, torch.Size):
+        return not any(isinstance(size, _SYMBOLIC) for size in leaf)
+    return isinstance(leaf, PLAIN)
+
+
+def setters(module, writes):
+    """A function (values of those that have no step) that makes them in a module."""
+    owners = [(vars(module.get_submodule(write.path)), write) for write in writes]
+
+    def make(values):
+        rest = iter(values)
+        for attributes, write in owners:
+            attributes[write.name] = next(rest) if write.step is None else attributes[write.name] + write.step
+
+    return make
