@@ -9,9 +9,9 @@ import multiprocessing
 import os
 import sys
 
+import kinds
 import page
 import torch
-import verdicts
 
 
 def arguments():
@@ -31,10 +31,10 @@ def told(coverage):
 
 def main():
     options = arguments()
-    names = [name for name in verdicts.variants() if not options.op or name in options.op]
+    names = [name for name in kinds.variants() if not options.op or name in options.op]
     coverages = []
-    with multiprocessing.get_context("spawn").Pool(options.jobs, verdicts.start) as pool:
-        for coverage in pool.imap(verdicts.covered, [(name, options.limit) for name in names]):
+    with multiprocessing.get_context("spawn").Pool(options.jobs, kinds.start) as pool:
+        for coverage in pool.imap(kinds.covered, [(name, options.limit) for name in names]):
             print(told(coverage), flush=True)
             if coverage.total:
                 coverages.append(coverage)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from verdicts import NATIVE, PYTORCH, REFUSED
+from kinds import NATIVE, PYTORCH, REFUSED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
 

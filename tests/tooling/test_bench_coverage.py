@@ -10,9 +10,9 @@ from lowtide import _lowtide
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks" / "coverage"), str(ROOT / "tests" / "ops")]
+import kinds  # noqa: E402
 import page  # noqa: E402
 import sample_graph  # noqa: E402
-import verdicts  # noqa: E402
 
 LIMIT = 6  # what the page was written with
 OPS = (
@@ -38,7 +38,7 @@ def torch_installed():
 
 @pytest.mark.parametrize("name", OPS)
 def test_the_page_says_where_an_op_runs(name):
-    coverage = verdicts.cover(verdicts.variants()[name], LIMIT)
+    coverage = kinds.cover(kinds.variants()[name], LIMIT)
     assert coverage.total and not coverage.wrong
     told = page.documented()[name]
     if coverage.reasons:
@@ -48,12 +48,12 @@ def test_the_page_says_where_an_op_runs(name):
 
 
 def test_every_op_is_on_the_page():
-    unknown = page.documented().keys() - verdicts.variants().keys()
+    unknown = page.documented().keys() - kinds.variants().keys()
     assert not unknown and len(page.documented()) > 700
 
 
 def test_a_wrong_result_is_told(monkeypatch):
     monkeypatch.setattr(sample_graph, "_difference", lambda *each: "an entry differs")
-    coverage = verdicts.cover(verdicts.variants()["exp"], 1)
-    assert coverage.counts == {verdicts.WRONG: 1}
+    coverage = kinds.cover(kinds.variants()["exp"], 1)
+    assert coverage.counts == {kinds.WRONG: 1}
     assert "output 0: an entry differs" in coverage.wrong[0]
