@@ -89,7 +89,7 @@ class Sizes(KnownSizes):
         # The ranges of the export: questions about its tensors narrow the environment's.
         self._symbol_ranges = dict(self._environment.var_to_range) if self._environment is not None else {}
         self._exported = exported
-        self._unsolved = set()  # symbols in sizes that must be equal, and may be different for all that is known
+        self._unsolved = []  # differences of sizes that must be equal, and may not be for all that is known
         self._replacements = {}  # sympy symbol → what it equals: a number, or an expression of other symbols
         self._replace_equal_sizes(placeholders)
         self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
@@ -105,8 +105,8 @@ class Sizes(KnownSizes):
         self._required = set()  # sizes that are guarded, or known, to be no less than 0
         self._formulas = {}
         self._name_symbols()
-        self._check_solved()
         self._tie()
+        self._check_solved()
         self._collect_guards()
 
     # ---- expressions
@@ -185,11 +185,15 @@ class Sizes(KnownSizes):
         for first, second in sizes_of_labels(self._exported.program):
             difference = sympy.expand(self.resolve(first) - self.resolve(second))
             if not self._replace_one_of(difference) and difference.is_polynomial():
-                self._unsolved |= difference.free_symbols
+                self._unsolved.append(difference)
 
     def _check_solved(self):
-        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free."""
-        dims = {self._owner[symbol] for symbol in self._unsolved if symbol in self._owner}
+        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free; tied sizes
+        are equal."""
+        symbols = {dim: symbol for symbol, dim in self._owner.items()}
+        tied = {symbols[dim]: symbols[first] for dim, first in self.ties.items()}
+        left = [sympy.expand(difference.xreplace(tied)) for difference in self._unsolved]
+        dims = {self._owner[symbol] for difference in left for symbol in difference.free_symbols & self._owner.keys()}
         if dims:
             raise NeedsConstants({dim for dim in dims if dim[1] > 0} or dims)
 
