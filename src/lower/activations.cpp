@@ -65,11 +65,13 @@ bool lower_hardshrink(Call& c) {
   return c.result(c.b.op(Op::kWhere, {within, c.b.scalar_like(0, x), x}));
 }
 
-// What lies beyond the bounds.
+// What lies beyond the bounds; between them nothing comes back, whatever the incoming gradient is.
 bool lower_softshrink(Call& c) {
   const ValueId x = self(c);
   const double limit = c.real("lambd", 0.5);
-  return c.result(c.b.sub(x, c.b.op(Op::kClip, {x}, {{"min", -limit}, {"max", limit}})));
+  const ValueId within = c.b.op(Op::kLessOrEqual, {c.b.op(Op::kAbs, {x}), c.constant(limit, c.dtype())});
+  const ValueId beyond = c.b.sub(x, c.b.op(Op::kClip, {x}, {{"min", -limit}, {"max", limit}}));
+  return c.result(c.b.op(Op::kWhere, {within, c.b.scalar_like(0, x), beyond}));
 }
 
 // One slope, or one for each channel (dim 1).

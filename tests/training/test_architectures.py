@@ -15,6 +15,7 @@ NATIVE = ("gpt2", "bloom", "bert", "llama", "vit", "resnet", "t5")
 IN_FP64 = (
     *("bert", "roberta", "distilbert", "albert", "electra", "vit", "swin", "convnext", "resnet", "segformer", "clip"),
 )
+WITH_ALL = ("marian", "opt", "whisper", "wav2vec2")  # near kin of bart: with ./dev test --all
 GUARDED = ("gpt2", "t5", "resnet")  # the others with ./dev test --all
 
 LOSS_TOLERANCE = 1e-5
@@ -23,7 +24,10 @@ ROUNDING_FLOOR = 1e-6  # what fp32's roundings do counts as at least this
 FP64_TOLERANCE = 1e-10
 
 
-@pytest.fixture(scope="module", params=zoo.NAMES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.long) if name in WITH_ALL else name for name in zoo.NAMES],
+)
 def run(request):
     """Five steps of one architecture, for all tests of it."""
     result = compare(request.param, steps=5)
