@@ -299,7 +299,7 @@ def wav2vec2(p):
     return hf.Wav2Vec2ForSequenceClassification(config), {"input_values": waves, "labels": torch.tensor([1, 3])}
 
 
-@pytest.mark.parametrize("build", [bart, wav2vec2])
+@pytest.mark.parametrize("build", [bart, pytest.param(wav2vec2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("p", [0.0, 0.5])
 def test_models_of_transformers(build, p):
     model, batch = build(p)
