@@ -9,21 +9,13 @@ models of images; t5, bart and marian have it on both sides, and wav2vec2 counts
 
 import torch
 import transformers as hf
-
-HIDDEN = 64
-LAYERS = 2
-HEADS = 4
-VOCAB = 199
-POSITIONS = 64
-IMAGE = 32
-CLASSES = 7
-MELS = 16
+from zoo_sizes import BOUNDS, CLASSES, HEADS, HIDDEN, IMAGE, LAYERS, POSITIONS, VOCAB, two_sides
+from zoo_speech import wav2vec2, whisper
 
 # Settings under the names that most configs give them.
 SIZES = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
 MLP = {"intermediate_size": 2 * HIDDEN}
 LENGTH = {"max_position_embeddings": POSITIONS}
-BOUNDS = {"bos_token_id": 1, "eos_token_id": 2}
 
 
 def _decoder(config_class, model_class, **settings):
@@ -265,44 +257,25 @@ def _t5(p, dtype):
     )
 
 
-def _two_sides(p):
-    """Of an encoder and a decoder, under the names that bart's relatives give them."""
-    return {
-        "d_model": HIDDEN,
-        "encoder_layers": LAYERS,
-        "decoder_layers": LAYERS,
-        "encoder_attention_heads": HEADS,
-        "decoder_attention_heads": HEADS,
-        "encoder_ffn_dim": 2 * HIDDEN,
-        "decoder_ffn_dim": 2 * HIDDEN,
-        "dropout": p,
-        "attention_dropout": p,
-        "activation_dropout": p,
-    }
+def _translator(config_class, model_class, p, start):
+    """With an encoder and a decoder, whose first token is `start`."""
+    return _decoder(
+        config_class,
+        model_class,
+        **two_sides(p),
+        **LENGTH,
+        **BOUNDS,
+        decoder_start_token_id=start,
+        forced_eos_token_id=2,
+    )
 
 
 def _bart(p, dtype):
-    return _decoder(
-        hf.BartConfig,
-        hf.BartForConditionalGeneration,
-        **_two_sides(p),
-        **LENGTH,
-        **BOUNDS,
-        decoder_start_token_id=2,
-        forced_eos_token_id=2,
-    )
+    return _translator(hf.BartConfig, hf.BartForConditionalGeneration, p, start=2)
 
 
 def _marian(p, dtype):
-    return _decoder(
-        hf.MarianConfig,
-        hf.MarianMTModel,
-        **_two_sides(p),
-        **LENGTH,
-        **BOUNDS,
-        decoder_start_token_id=0,
-        forced_eos_token_id=2,
-    )
+    return _translator(hf.MarianConfig, hf.MarianMTModel, p, start=0)
 
 
 def _opt(p, dtype):
@@ -319,60 +292,6 @@ def _opt(p, dtype):
         **LENGTH,
         **BOUNDS,
     )
-
-
-def _whisper(p, dtype):
-    config = hf.WhisperConfig(
-        vocab_size=VOCAB,
-        num_mel_bins=MELS,
-        max_source_positions=POSITIONS // 2,
-        max_target_positions=POSITIONS,
-        use_cache=False,
-        pad_token_id=0,
-        decoder_start_token_id=1,
-        **BOUNDS,
-        **_two_sides(p),
-    )
-
-    def make_batch(batch=2, length=16, seed=0):
-        generator = torch.Generator().manual_seed(seed)
-        return {
-            "input_features": torch.randn(batch, MELS, POSITIONS, generator=generator).to(dtype),
-            "labels": torch.randint(3, VOCAB, (batch, length), generator=generator),
-        }
-
-    return hf.WhisperForConditionalGeneration(config), make_batch
-
-
-def _wav2vec2(p, dtype):
-    config = hf.Wav2Vec2Config(
-        **SIZES,
-        **MLP,
-        conv_dim=(HIDDEN // 2, HIDDEN // 2),
-        conv_kernel=(10, 3),
-        conv_stride=(5, 2),
-        num_feat_extract_layers=2,
-        num_conv_pos_embeddings=8,
-        num_conv_pos_embedding_groups=4,
-        classifier_proj_size=HIDDEN // 2,
-        num_labels=CLASSES,
-        layerdrop=0.0,
-        mask_time_prob=0.0,  # else NumPy draws which frames are masked
-        feat_proj_dropout=p,
-        hidden_dropout=p,
-        attention_dropout=p,
-        activation_dropout=p,
-        final_dropout=p,
-    )
-
-    def make_batch(batch=2, length=16, seed=0):
-        generator = torch.Generator().manual_seed(seed)
-        return {
-            "input_values": torch.randn(batch, 40 * length, generator=generator).to(dtype),
-            "labels": torch.randint(0, CLASSES, (batch,), generator=generator),
-        }
-
-    return hf.Wav2Vec2ForSequenceClassification(config), make_batch
 
 
 def _vit(p, dtype):
@@ -506,8 +425,8 @@ BUILDERS = {
     "bart": _bart,
     "marian": _marian,
     "opt": _opt,
-    "whisper": _whisper,
-    "wav2vec2": _wav2vec2,
+    "whisper": whisper,
+    "wav2vec2": wav2vec2,
     "vit": _vit,
     "swin": _swin,
     "convnext": _convnext,

@@ -174,18 +174,19 @@ nb::object to_python(const TensorRef& ref, std::shared_ptr<void> owner) {
   return ManyToPython(1).next(ref, ref.data, owner);
 }
 
+nb::tuple span_tuple(const int64_t* values, int count) {
+  nb::list items;
+  for (int i = 0; i < count; ++i) items.append(values[i]);
+  return nb::tuple(items);
+}
+
 void bind_tensors(nb::module_& module) {
   // What the engine would see of a tensor: (address, dtype, sizes, strides). For tests and messages.
   module.def("describe_tensor", [](nb::handle tensor) {
     const TensorRef ref = view_of(tensor);
-    nb::list sizes, strides;
-    for (int i = 0; i < ref.rank; ++i) {
-      sizes.append(ref.sizes[i]);
-      strides.append(ref.strides[i]);
-    }
     const std::string_view dtype = name(ref.dtype);
-    return nb::make_tuple(reinterpret_cast<uintptr_t>(ref.data), nb::str(dtype.data(), dtype.size()), nb::tuple(sizes),
-                          nb::tuple(strides));
+    return nb::make_tuple(reinterpret_cast<uintptr_t>(ref.data), nb::str(dtype.data(), dtype.size()),
+                          span_tuple(ref.sizes, ref.rank), span_tuple(ref.strides, ref.rank));
   });
 }
 

@@ -58,6 +58,8 @@ bool try_view(nanobind::handle tensor, TensorRef& ref);
 // Whether both have the same dtype, sizes and strides.
 bool same_metadata(const TensorRef& a, const TensorRef& b);
 bool requires_grad(nanobind::handle tensor);
+// Sizes or strides.
+nanobind::tuple span_tuple(const int64_t* values, int count);
 // A torch.Tensor over the bytes, which `owner` keeps alive until the tensor is freed (by any thread, without Python's
 // lock).
 nanobind::object to_python(const TensorRef& ref, std::shared_ptr<void> owner);

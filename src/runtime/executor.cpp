@@ -11,6 +11,7 @@
 #include "runtime/callers_tensors.h"
 #include "runtime/guard.h"
 #include "runtime/largest_values.h"
+#include "runtime/step_blocks.h"
 #include "runtime/trace.h"
 
 namespace lowtide {
@@ -140,29 +141,6 @@ static void naming_the_largest(const Program& program, const Binding& binding, A
     LT_USER_FAIL(ErrorKind::kOutOfMemory, error.what(), largest_values(program, binding));
   }
 }
-
-namespace {
-
-// What one step takes from the pool. Under a budget: no more than that, together with what the pool keeps free.
-class StepBlocks {
- public:
-  // `planned`: all that will be taken. `rest`: of the budget, for that.
-  StepBlocks(BlockPool& pool, int64_t planned, int64_t rest) : pool_(pool), planned_(planned), rest_(rest) {}
-  std::shared_ptr<Block> take(int64_t size_bytes) {
-    std::shared_ptr<Block> block =
-        pool_.acquire(size_bytes, {size_bytes + std::max<int64_t>(rest_ - planned_, 0), rest_});
-    planned_ -= size_bytes;
-    rest_ -= block->size_bytes;
-    return block;
-  }
-
- private:
-  BlockPool& pool_;
-  int64_t planned_;
-  int64_t rest_;
-};
-
-}  // namespace
 
 void Executor::allocate(RunState& state, int64_t most_bytes) {
   // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.

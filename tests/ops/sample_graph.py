@@ -11,7 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from lowtide._lowtide import Session
 from lowtide.capture import Facts
 from lowtide.capture.functions import FunctionTable
-from lowtide.capture.importer import import_program, target_name
+from lowtide.capture.importer import import_program
+from lowtide.capture.op_schemas import target_name
 from lowtide.ortmodule.custom_functions import CallHandler
 
 

@@ -63,6 +63,14 @@ def assert_same(found, expected, **tolerance):
         torch.testing.assert_close(found[2][name], buffer, **tolerance)
 
 
+def assert_same_state(ours, theirs):
+    """Gradients of the parameters and buffers, in float64."""
+    for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
+    for (name, mine), other in zip(ours.named_buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12, msg=name)
+
+
 def check(module, *args, steps=2, in_engine=True, tolerance=None, **kwargs):
     """Steps of ORTModule against PyTorch's; returns the ORTModule."""
     eager, wrapped = copy.deepcopy(module), ORTModule(module)

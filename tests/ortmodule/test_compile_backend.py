@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tomllib
 import torch
+from modules import assert_same_state
 from torch.utils.checkpoint import checkpoint
 
 from lowtide import compile_backend
@@ -64,10 +65,7 @@ def check(module, call, batches, pieces):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
         ours.square().mean().backward()
         theirs.square().mean().backward()
-    for (name, mine), other in zip(module.named_parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
-    for (name, mine), other in zip(module.named_buffers(), eager.buffers(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12, msg=name)
+    assert_same_state(module, eager)
     assert pieces and [piece.fallback_reason for piece in pieces] == [None] * len(pieces)
 
 
@@ -215,6 +213,15 @@ def test_functions_and_submodules(pieces):
     module[0].compile(backend=compile_backend.lowtide)
     torch.testing.assert_close(module(batch()), eager(batch()))
     assert len(pieces) == 2
+
+
+def test_arguments_named_as_pythons_keywords(pieces):
+    def scaled(self, lambda_):
+        return lambda_.sin() * self
+
+    x, y = batch(), batch().flip(0)
+    torch.testing.assert_close(compiled(scaled, fullgraph=True)(x, y), scaled(x, y))
+    assert [piece.fallback_reason for piece in pieces] == [None]
 
 
 def test_dropout_repeats_under_a_seed(pieces):

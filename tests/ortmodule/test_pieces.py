@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from modules import assert_same_state
 
 from lowtide.errors import FallbackWarning, UnsupportedError
 from lowtide.ortmodule import ORTModule
@@ -65,10 +66,7 @@ def check(ours, theirs, batches):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
         mine.square().mean().backward()
         other.square().mean().backward()
-    for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
-    for (name, mine), other in zip(ours.named_buffers(), theirs.buffers(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12, msg=name)
+    assert_same_state(ours, theirs)
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")

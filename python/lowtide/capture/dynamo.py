@@ -4,6 +4,7 @@ Dynamo lifts parameters and buffers to inputs, and passes each free size once mo
 guards are its own.
 """
 
+import keyword
 import re
 
 import torch
@@ -25,14 +26,14 @@ class DynamoGraph(torch.nn.Module):
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         example_inputs = [node.meta.get("example_value") for node in placeholders]
         self._taken, carried = _carried_sizes(example_inputs)
-        self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_float(node))
+        self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_number(node))
         graph = _rewritten(graph_module, placeholders, carried)
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
         self.training = graph_module.training
 
     def arguments(self, inputs):
-        """Those of the graph's inputs that forward takes."""
+        """Those of the graph's inputs that forward takes, numbers as Python's."""
         if len(self._taken) == len(inputs) and not self._numbers:
             return inputs
         return tuple(inputs[place].item() if place in self._numbers else inputs[place] for place in self._taken)
@@ -96,8 +97,8 @@ def _function(forward_graph, backward_graph, non_differentiable_idx, dirty_idx=(
     return apply
 
 
-def _is_float(node):
-    """Whether it is a float to Python, which Dynamo passes as a tensor."""
+def _is_number(node):
+    """Whether it is a number to Python, which Dynamo passes as a tensor: nothing but its item is asked for."""
     return len(node.users) > 0 and all(user.op == "call_method" and user.target == "item" for user in node.users)
 
 
@@ -114,7 +115,7 @@ def _rewritten(graph_module, placeholders, carried):
         copies[placeholders[place]] = graph.call_function(
             torch.ops.aten.sym_size.int, (copies[placeholders[tensor]], dim)
         )
-    for node in filter(_is_float, placeholders):
+    for node in filter(_is_number, placeholders):
         copies.update(dict.fromkeys(node.users, copies[node]))
     for node in graph_module.graph.nodes:
         if node in copies:
@@ -136,8 +137,8 @@ def _rewritten(graph_module, placeholders, carried):
 def _name(target, names):
     """ "L_self_modules_fc_parameters_weight_" → "fc_weight"."""
     name = _PREFIX.sub("", str(target).lower()).strip("_") or "input"
-    name = f"input_{name}" if name[0].isdigit() else name
-    while name in names:
+    name = f"input_{name}" if name[0].isdigit() or name == "self" else name
+    while name in names or keyword.iskeyword(name):
         name += "_"
     names.add(name)
     return name

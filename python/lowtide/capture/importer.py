@@ -13,6 +13,7 @@ from lowtide.guards.values import dtype_name
 
 from .export import origin
 from .numbers import Numbers, is_item
+from .op_schemas import arguments_of, is_silent, labels_of, target_name, writes_of_users_op, written_placeholders
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
 
@@ -198,7 +199,7 @@ class _Importer:
         inner = graph_module.get_submodule(body.target)
         around, self._autocast = self._autocast, autocast
         formal = [child for child in inner.graph.nodes if child.op == "placeholder"]
-        written = _written(inner) if cut else set()
+        written = written_placeholders(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
             value = self._value(argument)
             if cut and self._inside is None and isinstance(argument, torch.fx.Node) and child not in written:
@@ -237,7 +238,7 @@ class _Importer:
         overload = node.target
         operands, names, attrs = [], [], {}
         positions = self._positions(node)
-        for argument, value in _arguments(node):
+        for argument, value in arguments_of(node):
             value = positions.get(argument.name, value)
             kind = str(argument.real_type)
             if "Tensor" in kind and isinstance(value, list | tuple):
@@ -257,9 +258,9 @@ class _Importer:
         if self._autocast is not None:
             attrs["autocast"] = ("dtype", dtype_name(self._autocast))  # for what stays a call of PyTorch
         self._check_writes(overload, operands, names)
-        if torch.Tag.nondeterministic_seeded in overload.tags and not _is_silent(attrs):
+        if torch.Tag.nondeterministic_seeded in overload.tags and not is_silent(attrs):
             self._random = True
-        written = _writes_of_users_op(overload, names)
+        written = writes_of_users_op(overload, names)
         if written:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
@@ -268,7 +269,7 @@ class _Importer:
     def _positions(self, node):
         arguments = {
             argument.name: value.meta.get("val") if isinstance(value, torch.fx.Node) else value
-            for argument, value in _arguments(node)
+            for argument, value in arguments_of(node)
             if not self._numbers.holds(value)
         }
         return positions_from_start(node.target, arguments, self._sizes)
@@ -324,9 +325,9 @@ class _Importer:
         flat = [value for value in (values if isinstance(values, list) else [values]) if value is not None]
         if self._inside is not None:
             self._inside.update(flat)
-        shared = {label for output in overload._schema.returns if output.alias_info for label in _labels(output)}
+        shared = {label for output in overload._schema.returns if output.alias_info for label in labels_of(output)}
         for argument in overload._schema.arguments:
-            if argument.alias_info is not None and shared & _labels(argument) and argument.name in names:
+            if argument.alias_info is not None and shared & labels_of(argument) and argument.name in names:
                 root = self._root(operands[names.index(argument.name)])
                 self._roots.update((value, root) for value in flat)
 
@@ -437,66 +438,12 @@ class _Importer:
         return outputs
 
 
-def _arguments(node):
-    """(schema argument, value) in schema order, defaults filled in, None left out."""
-    for position, argument in enumerate(node.target._schema.arguments):
-        if position < len(node.args) and not argument.kwarg_only:
-            value = node.args[position]
-        else:
-            value = node.kwargs.get(argument.name, argument.default_value)
-        if value is not None:
-            yield argument, value
-
-
 def _is_number(node):
     """A size where a tensor may stand: x + x.shape[0]."""
     return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
-
-
-def _writes_of_users_op(overload, names):
-    """Places of the operands that an op writes into; ATen's own writes are functionalise's."""
-    if overload.namespace == "aten":
-        return []
-    written = {argument.name for argument in overload._schema.arguments if argument.is_write}
-    return [index for index, name in enumerate(names) if name in written]
-
-
-def _labels(argument):
-    return set(argument.alias_info.before_set) | set(argument.alias_info.after_set)
-
-
-def _written(graph_module):
-    """The placeholders that a region writes into, through views too."""
-    root, written = {}, set()
-    for node in graph_module.graph.nodes:
-        if node.op == "placeholder":
-            root[node] = node
-        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            for argument, value in _arguments(node):
-                if argument.alias_info is not None and isinstance(value, torch.fx.Node) and value in root:
-                    root[node] = root[value]
-                    if argument.alias_info.is_write:
-                        written.add(root[value])
-        elif node.op == "call_function" and node.target is operator.getitem and node.args[0] in root:
-            root[node] = root[node.args[0]]
-    return written
-
-
-def _is_silent(attrs):
-    """Dropout that drops nothing."""
-    for name in ("p", "dropout_p", "dropout"):
-        if name in attrs and attrs[name][1] == 0:
-            return True
-    return attrs.get("train", attrs.get("training", ("bool", True)))[1] is False
 
 
 def _attribute(module, path):
     for name in path.split("."):
         module = getattr(module, name, None)
     return module
-
-
-def target_name(target):
-    if isinstance(target, torch._ops.OpOverload):
-        return f"{target.namespace}::{target._opname}.{target._overloadname}"
-    return str(target)

@@ -60,6 +60,8 @@ class ExecutionManager:
         """Other options, or another FallbackPolicy, from the next call on; None: as they are."""
         if options is not None:
             self._options = options
+            if self._pieces is not None:
+                self._pieces.configure(options)
         self._fallback.configure(options and options.log_level, policy)
 
     def forward(self, args, kwargs):

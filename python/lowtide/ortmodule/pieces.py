@@ -28,6 +28,10 @@ class Pieces:
         self.last = []  # pieces of the last call, in order
         self.engine_share = None  # of the last forward's time
 
+    def configure(self, debug_options):
+        """Other DebugOptions, for pieces that are found from now on."""
+        self._options = debug_options
+
     def __call__(self, args, kwargs):
         """The module's output. UnsupportedError where Dynamo has found no graph that ran in the engine."""
         if self._refusal is not None:

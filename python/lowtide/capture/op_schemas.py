@@ -1,0 +1,59 @@
+"""What a call in a captured FX graph says by the schema of its op: arguments, aliases, writes."""
+
+import operator
+
+import torch
+
+
+def arguments_of(node):
+    """(schema argument, value) in schema order, defaults filled in, None left out."""
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args) and not argument.kwarg_only:
+            value = node.args[position]
+        else:
+            value = node.kwargs.get(argument.name, argument.default_value)
+        if value is not None:
+            yield argument, value
+
+
+def writes_of_users_op(overload, names):
+    """Places of the operands that an op writes into; ATen's own writes are functionalise's."""
+    if overload.namespace == "aten":
+        return []
+    written = {argument.name for argument in overload._schema.arguments if argument.is_write}
+    return [index for index, name in enumerate(names) if name in written]
+
+
+def labels_of(argument):
+    return set(argument.alias_info.before_set) | set(argument.alias_info.after_set)
+
+
+def written_placeholders(graph_module):
+    """The placeholders that a region writes into, through views too."""
+    root, written = {}, set()
+    for node in graph_module.graph.nodes:
+        if node.op == "placeholder":
+            root[node] = node
+        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            for argument, value in arguments_of(node):
+                if argument.alias_info is not None and isinstance(value, torch.fx.Node) and value in root:
+                    root[node] = root[value]
+                    if argument.alias_info.is_write:
+                        written.add(root[value])
+        elif node.op == "call_function" and node.target is operator.getitem and node.args[0] in root:
+            root[node] = root[node.args[0]]
+    return written
+
+
+def is_silent(attrs):
+    """Dropout that drops nothing."""
+    for name in ("p", "dropout_p", "dropout"):
+        if name in attrs and attrs[name][1] == 0:
+            return True
+    return attrs.get("train", attrs.get("training", ("bool", True)))[1] is False
+
+
+def target_name(target):
+    if isinstance(target, torch._ops.OpOverload):
+        return f"{target.namespace}::{target._opname}.{target._overloadname}"
+    return str(target)
