@@ -68,13 +68,26 @@ class Verifier {
   void check(bool holds, std::string_view invariant, const Pieces&... pieces) const {
     LT_USER_CHECK(ErrorKind::kInvalidGraph, holds, "graph @", graph_.name(), " breaks ", invariant, ": ", pieces...);
   }
-  std::string at(NodeId id) const {
-    const Node& node = graph_.node(id);
-    for (ValueId output : node.outputs)
-      if (output) return concat("%", graph_.value(output).name, " = ", describe(graph_, id));
-    return describe(graph_, id);
-  }
-  std::string at(ValueId id) const { return concat("%", graph_.value(id).name); }
+  // What a message calls it, written only where one is.
+  struct OfNode {
+    const Graph& graph;
+    NodeId id;
+    friend std::ostream& operator<<(std::ostream& out, const OfNode& it) {
+      for (ValueId output : it.graph.node(it.id).outputs)
+        if (output) return out << "%" << it.graph.value(output).name << " = " << describe(it.graph, it.id);
+      return out << describe(it.graph, it.id);
+    }
+  };
+  struct OfValue {
+    const Graph& graph;
+    ValueId id;
+    friend std::ostream& operator<<(std::ostream& out, const OfValue& it) {
+      if (!it.id.valid() || it.id.at() >= it.graph.value_count()) return out << "of unknown id";
+      return out << "%" << it.graph.value(it.id).name;
+    }
+  };
+  OfNode at(NodeId id) const { return {graph_, id}; }
+  OfValue at(ValueId id) const { return {graph_, id}; }
   bool exists(ValueId id) const { return id.valid() && id.at() < graph_.value_count(); }
 
   // A value that is an input, or an output that its live producer still has.
@@ -102,14 +115,14 @@ class Verifier {
       const Node& node = graph_.node(id);
       for (ValueId input : node.inputs)
         if (input)
-          check(exists(input) && defined[input.at()], "I1", "operand ", exists(input) ? at(input) : "of unknown id",
-                " of ", at(id), " is not defined before it");
+          check(exists(input) && defined[input.at()], "I1", "operand ", at(input), " of ", at(id),
+                " is not defined before it");
       for (size_t i = 0; i < node.outputs.size(); ++i) {
         const ValueId output = node.outputs[i];
         if (!output) continue;
         check(exists(output) && graph_.value(output).producer == id &&
                   graph_.value(output).output_index == static_cast<int>(i),
-              "I1", "output ", i, " of ", describe(graph_, id), " names another producer");
+              "I1", "output ", i, " of ", at(id), " names another producer");
         defined[output.at()] = true;
       }
     }
@@ -280,18 +293,19 @@ class Verifier {
     for (const std::string& symbol : symbols_)
       check(is_identifier(symbol) && !is_reserved_word(symbol), "I9", "'", symbol, "' is no name of a symbol");
   }
-  void known(const Dim& dim, const std::string& where) const {
+  template <class... Where>
+  void known(const Dim& dim, const Where&... where) const {
     const std::string symbol = unknown_symbol(dim, symbols_);
-    check(symbol.empty(), "I9", "the symbol ", symbol, " of ", where, " is no input's and has no range");
+    check(symbol.empty(), "I9", "the symbol ", symbol, " of ", where..., " is no input's and has no range");
   }
   void dims_of_attributes(NodeId id) const {
     for (const auto& [name, value] : graph_.node(id).attrs) {
       const Dim* single = std::get_if<Dim>(&value);
       const Shape* list = std::get_if<Shape>(&value);
-      if (single && !single->is_constant()) known(*single, concat("attribute ", name, " of ", at(id)));
+      if (single && !single->is_constant()) known(*single, "attribute ", name, " of ", at(id));
       if (!list) continue;
       for (const Dim& dim : *list)
-        if (!dim.is_constant()) known(dim, concat("attribute ", name, " of ", at(id)));
+        if (!dim.is_constant()) known(dim, "attribute ", name, " of ", at(id));
     }
   }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <iterator>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "bind/binding.h"
 #include "memory/budget/price_cut.h"
 #include "memory/budget/raise_bound.h"
@@ -70,11 +73,10 @@ class ArchiveBuilder {
     default_again_milliseconds_ =
         default_milliseconds_ - simulate(model_, Kept(model_.values.size(), Keep::kWhole)).milliseconds;
     const std::vector<FoundPlan> found = search_plans(model_, layers);
-    std::vector<Sought> sought;
-    seek(by_default, {}, sought);
+    std::vector<FoundPlan> plans{{by_default, 0, 0, {}}};
     for (const FoundPlan* plan : spread(found))
-      if (plan->kept != by_default) seek(plan->kept, plan->prices, sought);
-    keep_best(std::move(sought));
+      if (plan->kept != by_default) plans.push_back(*plan);
+    keep_best(seek_all(plans));
     archive_.knee = find_knee();
     return std::move(archive_);
   }
@@ -85,6 +87,27 @@ class ArchiveBuilder {
     BytePrices prices;
     int64_t arena_without_blocks = 0;
   };
+
+  // What seek finds for each plan, in their order; they have nothing to do with each other.
+  std::vector<Sought> seek_all(const std::vector<FoundPlan>& plans) const {
+    std::vector<std::vector<Sought>> found(plans.size());
+    std::vector<std::exception_ptr> failures(plans.size());
+    parallel_for(static_cast<int64_t>(plans.size()), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        try {
+          seek(plans[i].kept, plans[i].prices, found[i]);
+        } catch (...) {
+          failures[i] = std::current_exception();
+        }
+      }
+    });
+    std::vector<Sought> sought;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (failures[i]) std::rethrow_exception(failures[i]);
+      std::move(found[i].begin(), found[i].end(), std::back_inserter(sought));
+    }
+    return sought;
+  }
 
   // The plan that keeps these values, and the same with row blocks where they lower its peak.
   void seek(const Kept& kept, const BytePrices& prices, std::vector<Sought>& sought) const {

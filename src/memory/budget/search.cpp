@@ -18,8 +18,9 @@ constexpr int kTargets = 32;
 // Prices tried for each target, and for the floor.
 constexpr int kPricesPerTarget = 6;
 constexpr int kPricesForFloor = 40;
-// Choices tried by themselves for each target.
-constexpr int kTriesPerTarget = 48;
+// Choices tried by themselves for each target: fewer where a simulated step takes longer.
+constexpr int kMostTries = 48, kFewestTries = 8;
+constexpr int kTriedPositions = 150000;
 // Moves of annealing for each target: fewer where a simulated step takes longer.
 constexpr int kMostMoves = 600;
 constexpr int kMovedPositions = 300000;
@@ -260,15 +261,16 @@ class Search {
 
   // From each target's plan, what runs again is kept after all, and what is packed whole, where the target allows it.
   void polish() {
+    const int most = std::clamp(kTriedPositions / std::max(model_.positions, 1), kFewestTries, kMostTries);
     for (int64_t target : targets()) {
       const FoundPlan* best = fastest_within(target);
       if (best == nullptr) continue;
       FoundPlan plan = *best;
       int tries = 0;
-      for (bool improved = true; improved && tries < kTriesPerTarget;) {
+      for (bool improved = true; improved && tries < most;) {
         improved = false;
         for (const auto& [value, way] : dearest(plan)) {
-          if (++tries > kTriesPerTarget) break;
+          if (++tries > most) break;
           Kept kept = plan.kept;
           kept[value] = way;
           const Outcome& tried = outcome(kept);

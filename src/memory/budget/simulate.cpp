@@ -16,13 +16,23 @@ struct Run {
   bool is_of_node() const { return kind == kFirst || kind == kAgain; }
 };
 
+// Places in the order of runs; negative: never made.
+struct Life {
+  int32_t first = -1;
+  int32_t last = -1;
+};
+
 class Simulator {
  public:
-  Simulator(const StepModel& model, const Kept& kept) : model_(model), kept_(kept), values_(model.values.size()) {
-    runs_again_.assign(static_cast<size_t>(model.positions), false);
-    is_alive_.assign(static_cast<size_t>(model.positions), true);
-    first_.assign(3 * values_, -1);
-    last_.assign(3 * values_, -1);
+  Simulator(const StepModel& model, const Kept& kept) : model_(model), values_(model.values.size()) {
+    const auto positions = static_cast<size_t>(model.positions);
+    ways_.assign(values_, Keep::kWhole);
+    for (size_t i = 0; i < values_; ++i)
+      if (model.values[i].is_optional) ways_[i] = kept[i];
+    order_.reserve(2 * positions);
+    runs_again_.assign(positions, false);
+    is_alive_.assign(positions, true);
+    lives_.assign(3 * values_, {});
     needed_.assign(values_, false);
     is_unpacked_.assign(values_, false);
   }
@@ -49,23 +59,17 @@ class Simulator {
   }
 
  private:
-  Keep way_of(int32_t value) const { return kept_[static_cast<size_t>(value)]; }
-  bool is_optional(int32_t value) const { return model_.values[static_cast<size_t>(value)].is_optional; }
-  bool is_missing(int32_t value) const { return is_optional(value) && way_of(value) == Keep::kAgain; }
-  bool is_packed(int32_t value) const { return is_optional(value) && way_of(value) == Keep::kPacked; }
+  Keep way_of(int32_t value) const { return ways_[static_cast<size_t>(value)]; }
+  bool is_missing(int32_t value) const { return way_of(value) == Keep::kAgain; }
+  bool is_packed(int32_t value) const { return way_of(value) == Keep::kPacked; }
 
   // By value as forward makes it; as backward has it, made again or unpacked; packed.
   size_t instance(const Run& run, int32_t value) const {
-    const bool in_backward = run.kind == Run::kAgain || run.id > model_.yield;
-    const bool is_other = in_backward && is_optional(value) && way_of(value) != Keep::kWhole;
-    return static_cast<size_t>(value) + (is_other ? values_ : 0);
+    const bool is_backward = run.kind == Run::kAgain || run.id > model_.yield;
+    return is_backward && way_of(value) != Keep::kWhole ? in_backward(value) : static_cast<size_t>(value);
   }
   size_t in_backward(int32_t value) const { return static_cast<size_t>(value) + values_; }
   size_t packed(int32_t value) const { return static_cast<size_t>(value) + 2 * values_; }
-  int64_t bytes_of(size_t instance) const {
-    const ModelValue& value = model_.values[instance % values_];
-    return instance >= 2 * values_ ? value.packed_bytes : value.bytes;
-  }
 
   std::span<const int32_t> reads(const Run& run) const {
     return (run.kind == Run::kAgain ? model_.reads_again : model_.reads)[static_cast<size_t>(run.id)];
@@ -159,41 +163,45 @@ class Simulator {
       const Run& run = order_[i];
       const int32_t now = static_cast<int32_t>(i);
       if (!is_run(run)) continue;
-      const auto make = [&](size_t made) { first_[made] = last_[made] = now; };
+      const auto make = [&](size_t made) { lives_[made] = {now, now}; };
       if (run.kind == Run::kPack) {
         make(packed(run.id));
-        last_[static_cast<size_t>(run.id)] = now;
+        lives_[static_cast<size_t>(run.id)].last = now;
       } else if (run.kind == Run::kUnpack) {
         make(in_backward(run.id));
-        last_[packed(run.id)] = now;
+        lives_[packed(run.id)].last = now;
       } else {
         // A second run does not make what is unpacked.
         for (int32_t value : model_.makes[static_cast<size_t>(run.id)])
           if (run.kind == Run::kFirst || !is_packed(value))
             make(run.kind == Run::kFirst ? static_cast<size_t>(value) : in_backward(value));
-        for (int32_t value : reads(run)) last_[instance(run, value)] = now;
+        for (int32_t value : reads(run)) lives_[instance(run, value)].last = now;
       }
     }
     place_of_.assign(static_cast<size_t>(model_.positions), 0);
     for (size_t i = 0; i < order_.size(); ++i)
       if (order_[i].kind == Run::kFirst) place_of_[static_cast<size_t>(order_[i].id)] = static_cast<int32_t>(i);
     for (size_t value = 0; value < values_; ++value)
-      if (const int32_t until = model_.values[value].held_until; until >= 0 && first_[value] >= 0)
-        last_[value] = std::max(last_[value], place_of_[static_cast<size_t>(std::min(until, model_.positions - 1))]);
+      if (const int32_t until = model_.values[value].held_until; until >= 0 && lives_[value].first >= 0)
+        lives_[value].last =
+            std::max(lives_[value].last, place_of_[static_cast<size_t>(std::min(until, model_.positions - 1))]);
   }
 
   void count_bytes(SimulatedStep& result) {
     std::vector<int64_t> change(order_.size() + 1, 0);
-    const auto add = [&](int32_t first, int32_t last, int64_t bytes) {
-      if (first > last) return;
-      change[static_cast<size_t>(first)] += bytes;
-      change[static_cast<size_t>(last) + 1] -= bytes;
+    const auto add = [&](Life life, int64_t bytes) {
+      if (life.first < 0 || life.first > life.last) return;
+      change[static_cast<size_t>(life.first)] += bytes;
+      change[static_cast<size_t>(life.last) + 1] -= bytes;
     };
     take_over();
-    for (size_t i = 0; i < first_.size(); ++i)
-      if (first_[i] >= 0) add(first_[i], last_[i], bytes_of(i));
+    for (size_t i = 0; i < values_; ++i) {
+      add(lives_[i], model_.values[i].bytes);
+      add(lives_[i + values_], model_.values[i].bytes);
+      add(lives_[i + 2 * values_], model_.values[i].packed_bytes);
+    }
     for (const FixedBytes& fixed : model_.fixed)
-      add(place_of_[static_cast<size_t>(fixed.first)], place_of_[static_cast<size_t>(fixed.last)], fixed.bytes);
+      add({place_of_[static_cast<size_t>(fixed.first)], place_of_[static_cast<size_t>(fixed.last)]}, fixed.bytes);
     int64_t live = 0;
     int32_t slot = 0;
     for (size_t i = 0; i < order_.size(); ++i) {
@@ -218,23 +226,23 @@ class Simulator {
       int32_t done = -1;
       for (const Takeover& takeover : model_.takeovers[static_cast<size_t>(run.id)]) {
         const size_t from = instance(run, takeover.from);
-        if (takeover.to == done || last_[from] != now || first_[from] == now) continue;
-        last_[from] = now - 1;
+        if (takeover.to == done || lives_[from].last != now || lives_[from].first == now) continue;
+        lives_[from].last = now - 1;
         done = takeover.to;
       }
     }
   }
 
   const StepModel& model_;
-  const Kept& kept_;
   const size_t values_;
+  Kept ways_;  // kWhole where backward has no choice
   std::vector<Run> order_;
-  std::vector<int32_t> place_of_;      // by position: in order_
-  std::vector<bool> runs_again_;       // by position
-  std::vector<bool> is_alive_;         // by position
-  std::vector<bool> needed_;           // by value: as first made
-  std::vector<bool> is_unpacked_;      // by value
-  std::vector<int32_t> first_, last_;  // by instance: places in order_
+  std::vector<int32_t> place_of_;  // by position: in order_
+  std::vector<char> runs_again_;   // by position
+  std::vector<char> is_alive_;     // by position
+  std::vector<char> needed_;       // by value: as first made
+  std::vector<char> is_unpacked_;  // by value
+  std::vector<Life> lives_;        // by instance
 };
 
 }  // namespace
