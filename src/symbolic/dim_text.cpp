@@ -16,7 +16,7 @@ using dim_internal::Monomial;
 namespace {
 
 // Limits of what is read, so that a hostile text costs little: sizes of real models stay far below.
-constexpr int kMaxDepth = 24;
+constexpr int kMaxDepth = 96;
 constexpr int64_t kMaxPower = 16;
 constexpr size_t kMaxTerms = 128;
 

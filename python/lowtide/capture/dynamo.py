@@ -11,6 +11,7 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from .export import Facts
+from .vmap_regions import inline_pointwise_vmap
 
 _PREFIX = re.compile(r"^l_(self_)?|(?<![a-z])(modules|parameters|buffers)_")
 
@@ -130,6 +131,7 @@ def _rewritten(graph_module, placeholders, carried):
             forward, backward = (getattr(graph_module, part.target) for part in node.args[:2])
             copy.target, copy.args = _function(forward, backward, **node.kwargs), copy.args[2:]
             copy.kwargs = {}
+    inline_pointwise_vmap(graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")
     return graph
 
