@@ -10,7 +10,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from models import NAMES
+from models import FURTHER, NAMES
 from modes import MODES, is_mode, split_modes
 from rounds import measure_in_rounds
 
@@ -19,7 +19,9 @@ DEFAULT_MODES = "lowtide,loss,eager,eager_kept_heap"
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench training", description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (all)")
+    parser.add_argument(
+        "--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (these), {', '.join(FURTHER)}"
+    )
     parser.add_argument(
         "--modes",
         default=DEFAULT_MODES,
@@ -31,7 +33,8 @@ def arguments():
     parsed = parser.parse_args()
     parsed.models = parsed.models.split(",")
     parsed.modes = list(MODES) if parsed.modes == "all" else split_modes(parsed.modes)
-    for wanted, is_known, known in ((parsed.models, NAMES.__contains__, NAMES), (parsed.modes, is_mode, MODES)):
+    models = (*NAMES, *FURTHER)
+    for wanted, is_known, known in ((parsed.models, models.__contains__, models), (parsed.modes, is_mode, MODES)):
         if unknown := [name for name in wanted if not is_known(name)]:
             parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
     return parsed

@@ -1,4 +1,5 @@
-"""The six models of `./dev bench training`, built from configs with random weights.
+"""The models of `./dev bench training`, built from configs with random weights: six, and four further ones when asked
+for by name.
 
     model, make_batch = build("gpt2")
     loss = model(**make_batch()).loss
@@ -101,6 +102,67 @@ def _resnet50():
     return hf.ResNetForImageClassification(hf.ResNetConfig(num_labels=1000)), _images
 
 
+def _bart():
+    config = hf.BartConfig(
+        vocab_size=50265,
+        d_model=768,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=12,
+        decoder_attention_heads=12,
+        encoder_ffn_dim=3072,
+        decoder_ffn_dim=3072,
+        use_cache=False,
+        dropout=DROPOUT,
+        attention_dropout=DROPOUT,
+    )
+    return hf.BartForConditionalGeneration(config), _tokens(50265, 2, 256)
+
+
+def _whisper():
+    config = hf.WhisperConfig(
+        d_model=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        use_cache=False,
+        dropout=DROPOUT,
+        attention_dropout=DROPOUT,
+    )
+
+    def make_batch(batch=1, length=128):
+        labels = torch.randint(0, config.vocab_size, (batch, length))
+        return {"input_features": torch.randn(batch, config.num_mel_bins, 3000), "labels": labels}
+
+    return hf.WhisperForConditionalGeneration(config), make_batch
+
+
+def _deberta_v2():
+    config = hf.DebertaV2Config(
+        vocab_size=30522,
+        hidden_size=768,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        relative_attention=True,
+        position_buckets=256,
+        pos_att_type=["p2c", "c2p"],
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        hidden_dropout_prob=DROPOUT,
+        attention_probs_dropout_prob=DROPOUT,
+    )
+    return hf.DebertaV2ForMaskedLM(config), _tokens(30522, 2, 256, padded=True)
+
+
+def _mamba():
+    config = hf.MambaConfig(vocab_size=50280, hidden_size=768, num_hidden_layers=6, use_cache=False)
+    return hf.MambaForCausalLM(config), _tokens(50280, 2, 128)
+
+
 BUILDERS = {
     "bloom3": _bloom3,
     "gpt2": _gpt2,
@@ -110,10 +172,12 @@ BUILDERS = {
     "resnet50": _resnet50,
 }
 NAMES = tuple(BUILDERS)
+# Models that torch.export had refused, or that torch.compile breaks; on request only.
+FURTHER = {"bart": _bart, "whisper": _whisper, "deberta_v2": _deberta_v2, "mamba": _mamba}
 
 
 def build(name):
     """The model `name` in training mode, and make_batch() -> keyword arguments that yield a loss."""
     torch.manual_seed(0)
-    model, make_batch = BUILDERS[name]()
+    model, make_batch = {**BUILDERS, **FURTHER}[name]()
     return model.train(), make_batch

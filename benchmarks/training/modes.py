@@ -48,6 +48,30 @@ def _compile(model):
     return torch.compile(model)
 
 
+def _through_compile(model):
+    """torch.compile's Dynamo, lowtide's engine."""
+    import torch
+
+    from lowtide import compile_backend
+
+    return torch.compile(model, backend=compile_backend.lowtide)
+
+
+def _in_pieces(model):
+    """Without one graph: something that forward does to Python between two layers, in the middle, breaks it."""
+    import torch
+
+    layers = max((m for m in model.modules() if isinstance(m, torch.nn.ModuleList)), key=len)
+    seen = []
+
+    def note(module, inputs, output):
+        hidden = output[0] if isinstance(output, tuple) else output
+        seen[:] = [hidden.detach().abs().max().item()]
+
+    layers[len(layers) // 2].register_forward_hook(note)
+    return _lowtide(model)
+
+
 def _checkpoint(model):
     if not getattr(model, "supports_gradient_checkpointing", False):
         raise NotApplicable("the model class has no gradient checkpointing")
@@ -79,6 +103,8 @@ MODES = {
     "eager_statistics": Mode(_with_statistics),
     "eager_kept_heap": Mode(_plain, KEPT_HEAP),
     "compile": Mode(_compile),
+    "compile_lowtide": Mode(_through_compile),
+    "pieces": Mode(_in_pieces),
     "checkpoint": Mode(_checkpoint),
 }
 _BUDGET = "budget:"  # "budget:400MiB": loss under that memory_budget
