@@ -374,7 +374,10 @@ void bind_session(nb::module_& module) {
             return self.session.plan_peaks(symbol_values);
           },
           "symbol_values"_a, "The planned peak of every plan that was found so far, at these sizes.")
-      .def("set_memory_budget", [](PythonSession& self, int64_t bytes) { self.session.set_memory_budget(bytes); })
+      .def(
+          "set_memory_budget",
+          [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
+          nb::arg("bytes"), nb::arg("together") = 0)
       .def(
           "value_story",
           [](PythonSession& self, const std::string& name, const std::vector<int64_t>& symbol_values) {

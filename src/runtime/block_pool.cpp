@@ -116,6 +116,13 @@ void BlockPool::keep_free(int64_t most_bytes) {
   free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(gone));
 }
 
+void BlockPool::forward_begins() {
+  constexpr int64_t kForwardsAStep = 64;
+  if (pending_++ > 0 && ++forwards_ < kForwardsAStep) return;
+  forwards_ = 0;
+  ++now_;
+}
+
 void BlockPool::trim(int64_t age) {
   std::lock_guard lock(mutex_);
   std::erase_if(free_, [&](const Free& entry) {

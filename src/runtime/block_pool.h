@@ -32,8 +32,10 @@ class BlockPool {
   std::shared_ptr<Block> acquire(int64_t size_bytes, BlockLimits limits = {});
   // Gives free blocks back to the system: those that no acquire has used for `age` steps; 0: all.
   void trim(int64_t age = 0);
-  // A step begins: blocks age.
-  void tick() { ++now_; }
+  // Blocks age with steps, not with forwards: a step of several graphs has many, all pending until its backward.
+  // Whoever keeps forwards pending for ever ages them by forwards in dozens.
+  void forward_begins();
+  void forward_is_gone() { --pending_; }
 
   int64_t live_bytes() const;  // handed out
   int64_t free_bytes() const;  // kept for reuse
@@ -52,6 +54,8 @@ class BlockPool {
   std::vector<Free> free_;
   int64_t live_bytes_ = 0;
   std::atomic<int64_t> now_ = 0;
+  std::atomic<int64_t> pending_ = 0;
+  std::atomic<int64_t> forwards_ = 0;  // since blocks have aged
 };
 
 // The process's pool. Its blocks may outlive every session (a user keeps outputs), so it is never destroyed.

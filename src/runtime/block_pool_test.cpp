@@ -55,5 +55,20 @@ TEST(BlockPool, GivesBackWhatIsFreeBeforeItMapsMoreThanItMay) {
   EXPECT_EQ(pool.free_bytes(), 0);
 }
 
+TEST(BlockPool, BlocksAgeWithStepsNotWithForwards) {
+  BlockPool pool;
+  pool.acquire(3 * kMiB);
+  const auto step = [&](int forwards) {
+    for (int i = 0; i < forwards; ++i) pool.forward_begins();
+    for (int i = 0; i < forwards; ++i) pool.forward_is_gone();
+  };
+  for (int i = 0; i < 7; ++i) step(12);  // a model of twelve graphs
+  pool.trim(8);
+  EXPECT_EQ(pool.free_bytes(), 3 * kMiB);
+  step(1);
+  pool.trim(8);
+  EXPECT_EQ(pool.free_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace lowtide

@@ -16,8 +16,11 @@
 
 namespace lowtide {
 
-RunState::RunState() = default;
-RunState::~RunState() { wait_for_all(); }
+RunState::RunState() { process_pool().forward_begins(); }
+RunState::~RunState() {
+  wait_for_all();
+  process_pool().forward_is_gone();
+}
 
 void RunState::wait_for_all() {
   for (PendingCall& pending : pending_)
@@ -148,7 +151,6 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   Binding& binding = *state.binding_;
   state.packing_ = separate_gradients_ ? &separate_packing(program_, binding, options_.guard) : &binding.packing;
   BlockPool& pool = process_pool();
-  pool.tick();
   const int64_t planned =
       state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes + binding.report.output_bytes;
   StepBlocks blocks(pool, planned, std::max(planned, most_bytes - binding.report.external_bytes));

@@ -33,6 +33,8 @@ struct Session::Impl {
   std::vector<KernelChoice> choices;
   SessionReport report;
   std::unique_ptr<Plans> plans;
+  int64_t together = 0;  // see Session::set_memory_budget
+  int64_t most_bytes() const { return together > 0 ? together : plans->most_bytes(); }
   std::unique_ptr<Stages> made;  // where the plan was read: once a report asks
   std::vector<RequestOutcome> outcomes;
   std::vector<std::string> warnings;
@@ -223,7 +225,8 @@ std::vector<int64_t> Session::plan_peaks(std::span<const int64_t> symbol_values)
   return impl_->plans->peaks(symbol_values);
 }
 
-void Session::set_memory_budget(int64_t bytes) {
+void Session::set_memory_budget(int64_t bytes, int64_t together) {
+  impl_->together = together;
   if (bytes == impl_->options.memory_budget) return;
   impl_->options.memory_budget = bytes;
   impl_->plans->change_budget();
@@ -306,12 +309,12 @@ void Session::set_call_handler(CallHandler handler) { impl_->plans->set_call_han
 std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                           std::shared_ptr<RunState>* state) {
   Executor& serving = impl_->plans->serving(inputs);
-  return serving.forward(inputs, random_key, state, impl_->plans->most_bytes());
+  return serving.forward(inputs, random_key, state, impl_->most_bytes());
 }
 
 std::shared_ptr<RunState> Session::run_forward(std::span<const TensorRef> inputs, uint64_t random_key) {
   Executor& serving = impl_->plans->serving(inputs);
-  return serving.run_forward(inputs, random_key, impl_->plans->most_bytes());
+  return serving.run_forward(inputs, random_key, impl_->most_bytes());
 }
 
 Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients,

@@ -172,8 +172,10 @@ class Session {
   // The planned peak at these sizes of each plan that was found so far: of the plan without budget, then of the rungs
   // of the first frontier, then of what was found at other sizes.
   std::vector<int64_t> plan_peaks(std::span<const int64_t> symbol_values);
-  // Another SessionOptions::memory_budget for the next steps; what is pending goes on in its plan.
-  void set_memory_budget(int64_t bytes);
+  // Another SessionOptions::memory_budget for the next steps; what is pending goes on in its plan. `together`: of this
+  // forward's blocks and those that the pool keeps free, where other graphs have the rest of a larger budget; 0:
+  // `bytes`.
+  void set_memory_budget(int64_t bytes, int64_t together = 0);
   // Of one value of the step, as JSON (report/value_story.h).
   std::string value_story(std::string_view name, std::span<const int64_t> symbol_values);
   // The most bytes that are live in the arena at these sizes, as the timeline of the planned graph tells

@@ -20,10 +20,10 @@ sys.path.insert(0, sys.argv[1])
 from measure import release_caches
 from memory_counter import MemoryCounter
 from models import build
-from lowtide.ortmodule import ORTModule
+from modes import find_mode
 
 model, make_batch = build(sys.argv[2])
-module = ORTModule(model)
+module = find_mode(sys.argv[3]).wrap(model)
 batch = make_batch()
 
 def step():
@@ -55,10 +55,9 @@ assert module.fallback_reason is None, module.fallback_reason
 """
 
 
-def run(program, model, environment):
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(TRAINING), model], env=environment, capture_output=True, text=True
-    )
+def run(program, model, environment, mode="lowtide"):
+    command = [sys.executable, "-c", program, str(TRAINING), model, mode]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -81,6 +80,16 @@ def test_measured_peak_is_the_planned_one(model, level):
     assert result["measured"] >= result["planned_peak_bytes"] * 0.85, result
     # The packing is tight.
     assert result["arena_bytes"] <= result["lower_bound_bytes"] * 1.01, result
+
+
+@pytest.mark.long
+def test_pieces_need_together_what_they_say():
+    """A hook that looks at data breaks the model in its middle: what the first half keeps is there while the second
+    runs."""
+    environment = {**counted_environment(), "LOWTIDE_PIECES": "1"}
+    result = json.loads(run(STEP, "bert", environment, "pieces").splitlines()[-1])
+    assert "pieces in the engine" in result["reason"]
+    assert 0.85 * result["planned_peak_bytes"] <= result["measured"] <= result["planned_peak_bytes"] * SCRATCH, result
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 import copy
 import re
+import time
 
 import pytest
 import torch
 from modules import assert_same_state
 
-from lowtide.errors import FallbackWarning, UnsupportedError
+from lowtide.errors import FallbackWarning, OutOfMemory, UnsupportedError
 from lowtide.ortmodule import ORTModule
 
 
@@ -74,10 +75,114 @@ def test_a_branch_on_data():
     ours, theirs = pair(Net)
     check(ours, theirs, [batch(), -batch(), batch(9), batch(3)])
     said = (
-        r"2 of 2 pieces in the engine, \d+% of forward's time; breaks: test_pieces.py:\d+ \(a branch on data\); "
+        r"2 of 2 pieces in the engine, \d+% of the step's time; breaks: test_pieces.py:\d+ \(a branch on data\); "
         "as one graph: forward branches on data"
     )
     assert re.match(said, ours.fallback_reason)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_the_share_of_a_step_that_compiles_nothing_is_told(caplog, monkeypatch):
+    monkeypatch.setenv("ORTMODULE_LOG_LEVEL", "WARNING")
+    ours, theirs = pair(Net)
+    check(ours, theirs, [batch()])
+    assert "time" not in ours.fallback_reason, "the first step compiles"
+    check(ours, theirs, [batch()])
+    share = int(re.search(r"2 of 2 pieces in the engine, (\d+)% of the step's time", ours.fallback_reason)[1])
+    assert 1 <= share <= 100
+    assert not ours.up.weight._backward_hooks, "nothing stays on the user's parameters"
+    caplog.clear()
+    check(ours, theirs, [batch(), batch()])
+    (table,) = [record.getMessage() for record in caplog.records if "accelerating your model" in record.getMessage()]
+    assert re.search(
+        r"Pieces +:   ON +:   2 of 2 pieces in the engine, \d+% of the step's time; breaks: test_pie", table
+    )
+    peak = ours.memory_report()["planned_peak_bytes"]
+    assert f"Planned peak {peak / 1e3:.1f} kB" in table
+
+
+class Wide(torch.nn.Module):
+    """Two halves of three layers each, between which Python looks at data."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(6)]
+        self.first, self.second = torch.nn.Sequential(*layers[:3]), torch.nn.Sequential(*layers[3:])
+
+    def forward(self, x):
+        h = self.first(x)
+        if h.mean() > 100:
+            h = h * 2
+        return {"out": self.second(h)}
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_budget_bounds_the_whole_step():
+    def step(**options):
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        module, x = ORTModule(Wide(), **options), torch.randn(512, 64)
+        for _ in range(2):
+            module.zero_grad()
+            out = module(x)["out"]
+            out.sum().backward()
+        return module.memory_report()["planned_peak_bytes"], [out, *(p.grad for p in module.parameters())]
+
+    without, results = step()
+    for part in (0.95, 0.85):
+        budget = int(part * without)
+        peak, under = step(memory_budget=budget)
+        assert 0.5 * budget < peak <= budget
+        assert all(map(torch.equal, results, under)), "a plan changes no bit"
+    assert step(memory_budget="85%")[0] <= 0.85 * without
+    assert step(memory_budget=without)[0] == without, "what is enough changes no plan from the second call on"
+    with pytest.raises(OutOfMemory, match=r"the least that the \d pieces of this step need together is [\d.]+ [KM]iB"):
+        step(memory_budget=int(0.3 * without))
+    with pytest.raises(OutOfMemory, match=r"memory_budget_total is .* that are there before a step"):
+        step(memory_budget_total=1000)
+
+
+class Slow(Net):
+    """Most of its time is Python's, in both halves."""
+
+    def forward(self, x):
+        h = self.up(x).tanh()
+        if h.mean() > 0:
+            h = h * 2
+        return {"out": self.down(self.norm(self.sleep(h)))}
+
+    @torch.compiler.disable
+    def sleep(self, h):
+        time.sleep(0.05)
+        h = h * 1
+        h.register_hook(lambda gradient: time.sleep(0.05))
+        return h
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_python_between_pieces_is_not_the_engines():
+    ours, theirs = pair(Slow)
+    check(ours, theirs, [batch(), batch()])
+    share = int(re.search(r"(\d+)% of the step's time", ours.fallback_reason)[1])
+    assert share < 50
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_one_peak_of_all_pieces():
+    ours = ORTModule(Wide())
+    ours(torch.randn(512, 64))["out"].sum().backward()
+    step = ours._training_manager.last_step
+    each = [one.memory() for one in step.ran]
+    whole = ours.memory_report()
+    assert len(each) == 2
+    assert whole["planned_peak_bytes"] == sum(one["planned_peak_bytes"] for one in each)
+    rows = ours.memory_opportunities()
+    assert {row["piece"] for row in rows} == {1, 2}
+    assert all(row["peak_after"] <= whole["planned_peak_bytes"] for row in rows)
+    assert "piece 2 of 2:" in ours.memory_summary() and "piece 2 of 2:" in ours.text() + ours.explain()
+    with torch.no_grad():
+        ours(torch.randn(512, 64))
+    assert ours.memory_report()["planned_peak_bytes"] < whole["planned_peak_bytes"]
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")

@@ -4,13 +4,12 @@ engine."""
 from lowtide.errors import Error, InternalError
 from lowtide.log import LogLevel, engine, is_first_rank, logger
 
-from .feature_table import feature_table, lowered_text
+from .feature_table import feature_table, lowered_text, pieces_table
 
 
 def announce(agent, sizes, options):
     """On the first rank, below INFO on all. A report that fails is logged; the training that it is about goes on."""
-    quietest = LogLevel.WARNING if agent.training else LogLevel.INFO
-    if options.log_level > quietest or (options.log_level >= LogLevel.INFO and not is_first_rank()):
+    if not _is_told(agent.training, options.log_level):
         return
     try:
         _announce(agent, sizes, options.log_level)
@@ -18,6 +17,19 @@ def announce(agent, sizes, options):
         agent.bugs.tell(error)
     except Error as error:
         logger.warning("the feature table cannot be made: %s", error)
+
+
+def announce_pieces(step, options):
+    """The same of a module in pieces: StepOfPieces."""
+    training = any(one.agent.training for one in step.in_engine)
+    if _is_told(training, options.log_level):
+        say = logger.warning if training else logger.info
+        say("%s", pieces_table(step, "training" if training else "inference"))
+
+
+def _is_told(training, log_level):
+    quietest = LogLevel.WARNING if training else LogLevel.INFO
+    return log_level <= quietest and (log_level < LogLevel.INFO or is_first_rank())
 
 
 def tells_savings(log_level):

@@ -9,13 +9,14 @@ from lowtide.capture import DynamoGraph, Facts, exclusive, keep_only
 from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError
 from lowtide.log import logger
 
-from .announcement import announce, announce_session, tells_savings
+from .announcement import announce, announce_pieces, announce_session, tells_savings
 from .bug_reports import BugReports, bugs_are_internal_errors
 from .fallback import Failure, Fallback, reason_of
 from .graph_transition_manager import GraphTransitionManager
 from .resident import Resident
 from .save_onnx import save_stages
 from .second_derivatives import SecondDerivatives
+from .step_budget import TotalBudget
 from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
 from .training_agent import TrainingAgent
 
@@ -25,25 +26,30 @@ _OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's
 class ExecutionManager:
     training = True
 
-    def __init__(self, module, options, keep=None, budget=None, verify=False, facts=None, pieces=None):
+    def __init__(self, module, options, keep=None, budget=None, verify=False, facts=None, pieces=None, allowance=None):
         """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
         `budget`: a Budget for their bytes; `verify`: check the bits of each plan once; `facts`: what is known of the
-        module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it."""
+        module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it;
+        `allowance`: the StepBudget that the module is a piece under."""
         self._module, self._options = module, options
         self._keep, self._facts, self._pieces = keep, facts or Facts(), pieces
         self._budget, self._verify = budget, verify
-        self._resident = Resident(module) if budget is not None and budget.is_total else None
+        self._allowance = allowance
+        if budget is not None and budget.is_total and allowance is None:
+            self._allowance = TotalBudget(budget, Resident(module))
         self._fallback = Fallback(options.log_level)
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
         self._announces = not isinstance(module, DynamoGraph)  # a table for each piece would be many
         self._second_derivatives = SecondDerivatives(module) if self.training else None
         self._noticed = False  # that hooks on saved tensors see little
+        self._pieces_announced = False
         self._announced = None  # the dims of images that the graph of the last feature table has learnt to be free
         # The Failure that keeps every call out of the engine.
         self._refused = self._fallback.refusal_of_backward() if self.training else None
         self.last_agent = None
-        self.fallback_reason = None
+        self.last_step = None  # StepOfPieces, where the last call ran in pieces
+        self._reason = None  # why the last call was no graph in the engine
         self.last_call = 0.0  # when
 
     def refuse(self, error):
@@ -76,23 +82,37 @@ class ExecutionManager:
                     raise
                 failure = error
             else:
-                self.fallback_reason = None
+                self._reason = self.last_step = None
                 return result
+            self._announce_pieces()
             # First, whether PyTorch can: a mistake in the user's call is the user's to see.
-            result, pieces = self._without_graph(failure, args, kwargs)
+            result, self.last_step = self._without_graph(failure, args, kwargs)
             if (keep := self._kept_now()) is not None:
                 result = keep_only(result, keep)
-            reason = reason_of(failure)
-            self.fallback_reason = f"{pieces}; as one graph: {reason}" if pieces else reason
-            self._fallback.warn(self._module, failure, pieces)
+            self._reason = reason_of(failure)
+            self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
             return result
 
+    def _announce_pieces(self):
+        """Once the engine's share of a step's time is known: at the second call after the last that compiled."""
+        step = self.last_step
+        if step is not None and not self._pieces_announced and step.share() is not None:
+            self._pieces_announced = True
+            announce_pieces(step, self._options)
+
+    @property
+    def fallback_reason(self):
+        """Why the last call was no graph in the engine, and how it ran in pieces, if it did; else None."""
+        pieces = self.last_step and self.last_step.words()
+        return f"{pieces}; as one graph: {self._reason}" if pieces else self._reason
+
     def _without_graph(self, failure, args, kwargs):
-        """(the module's output, how Dynamo's graphs of it ran in the engine, or None where PyTorch ran it all)."""
+        """(the module's output, its StepOfPieces, or None where it had none)."""
         refusal = None
         if self._pieces is not None and type(failure) in _OF_GRAPHS:
             try:
-                return self._pieces(args, kwargs), self._pieces.words()
+                result, step = self._pieces(args, kwargs)
+                return result, step if step.in_engine else None
             except UnsupportedError as error:
                 refusal = str(error)
         result = self._module(*args, **kwargs)
@@ -176,7 +196,7 @@ class ExecutionManager:
             self.training,
             self._bugs,
             self._budget,
-            self._resident,
+            self._allowance,
             self._verify,
             self._second_derivatives,
         )

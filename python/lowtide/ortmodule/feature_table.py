@@ -28,34 +28,50 @@ class Row:
 
 def feature_table(agent, sizes, log_level, stat=None):
     """For the log, at the sizes of the first call. `stat`: Session.memory_stat, where plan rows are wanted."""
-    mode = "training" if agent.training else "inference"
+    lines = [*overhead(agent, log_level), ""]
+    notes = [*stat["notes"].splitlines(), ""] if stat is not None else []
+    return _table("training" if agent.training else "inference", feature_rows(agent, sizes, stat), lines, notes)
+
+
+def pieces_table(step, mode):
+    """The same of a module in pieces: `step`: StepOfPieces."""
+    rows = [
+        *_rows_of_all(step.in_engine[-1].agent.memory, step.memory(), step.report()),
+        Row("Pieces", True, step.words()),
+    ]
+    return _table(mode, rows)
+
+
+def _table(mode, rows, lines=(), notes=()):
     lines = [
         "",
         "***** lowtide (ORTModule) is accelerating your model *****",
         "",
         f"ORTModule is enabled with following features ON/OFF for [{mode}] mode:",
         "",
-        *layout(feature_rows(agent, sizes, stat)),
+        *layout(rows),
         "",
-        *overhead(agent, log_level),
-        "",
+        *lines,
         f"Versions: lowtide - {lowtide.__version__}, PyTorch - {torch.__version__}, ONNX - {_version('onnx')}",
         "",
+        *notes,
     ]
-    if stat is not None:
-        lines += [*stat["notes"].splitlines(), ""]
     return "\n".join([*lines, CLOSING, ""])
 
 
 def feature_rows(agent, sizes, stat=None):
     """Every row says what this build does; what it does not have is OFF."""
-    report = agent.session.report
+    return _rows_of_all(agent.memory, agent.session.memory(agent.symbol_values(sizes)), agent.session.report, stat)
+
+
+def _rows_of_all(optimizer, memory, report, stat=None):
+    """`optimizer`: MemoryOptions; `memory`, `report`: as Session has them."""
     return [
         Row("ATen Executor", True, "Dispatch ATen operators to ORT's ATen executor"),
         cast_propagation_row(),
         Row("Custom Function", custom_functions_run(), "Support custom torch.autograd.Function export and execution"),
-        memory_optimizer_row(agent.memory, stat),
-        memory_budget_row(agent, sizes),
+        memory_optimizer_row(optimizer, stat),
+        memory_budget_row(optimizer, memory),
         Row(
             "Compute Optimizer",
             False,
@@ -74,7 +90,7 @@ def feature_rows(agent, sizes, stat=None):
         ),
         Row("ZeRO Stage3 Support", False, f"Enable/Disable with env ORTMODULE_ENABLE_ZERO_STAGE3=1/0{_MISSING}"),
         Row("Lowered", report["native_nodes"] > 0, lowered_text(report)),
-        Row("Memory", True, memory_text(agent.session.memory(agent.symbol_values(sizes)))),
+        Row("Memory", True, memory_text(memory)),
     ]
 
 
@@ -103,12 +119,12 @@ def memory_optimizer_row(memory, stat):
     return Row("Memory Optimizer", memory.on, text, lines=stat["row_lines"] if available else "")
 
 
-def memory_budget_row(agent, sizes):
-    budget = agent.memory.budget
+def memory_budget_row(optimizer, memory):
+    budget = optimizer.budget
     if budget is None:
         text = 'Enable with ORTModule(model, memory_budget="600MiB") or env LOWTIDE_MEMORY_BUDGET=600MiB'
         return Row("Memory Budget", False, text)
-    needed = _size(agent.session.memory(agent.symbol_values(sizes))["planned_peak_bytes"])
+    needed = _size(memory["planned_peak_bytes"])
     return Row("Memory Budget", True, f"{budget}; the step's plan needs {needed}")
 
 

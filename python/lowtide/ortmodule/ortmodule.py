@@ -21,6 +21,7 @@ from .inference_manager import InferenceManager
 from .longest import bounds_of, longest, symbols_of
 from .options import DebugOptions, skip_checks
 from .pieces import Pieces
+from .pieces_step import summary_of
 from .training_manager import TrainingManager
 
 # torch.compiler.is_compiling() and torch.jit.is_tracing(), asked at each call.
@@ -170,7 +171,9 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
 
     def memory_report(self):
         """Bytes of the last call's plan: planned_peak_bytes, arena_bytes, gradient_bytes, lower_bound_bytes,
-        output_bytes, external_bytes; None before the first call."""
+        output_bytes, external_bytes; None before the first call. Of a module in pieces, those of all of them at once."""
+        if (step := self._last_manager().last_step) is not None and step.in_engine:
+            return step.memory()
         agent = self._last_manager().last_agent
         return agent.session.memory(agent.symbol_values()) if agent else None
 
@@ -179,14 +182,18 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         `combination` (as in ORTMODULE_MEMORY_OPT_CONFIG), `frequency`, `saving_bytes`, `saving_symbolic` (an expression
         of the dims "<input>_dim<i>"), `on`, and `peak_after`: the step's planned peak in bytes with the row switched
         on too. `memory_optimization_config`: another configuration than the one in force; `probe_config`: "level" or
-        "level:boundary". InvalidArgument before the first training call, or for a configuration that cannot be."""
+        "level:boundary". InvalidArgument before the first training call, or for a configuration that cannot be. Of a
+        module in pieces, the rows of each, with its place as `piece`."""
+        if step := self._training_manager.last_step:
+            return step.opportunities(memory_optimization_config, probe_config)
         agent = self._last_agent(self._training_manager)
         return agent.memory_stat(memory_optimization_config, probe_config)["rows"]
 
     def memory_summary(self):
         """The tables "MemoryInsight Summary" and "MemoryOptimizer Summary" of the last training call."""
-        stat = self._last_agent(self._training_manager).memory_stat()
-        return f"{stat['insight']}\n{stat['summary']}"
+        if step := self._training_manager.last_step:
+            return step.texts(lambda agent, sizes: summary_of(agent.memory_stat(sizes=sizes)))
+        return summary_of(self._last_agent(self._training_manager).memory_stat())
 
     def longest(self, budget, dim="seq", example=None, **dims):
         """The largest size of `dim` with which a training step has a plan within `budget` bytes: a size of the graph,
@@ -215,27 +222,25 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
 
     def explain(self):
         """Per step of the plan, the kernel taken and why faster ones refused; ops that run on PyTorch."""
+        if step := self._last_manager().last_step:
+            return step.texts(lambda agent, sizes: agent.explain())
         agent = self._last_manager().last_agent
-        if agent is None:
-            return f"not in the engine: {self.fallback_reason or 'no call so far'}"
-        report = agent.session.report
-        calls = "".join(f"on PyTorch: {name}\n" for name in report["fallbacks"])
-        counts = (
-            f"{report['native_nodes']} native, {report['aten_nodes']} aten, {report['python_nodes']} python steps\n"
-        )
-        return counts + calls + agent.session.explain()
+        return agent.explain() if agent else f"not in the engine: {self.fallback_reason or 'no call so far'}"
 
     def text(self, stage="plan"):
         """A stage of the last call's way: "captured", "lowered", "training", "plan" or "program"."""
-        agent = self._last_agent()
-        session = agent.session
-        if stage == "plan":
-            return session.plan_text(agent.symbol_values())
-        texts = {"captured": "captured_text", "lowered": "lowered_text", "training": "training_text"}
-        texts["program"] = "program_text"
-        if stage not in texts:
-            raise InvalidArgument(f"no stage is called {stage}; there are plan, {', '.join(texts)}")
-        return getattr(session, texts[stage])()
+        stages = ("captured", "lowered", "training", "program")
+        if stage not in ("plan", *stages):
+            raise InvalidArgument(f"no stage is called {stage}; there are plan, {', '.join(stages)}")
+
+        def text(agent, sizes=None):
+            if stage == "plan":
+                return agent.session.plan_text(agent.symbol_values(sizes))
+            return getattr(agent.session, f"{stage}_text")()
+
+        if step := self._last_manager().last_step:
+            return step.texts(text)
+        return text(self._last_agent())
 
     @contextlib.contextmanager
     def trace(self, path):

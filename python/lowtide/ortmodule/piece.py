@@ -7,27 +7,35 @@ import torch
 from lowtide.capture import DynamoGraph
 
 from .inference_manager import InferenceManager
+from .pieces_step import Ran
 from .training_manager import TrainingManager
 
 
 class Piece:
     """What Dynamo calls in the place of a graph; captured and planned at its first call, when tensors are real."""
 
-    def __init__(self, graph_module, debug_options, keep=None, budget=None, verify=False):
+    def __init__(self, graph_module, debug_options, keep=None, budget=None, verify=False, allowance=None):
         """`keep`: paths into the graph's outputs, which are a tuple; the rest as ExecutionManager takes it."""
         self.graph = DynamoGraph(graph_module)
         facts = self.graph.facts
-        self._training = TrainingManager(self.graph, debug_options, keep, budget, verify, facts)
+        self._training = TrainingManager(self.graph, debug_options, keep, budget, verify, facts, allowance=allowance)
         self._inference = InferenceManager(self.graph, debug_options, facts=facts)
         self.last_manager = self._training
-        self.seconds = 0.0  # of the last call
+        self._seconds = 0.0  # of the last call
 
     def __call__(self, *inputs):
         begin = time.perf_counter()
         self.last_manager = self._training if torch.is_grad_enabled() else self._inference
         result = self.last_manager.forward(self.graph.arguments(inputs), {})
-        self.seconds = time.perf_counter() - begin
+        self._seconds = time.perf_counter() - begin
         return result
+
+    def last_run(self):
+        """Ran: the last call."""
+        manager = self.last_manager
+        if manager.fallback_reason is not None:
+            return Ran(None, None, self._seconds, manager.fallback_reason)
+        return Ran(manager.last_agent, manager.last_agent.last_sizes, self._seconds, None)
 
     @property
     def fallback_reason(self):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch.autograd.graph import increment_version
 
-from lowtide.errors import Error, InternalError, OutOfMemory, UnsupportedError
+from lowtide.errors import Error, InternalError, UnsupportedError
 from lowtide.guards import put_back, setters
 from lowtide.store import planned_session
 
-from .budget import format_bytes
 from .bug_reports import BugReports, Evidence
 from .custom_functions import CallHandler
 from .given_inputs import InputMemory
@@ -28,15 +27,15 @@ class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
     def __init__(
-        self, module, captured, training, bugs=None, budget=None, resident=None, verify=False, second_derivatives=None
+        self, module, captured, training, bugs=None, budget=None, allowance=None, verify=False, second_derivatives=None
     ):
         """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
-        `resident`: where it is a total, what counts before a step; `verify`: every plan is checked once (PlanCheck);
+        `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once (PlanCheck);
         `second_derivatives`: SecondDerivatives of the module, if there are any."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options(budget) if training else MemoryOptions()
-        self._resident = resident
+        self._allowance = allowance
         begin = time.perf_counter()
         self._options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
         self._options["training"] = training
@@ -46,6 +45,7 @@ class TrainingAgent:
             error.evidence = Evidence.of("plan", captured, self._options)
             raise
         self.session_seconds = time.perf_counter() - begin
+        self.backward_seconds = 0.0  # of all backwards so far
         self.export_seconds = None  # of the capture
         self.arguments = None  # a Call without tensors, like those that the graph serves
         self.failure = None  # of an earlier call, which PyTorch took over
@@ -118,8 +118,8 @@ class TrainingAgent:
     def forward_step(self, tensors, keep):
         """(outputs with None for views of inputs, {index of such an output: _View}, _Forward)."""
         with self._lock:
-            if self._resident is not None:
-                self._keep_within_total()
+            if self._allowance is not None:
+                self._allowance.apply(self)
             before = self._check.before(tensors, self._updated) if self._check and keep else None
             states = self._draws.states(self._random) if self._random or self._draws else ()
             try:
@@ -142,16 +142,6 @@ class TrainingAgent:
             if type(output) is tuple:
                 outputs[index], views[index] = None, _View(*output)
         return outputs, views, _Forward(pending, step, check, random)
-
-    def _keep_within_total(self):
-        """What is in memory beside a step changes: an optimizer has stepped, gradients are kept or not."""
-        there, total = self._resident.bytes(), self.memory.budget.bytes
-        if there >= total:
-            raise OutOfMemory(
-                f"memory_budget_total is {format_bytes(total)}, expected more than the {format_bytes(there)} that are "
-                "there before a step: parameters, buffers, gradients that are kept, optimizer state"
-            )
-        self.session.set_memory_budget(total - there)
 
     def saved_by(self, plan):
         """(inputs, outputs) that backward reads again in this plan of the session, as their indices."""
@@ -185,6 +175,7 @@ class TrainingAgent:
 
     def backward(self, forward, gradients, saved_inputs):
         pending, step, check = forward.take()
+        begin = time.perf_counter()
         with self._lock:
             self._calls.missing.clear()
             try:
@@ -198,6 +189,7 @@ class TrainingAgent:
             missing = frozenset(self._calls.missing) if self._calls.missing else None
             if self._inspects:
                 self._inspections.backward_done(step, self.session.take_inspected())
+        self.backward_seconds += time.perf_counter() - begin
         if missing is None:
             return found
         given = tuple(gradient is not None for gradient in gradients)
@@ -237,6 +229,13 @@ class TrainingAgent:
         stat = self.memory_stat(memory_optimization_config, probe_config, peaks=return_opportunity_table)
         opportunities = {row["combination"]: (row["saving_symbolic"], row["frequency"]) for row in stat["rows"]}
         return stat["insight"] if return_opportunity_table else "", dict(sorted(opportunities.items()))
+
+    def explain(self):
+        """Ops that run on PyTorch; per step of the plan, the kernel taken and why faster ones refused."""
+        report = self.session.report
+        counts = f"{report['native_nodes']} native, {report['aten_nodes']} aten, {report['python_nodes']} python steps"
+        calls = [f"on PyTorch: {name}" for name in report["fallbacks"]]
+        return "\n".join([counts, *calls, self.session.explain()])
 
     def memory_stat_json(self, memory_optimization_config="", probe_config=""):
         """The same as JSON: rows, candidates with shapes, bytes, origins and reuse, the peak with and without."""
