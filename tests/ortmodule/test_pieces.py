@@ -136,7 +136,7 @@ def test_a_budget_bounds_the_whole_step():
         assert all(map(torch.equal, results, under)), "a plan changes no bit"
     assert step(memory_budget="85%")[0] <= 0.85 * without
     assert step(memory_budget=without)[0] == without, "what is enough changes no plan from the second call on"
-    with pytest.raises(OutOfMemory, match=r"the least that the \d pieces of this step need together is [\d.]+ [KM]iB"):
+    with pytest.raises(OutOfMemory, match=r"the least that \d pieces of this step need together is [\d.]+ [KM]iB"):
         step(memory_budget=int(0.3 * without))
     with pytest.raises(OutOfMemory, match=r"memory_budget_total is .* that are there before a step"):
         step(memory_budget_total=1000)

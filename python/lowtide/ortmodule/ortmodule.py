@@ -171,7 +171,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
 
     def memory_report(self):
         """Bytes of the last call's plan: planned_peak_bytes, arena_bytes, gradient_bytes, lower_bound_bytes,
-        output_bytes, external_bytes; None before the first call. Of a module in pieces, those of all of them at once."""
+        output_bytes, external_bytes; None before the first call. Of a module in pieces, those of all at once."""
         if (step := self._last_manager().last_step) is not None and step.in_engine:
             return step.memory()
         agent = self._last_manager().last_agent

@@ -38,7 +38,7 @@ class Pieces:
         self._options = debug_options
 
     def __call__(self, args, kwargs):
-        """(the module's output, StepOfPieces). UnsupportedError where Dynamo has found no graph that ran in the engine."""
+        """(the module's output, StepOfPieces). UnsupportedError where Dynamo cannot compile it."""
         if self._refusal is not None:
             raise UnsupportedError(self._refusal)
         if self._compiled is None:

@@ -33,7 +33,8 @@ class StepOfPieces:
         self.in_engine = [one for one in ran if one.agent is not None]
 
     def words(self):
-        """How it ran: "3 of 3 pieces in the engine, 97% of the step's time; breaks: model.py:41 (…)". The share is that of a step which compiled nothing, once there was one."""
+        """How it ran: "3 of 3 pieces in the engine, 97% of the step's time; breaks: model.py:41 (…)". The share is that
+        of a step which compiled nothing, once there was one."""
         text = f"{len(self.in_engine)} of {len(self.ran)} pieces in the engine"
         if (share := self.share()) is not None:
             text += f", {share:.0%} of the step's time"

@@ -96,11 +96,10 @@ class StepBudget:
         return self._needs[key][1]
 
     def _refuse(self, least):
-        last = self._expected is None or len(self._ran) == len(self._expected)
-        count = len(self._ran) if last else len(self._expected)
-        more = ", and more may follow" if self._expected is None else ""
+        known = self._expected is not None
+        count, more = len(self._expected if known else self._ran), "" if known else ", and more may follow"
         raise OutOfMemory(
-            f"memory_budget is {format_bytes(self._bytes)}, the least that the {count} pieces of this step need together "
+            f"memory_budget is {format_bytes(self._bytes)}, the least that {count} pieces of this step need together "
             f"is {format_bytes(least)}{more}: plain Python between graphs ends a plan, and each keeps its activations "
             "until its backward"
         )

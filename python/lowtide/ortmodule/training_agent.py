@@ -30,8 +30,8 @@ class TrainingAgent:
         self, module, captured, training, bugs=None, budget=None, allowance=None, verify=False, second_derivatives=None
     ):
         """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
-        `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once (PlanCheck);
-        `second_derivatives`: SecondDerivatives of the module, if there are any."""
+        `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once
+        (PlanCheck); `second_derivatives`: SecondDerivatives of the module, if there are any."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options(budget) if training else MemoryOptions()
