@@ -117,24 +117,37 @@ void grad_where(GradContext& c) {
   if (c.wants(2)) set_reduced(c, 2, b.op(Op::kWhere, {c.in(0), zero, c.dy()}));
 }
 
-// concat(-x[E/2:], x[:E/2]), or its transpose concat(x[E/2:], -x[:E/2])
-static ValueId rotate_half(Builder& b, ValueId x, bool transposed) {
+// concat(-x[E/2:], x[:E/2])
+static ValueId rotate_half(Builder& b, ValueId x) {
   const int64_t axis = b.rank(x) - 1;
   const Dim width = b.shape(x).back(), half = floordiv(width, 2);
-  ValueId low = b.slice(x, axis, 0, half), high = b.slice(x, axis, half, width);
-  (transposed ? low : high) = b.neg(transposed ? low : high);
+  const ValueId low = b.slice(x, axis, 0, half), high = b.neg(b.slice(x, axis, half, width));
   return b.op(Op::kConcat, {high, low}, {{"axis", Dim(axis)}});
+}
+
+// (-x[2i+1], x[2i])
+static ValueId rotate_neighbours(Builder& b, ValueId x) {
+  const Shape shape = b.shape(x);
+  Shape pairs = shape;
+  pairs.back() = floordiv(shape.back(), 2);
+  pairs.push_back(2);
+  return b.reshape(rotate_half(b, b.reshape(x, pairs)), shape);
 }
 
 // y = x*cos + R x*sin:  dx is the adjoint map,  dcos = dy*x,  dsin = dy*R x
 void grad_rotary(GradContext& c) {
   Builder& b = c.b();
-  const bool transposed = c.attrs().b("transposed", false);
-  if (c.wants(0)) c.set(0, b.op(Op::kRotaryEmbedding, {c.dy(), c.in(1), c.in(2)}, {{"transposed", !transposed}}));
+  const bool transposed = c.attrs().b("transposed", false), interleaved = c.attrs().b("interleaved", false);
+  if (c.wants(0)) {
+    Attrs attrs{{"transposed", !transposed}};
+    if (interleaved) attrs.set("interleaved", true);
+    c.set(0, b.op(Op::kRotaryEmbedding, {c.dy(), c.in(1), c.in(2)}, std::move(attrs)));
+  }
   if (c.wants(1)) set_reduced(c, 1, b.mul(c.dy(), c.in(0)));
   if (c.wants(2)) {
     // The transposed map rotates after the product with sin: there dsin = x*R dy.
-    const ValueId rotated = rotate_half(b, transposed ? c.dy() : c.in(0), false);
+    const ValueId turned = transposed ? c.dy() : c.in(0);
+    const ValueId rotated = interleaved ? rotate_neighbours(b, turned) : rotate_half(b, turned);
     set_reduced(c, 2, b.mul(rotated, transposed ? c.in(0) : c.dy()));
   }
 }

@@ -114,6 +114,10 @@ void add_pointwise(List& list) {
   const auto rotary = [](bool transposed) { return Attrs{{"transposed", transposed}}; };
   list.add(Op::kRotaryEmbedding, "", {real({2, 2, 3, 4}), real({3, 4}), real({3, 4})}, rotary(false));
   list.add(Op::kRotaryEmbedding, "per batch", {real({2, 2, 3, 4}), real({2, 1, 3, 4}), real({2, 1, 3, 4})});
+  const auto interleaved = [](bool transposed) { return Attrs{{"interleaved", true}, {"transposed", transposed}}; };
+  list.add(Op::kRotaryEmbedding, "interleaved", {real({2, 2, 3, 4}), real({3, 4}), real({3, 4})}, interleaved(false));
+  list.add(Op::kRotaryEmbedding, "interleaved, transposed", {real({2, 3, 4}), real({3, 4}), real({3, 4})},
+           interleaved(true));
   list.add(Op::kRotaryEmbedding, "transposed", {real({2, 3, 4}), real({3, 4}), real({3, 4})}, rotary(true));
 }
 

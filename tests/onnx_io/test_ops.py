@@ -108,6 +108,8 @@ CASES = [
     (QKV + ", %s: f32[m, 5] input", f"%r: f32[n, 4, m, 3], _ = Attention(is_causal=false, {ATTENTION}) %q, %k, %v, %s"),
     ("%x: f32[n, m, 6] input, %c: f32[m, 6] input, %s: f32[m, 6] input",
      "%r: f32[n, m, 6] = RotaryEmbedding %x, %c, %s"),
+    ("%x: f32[n, m, 6] input, %c: f32[m, 6] input, %s: f32[m, 6] input",
+     "%r: f32[n, m, 6] = RotaryEmbedding(interleaved=true) %x, %c, %s"),
     (XY, "%r: f32[n, 12] = Concat(axis=1) %x, %y"),
     (X, '%r: f32[n + 1, 5] = Pad(pads=[1, -1, 0, 0], mode="constant", value=0.5) %x'),
     (X, '%r: f32[n, 9] = Pad(pads=[0, 1, 0, 2], mode="reflect", value=0.0) %x'),

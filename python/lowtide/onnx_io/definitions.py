@@ -327,7 +327,13 @@ def _rotary(w, n, x, cos, sin):
         raise UnsupportedError("the transposed RotaryEmbedding belongs to a backward graph")
     axis, width = len(n.shape) - 1, n.shape[-1]
     half = width // 2 if isinstance(width, int) else f"({width})//2"
-    return x * cos + w.term("Concat", -_cut(w, x, axis, half, width), _cut(w, x, axis, 0, half), axis=axis) * sin
+    if n.get("interleaved", False):
+        pairs = w.term("Reshape", x, w.sizes([*n.shape[:-1], half, 2]))
+        turned = [-_cut(w, pairs, axis + 1, 1, 2), _cut(w, pairs, axis + 1, 0, 1)]
+        rotated = w.term("Reshape", w.term("Concat", *turned, axis=axis + 1), w.sizes(n.shape))
+    else:
+        rotated = w.term("Concat", -_cut(w, x, axis, half, width), _cut(w, x, axis, 0, half), axis=axis)
+    return x * cos + rotated * sin
 
 
 def _cut(w, x, axis, start, end):

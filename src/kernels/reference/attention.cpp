@@ -194,7 +194,7 @@ KernelStatus attention_grad(const KernelCall& call, const AttentionGradTerms& te
   return nullptr;
 }
 
-// y = x*cos + rotate(x)*sin with rotate(x) = (-x2, x1) for x = (x1, x2); transposed: (g2, -g1) with g = dy*sin.
+// y = x*cos + rotate(x)*sin with rotate(x) = (-x2, x1) for each pair (x1, x2); transposed: (g2, -g1) with g = dy*sin.
 KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) {
   const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
   const int64_t half = rotation.size / 2;
@@ -203,14 +203,15 @@ KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) 
     auto x_at = [&](int64_t e) { return get(x, at[0] + e * steps[0]); };
     auto cos_at = [&](int64_t e) { return get(cos, at[1] + e * steps[1]); };
     auto sin_at = [&](int64_t e) { return get(sin, at[2] + e * steps[2]); };
-    // Both halves are read before either is written: y may be x.
-    for (int64_t e = 0; e < half; ++e) {
-      const double x1 = x_at(e), x2 = x_at(e + half);
-      const double c1 = cos_at(e), c2 = cos_at(e + half);
-      const double r1 = rotation.transposed ? x2 * sin_at(e + half) : -x2 * sin_at(e);
-      const double r2 = rotation.transposed ? -x1 * sin_at(e) : x1 * sin_at(e + half);
-      set(y, at[3] + e * steps[3], x1 * c1 + r1);
-      set(y, at[3] + (e + half) * steps[3], x2 * c2 + r2);
+    // Both numbers of a pair are read before either is written: y may be x.
+    for (int64_t pair = 0; pair < half; ++pair) {
+      const int64_t e = rotation.interleaved ? 2 * pair : pair, f = rotation.interleaved ? e + 1 : e + half;
+      const double x1 = x_at(e), x2 = x_at(f);
+      const double r1 = rotation.transposed ? x2 * sin_at(f) : -x2 * sin_at(e);
+      const double r2 = rotation.transposed ? -x1 * sin_at(e) : x1 * sin_at(f);
+      const double y1 = x1 * cos_at(e) + r1, y2 = x2 * cos_at(f) + r2;
+      set(y, at[3] + e * steps[3], y1);
+      set(y, at[3] + f * steps[3], y2);
     }
   });
   return nullptr;

@@ -244,8 +244,9 @@ struct Rotation : RowWalk<4> {
   explicit Rotation(const BoundCall& call)
       : RowWalk(call, call.inputs[0], call.inputs[0].rank - 1,
                 {&call.inputs[0], &call.inputs[1], &call.inputs[2], &call.outputs[0]}),
-        transposed(call.attrs->b("transposed", false)) {}
-  bool transposed;
+        transposed(call.attrs->b("transposed", false)),
+        interleaved(call.attrs->b("interleaved", false)) {}
+  bool transposed, interleaved;
 };
 
 }  // namespace lowtide::reference

@@ -196,29 +196,37 @@ struct Rotation : RowWalk<4> {
   explicit Rotation(const BoundCall& call)
       : RowWalk(call, call.inputs[0], call.inputs[0].rank - 1,
                 {&call.inputs[0], &call.inputs[1], &call.inputs[2], &call.outputs[0]}),
-        transposed(call.attrs->b("transposed", false)) {}
-  bool transposed;
+        transposed(call.attrs->b("transposed", false)),
+        interleaved(call.attrs->b("interleaved", false)) {}
+  bool transposed, interleaved;
 };
 
-// All rows are dense along the last dim or repeat along it.
-KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) {
+// All rows are dense along the last dim or repeat along it. kStep: from pair to pair.
+template <int64_t kStep>
+void rotate_rows(const KernelCall& call, const Rotation& rotation) {
   const TensorRef &x = call.inputs[0], &cos = call.inputs[1], &sin = call.inputs[2], &y = call.outputs[0];
   const bool transposed = rotation.transposed;
-  const int64_t half = rotation.size / 2, c_step = rotation.steps[1], s_step = rotation.steps[2];
+  const int64_t pairs = rotation.size / 2, apart = kStep == 2 ? 1 : pairs;  // the numbers of a pair
+  const int64_t c_step = rotation.steps[1], s_step = rotation.steps[2];
   const float sign = transposed ? -1.0f : 1.0f;
-  rotation.for_each(8192 / std::max<int64_t>(1, 2 * half), [&](const auto& at) {
-    const float *x1 = x.as<float>() + at[0], *x2 = x1 + half, *c1 = cos.as<float>() + at[1], *c2 = c1 + half * c_step;
-    const float *s1 = sin.as<float>() + at[2], *s2 = s1 + half * s_step;
-    float *y1 = y.as<float>() + at[3], *y2 = y1 + half;
-    // rotate(x) = (-x2, x1) meets (s1, s2); its adjoint meets them before the halves change places.
+  rotation.for_each(8192 / std::max<int64_t>(1, 2 * pairs), [&](const auto& at) {
+    const float *x1 = x.as<float>() + at[0], *x2 = x1 + apart, *c1 = cos.as<float>() + at[1], *c2 = c1 + apart * c_step;
+    const float *s1 = sin.as<float>() + at[2], *s2 = s1 + apart * s_step;
+    float *y1 = y.as<float>() + at[3], *y2 = y1 + apart;
+    // rotate(x) = (-x2, x1) meets (s1, s2); its adjoint meets them before the two change places.
     const float *for1 = transposed ? s2 : s1, *for2 = transposed ? s1 : s2;
 #pragma GCC ivdep
-    for (int64_t e = 0; e < half; ++e) {
-      const float a = x1[e], b = x2[e];
-      y1[e] = a * c1[e * c_step] - sign * (b * for1[e * s_step]);
-      y2[e] = b * c2[e * c_step] + sign * (a * for2[e * s_step]);
+    for (int64_t e = 0; e < pairs; ++e) {
+      const int64_t i = e * kStep;
+      const float a = x1[i], b = x2[i];
+      y1[i] = a * c1[i * c_step] - sign * (b * for1[i * s_step]);
+      y2[i] = b * c2[i * c_step] + sign * (a * for2[i * s_step]);
     }
   });
+}
+
+KernelStatus rotary_embedding(const KernelCall& call, const Rotation& rotation) {
+  rotation.interleaved ? rotate_rows<2>(call, rotation) : rotate_rows<1>(call, rotation);
   return nullptr;
 }
 
