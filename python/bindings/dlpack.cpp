@@ -14,7 +14,7 @@ namespace lowtide::bindings {
 namespace {
 
 constexpr int32_t kCpu = 1;
-constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6;
+constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6;
 
 // PyTorch's table lives as long as the process.
 std::atomic<const dlpack::ExchangeApi*> exchange{nullptr};
@@ -49,6 +49,8 @@ std::optional<DType> find_dtype(dlpack::DataType type) {
       case kFloat << 8 | 16: return DType::kF16;
       case kFloat << 8 | 32: return DType::kF32;
       case kFloat << 8 | 64: return DType::kF64;
+      case kComplex << 8 | 64: return DType::kC64;
+      case kComplex << 8 | 128: return DType::kC128;
     }
   }
   return std::nullopt;
@@ -74,7 +76,13 @@ dlpack::DataType type_of(DType dtype) {
   if (dtype == DType::kBool) return {kBool, bits, 1};
   if (dtype == DType::kU8) return {kUInt, bits, 1};
   if (dtype == DType::kBF16) return {kBfloat, bits, 1};
+  if (is_complex(dtype)) return {kComplex, bits, 1};
   return {is_float(dtype) ? kFloat : kInt, bits, 1};
+}
+
+// DLPack says nothing of it.
+bool is_conjugated(nb::handle tensor, DType dtype) {
+  return is_complex(dtype) && nb::cast<bool>(tensor.attr("is_conj")());
 }
 
 }  // namespace
@@ -90,6 +98,8 @@ TensorRef view_of(nb::handle tensor) {
   const std::optional<DType> dtype = find_dtype(view.dtype);
   LT_USER_CHECK(ErrorKind::kUnsupported, dtype, "a tensor of DLPack type code ", int{view.dtype.code}, ", ",
                 int{view.dtype.bits}, " bits has no dtype in lowtide");
+  LT_USER_CHECK(ErrorKind::kUnsupported, !is_conjugated(tensor, *dtype),
+                "a tensor of complex numbers that are conjugated when they are read; call resolve_conj() on it");
   return ref_of(view, *dtype);
 }
 
@@ -98,7 +108,7 @@ bool try_view(nb::handle tensor, TensorRef& ref) {
   if (tensor.is_none()) return false;
   if (api().from_python(tensor.ptr(), &view) != 0) return PyErr_Clear(), false;
   const std::optional<DType> dtype = find_dtype(view.dtype);
-  if (!dtype || view.device.type != kCpu || view.rank > kMaxRank) return false;
+  if (!dtype || view.device.type != kCpu || view.rank > kMaxRank || is_conjugated(tensor, *dtype)) return false;
   ref = ref_of(view, *dtype);
   return true;
 }

@@ -4,8 +4,8 @@
 
 namespace lowtide {
 
-static constexpr std::array<std::string_view, 11> kNames = {"bool", "u8",  "i8",  "i16", "i32", "i64",
-                                                            "bf16", "f16", "f32", "f64", "ctx"};
+static constexpr std::array<std::string_view, 13> kNames = {"bool", "u8",  "i8",  "i16", "i32",  "i64", "bf16",
+                                                            "f16",  "f32", "f64", "c64", "c128", "ctx"};
 
 std::string_view name(DType dtype) { return kNames[static_cast<size_t>(dtype)]; }
 

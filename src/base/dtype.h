@@ -18,6 +18,8 @@ enum class DType : uint8_t {
   kF16,
   kF32,
   kF64,
+  kC64,      // pairs of f32: real, imaginary
+  kC128,     // pairs of f64
   kContext,  // an opaque handle that PyTorch's autograd hands from a forward to its backward; no bytes of ours
 };
 
@@ -32,16 +34,20 @@ constexpr int64_t size_bytes(DType dtype) {
     case DType::kI32:
     case DType::kF32: return 4;
     case DType::kI64:
-    case DType::kF64: return 8;
+    case DType::kF64:
+    case DType::kC64: return 8;
+    case DType::kC128: return 16;
     case DType::kContext: return 0;
   }
   return 0;
 }
 
 constexpr bool is_float(DType dtype) { return dtype >= DType::kBF16 && dtype <= DType::kF64; }
+constexpr bool is_complex(DType dtype) { return dtype == DType::kC64 || dtype == DType::kC128; }
+constexpr bool takes_gradient(DType dtype) { return is_float(dtype) || is_complex(dtype); }
 constexpr bool is_integer(DType dtype) { return dtype >= DType::kU8 && dtype <= DType::kI64; }
 
-// "bool" "u8" "i8" "i16" "i32" "i64" "bf16" "f16" "f32" "f64" "ctx"
+// "bool" "u8" "i8" "i16" "i32" "i64" "bf16" "f16" "f32" "f64" "c64" "c128" "ctx"
 std::string_view name(DType dtype);
 std::optional<DType> parse_dtype(std::string_view text);
 

@@ -1,6 +1,7 @@
 // Emitter: expressions, buffers, operands and copies.
 
 #include <algorithm>
+#include <complex>
 #include <cstring>
 
 #include "base/check.h"
@@ -104,6 +105,8 @@ Storage Emitter::constant_storage(ValueId value, DType dtype, double number, int
       case DType::kI8:
       case DType::kU8: append_scalar(bytes, static_cast<int8_t>(integer)); break;
       case DType::kBool: append_scalar(bytes, static_cast<int8_t>(integer != 0)); break;
+      case DType::kC64: append_scalar(bytes, std::complex<float>(static_cast<float>(integer))); break;
+      case DType::kC128: append_scalar(bytes, std::complex<double>(static_cast<double>(integer))); break;
       case DType::kContext: LT_FAIL("a constant context");
     }
     const int64_t offset = static_cast<int64_t>(bytes.size()) - size_bytes(dtype);

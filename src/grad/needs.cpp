@@ -11,12 +11,12 @@ static bool any_of(const std::vector<ValueId>& values, const std::vector<bool>& 
 std::vector<bool> needs_gradient(const Graph& forward) {
   std::vector<bool> needs(forward.value_count());
   for (const GraphInput& input : forward.inputs())
-    needs[input.value.at()] = input.requires_grad && is_float(forward.type(input.value).dtype);
+    needs[input.value.at()] = input.requires_grad && takes_gradient(forward.type(input.value).dtype);
   for (NodeId id : forward.order()) {
     const Node& node = forward.node(id);
     if (has_trait(node.op, Trait::kBlocksGradient) || !any_of(node.inputs, needs)) continue;
     for (ValueId output : node.outputs)
-      if (output) needs[output.at()] = is_float(forward.type(output).dtype);
+      if (output) needs[output.at()] = takes_gradient(forward.type(output).dtype);
   }
   return needs;
 }

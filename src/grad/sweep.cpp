@@ -60,7 +60,17 @@ void Sweep::add(ValueId value, ValueId grad, const Origin& origin) {
     return;
   }
   builder_.set_origin(origin);
-  into.sum = builder_.named(grad_name(graph_, value)).add(into.sum, grad);
+  into.sum = is_complex(graph_.type(grad).dtype) ? add_complex(value, into.sum, grad)
+                                                 : builder_.named(grad_name(graph_, value)).add(into.sum, grad);
+}
+
+// Add has no complex numbers.
+ValueId Sweep::add_complex(ValueId value, ValueId a, ValueId b) {
+  const Attrs attrs{{"operands", std::vector<std::string>{"self", "other"}}, {"alpha", Dim(1)}};
+  const NodeId sum = graph_.add_node(Op::kAten, {a, b}, {graph_.type(value)}, attrs, builder_.origin(), {},
+                                     {grad_name(graph_, value)});
+  graph_.edit(sum).target = "aten::add.Tensor";
+  return graph_.node(sum).outputs[0];
 }
 
 ValueId Sweep::total(ValueId value) {

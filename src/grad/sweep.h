@@ -36,6 +36,8 @@ class Sweep {
     Origin origin;  // of the latest contribution
   };
 
+  ValueId add_complex(ValueId value, ValueId a, ValueId b);
+
   Graph& graph_;
   Builder& builder_;
   std::vector<bool> needs_;             // by forward value

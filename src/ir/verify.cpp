@@ -212,7 +212,7 @@ class Verifier {
             to_string(graph_.type(output.value)), ", its target ", at(output.target), " is ",
             to_string(graph_.type(output.target)));
       check(targets.emplace(output.kind, output.target).second, "I6", at(output.target), " has two ", what, "s");
-      check(update || is_float(graph_.type(output.target).dtype), "I6", "the gradient of ", at(output.target),
+      check(update || takes_gradient(graph_.type(output.target).dtype), "I6", "the gradient of ", at(output.target),
             ", which is not floating");
     }
   }
@@ -326,7 +326,7 @@ class Verifier {
       check(input.strides.empty() || input.strides.size() == graph_.type(input.value).shape.size(), "I10",
             at(input.value), " has ", input.strides.size(), " strides and ", graph_.type(input.value).shape.size(),
             " dims");
-      check(!input.requires_grad || is_float(graph_.type(input.value).dtype), "I10", at(input.value), " is ",
+      check(!input.requires_grad || takes_gradient(graph_.type(input.value).dtype), "I10", at(input.value), " is ",
             name(graph_.type(input.value).dtype), " and requires a gradient");
       for (const Dim& stride : input.strides) {
         check(!stride.is_constant() || stride.constant() >= 0, "I10", at(input.value), " has the stride ", stride);

@@ -27,12 +27,13 @@ static bool is_one_of(std::string_view name, const std::array<std::string_view, 
 
 constexpr std::array<std::string_view, 3> kSameElements = {"alias", "detach", "positive"};
 // Views that are their own inverse.
-constexpr std::array<std::string_view, 6> kInvolutions = {"transpose", "swapaxes", "swapdims", "t", "mT", "numpy_T"};
+constexpr std::array<std::string_view, 8> kInvolutions = {"transpose", "swapaxes", "swapdims", "t",
+                                                          "mT",        "numpy_T",  "_conj",    "conj"};
 constexpr std::array<std::string_view, 5> kReshapes = {"view", "view_as", "unflatten", "unsqueeze", "squeeze"};
 constexpr std::array<std::string_view, 5> kSplits = {"split", "split_with_sizes", "chunk", "tensor_split", "unbind"};
-constexpr std::array<std::string_view, 13> kOtherViews = {
-    "permute",   "movedim",  "moveaxis", "slice",      "select",       "narrow",         "expand",
-    "expand_as", "diagonal", "unfold",   "as_strided", "view_as_real", "view_as_complex"};
+constexpr std::array<std::string_view, 15> kOtherViews = {
+    "permute",  "movedim", "moveaxis",   "slice",        "select",          "narrow", "expand", "expand_as",
+    "diagonal", "unfold",  "as_strided", "view_as_real", "view_as_complex", "real",   "imag"};
 constexpr std::array<std::string_view, 5> kMaybeViews = {"reshape", "reshape_as", "flatten", "ravel", "contiguous"};
 
 bool keeps_all_in_order(const Node& view) {
@@ -172,6 +173,8 @@ std::optional<CallSpec> write_through(const Graph& captured, const Node& view, s
         both,
         {{"dim", attrs.dim("dim")}, {"start", from}, {"end", from + attrs.dim("length")}, {"step", Dim(1)}}};
   }
+  if (name == "view_as_real") return CallSpec{"aten::view_as_complex.default", {{"self", written}}, {}};
+  if (name == "view_as_complex") return CallSpec{"aten::view_as_real.default", {{"self", written}}, {}};
   if (name == "diagonal") return CallSpec{"aten::diagonal_scatter.default", both, attrs};
   return std::nullopt;
 }

@@ -18,6 +18,7 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "lower/lower.h"
+#include "lower/split_complex.h"
 #include "ops/rule.h"
 
 namespace lowtide {
@@ -33,7 +34,10 @@ std::string trimmed(std::string text) {
 std::string result_of(const std::string& title, const std::string& input) {
   try {
     Graph graph = parse(input);
-    if (!title.ends_with("[lower]")) functionalise(graph);
+    if (!title.ends_with("[lower]")) {
+      functionalise(graph);
+      split_complex(graph);
+    }
     LoweringReport report;
     if (!title.ends_with("[functionalise]")) graph = lower(graph, &report);
     verify(graph);

@@ -120,7 +120,8 @@ class Walk {
     check_sizes(node);
     check_operand_dtypes(captured_, node);
 
-    if (const Target* target = find_target(node.target); target != nullptr && !bugs_.contains(node.target)) {
+    const Target* target = find_target(node.target);
+    if (target != nullptr && !bugs_.contains(node.target) && (only_moves(*target) || !has_complex(node))) {
       // PyTorch's kernel needs no lowering. What was emitted before the error is read by nobody.
       try {
         if (lower_by(*target, id, operands)) return;
@@ -133,6 +134,13 @@ class Walk {
     }
     report_.fallbacks.push_back(describe_call(node));
     copy_node(id, operands);
+  }
+
+  // PyTorch computes with complex numbers.
+  bool has_complex(const Node& node) const {
+    const auto complex = [&](ValueId value) { return value && is_complex(captured_.type(value).dtype); };
+    return std::any_of(node.inputs.begin(), node.inputs.end(), complex) ||
+           std::any_of(node.outputs.begin(), node.outputs.end(), complex);
   }
 
   void note_bug(const Node& node, std::string_view error) {

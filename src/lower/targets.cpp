@@ -1,5 +1,7 @@
 #include "lower/targets.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace lowtide {
@@ -19,6 +21,12 @@ const Target* find_target(std::string_view name) {
   }();
   auto at = by_name.find(name);
   return at == by_name.end() ? nullptr : at->second;
+}
+
+bool only_moves(const Target& target) {
+  constexpr Lowering kMoves[] = {lower_same,    lower_detach,  lower_reshape,   lower_transpose,
+                                 lower_permute, lower_movedim, lower_unsqueeze, lower_squeeze};
+  return std::find(std::begin(kMoves), std::end(kMoves), target.lower) != std::end(kMoves);
 }
 
 }  // namespace lowtide

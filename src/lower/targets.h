@@ -19,6 +19,9 @@ struct Target {
 std::span<const Target> all_targets();
 const Target* find_target(std::string_view name);  // nullptr: no lowering
 
+// Whether the lowering moves elements and does not look at them: it takes complex numbers too.
+bool only_moves(const Target& target);
+
 #define LT_LOWER(target, function, op) bool function(Call&);
 #include "lower/targets.def"
 

@@ -7,6 +7,7 @@
 #include "grad/gradient.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "lower/split_complex.h"
 #include "memory/peak.h"
 #include "ops/rule.h"
 #include "passes/optimize.h"
@@ -110,7 +111,10 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   Graph graph;
   timed("lower", [&] {
     const bool lowered = is_lowered(captured);
-    if (!lowered) functionalise(captured);
+    if (!lowered) {
+      functionalise(captured);
+      split_complex(captured);
+    }
     if (!lowered && observation) observation->functional = captured.clone();
     graph = lowered ? std::move(captured) : lower(captured, &lowering, broken_lowering(options));
   });

@@ -107,6 +107,8 @@ def _what_no_graph_takes(leaf):
         return UnsupportedData, f"is a tensor subclass, {type(leaf).__name__}"
     if leaf.dtype not in DTYPES:
         return UnsupportedData, f"is a tensor of dtype {leaf.dtype}"
+    if leaf.is_conj() or leaf.is_neg():
+        return UnsupportedData, "is conjugated or negated when it is read; call resolve_conj().resolve_neg() on it"
     return None
 
 

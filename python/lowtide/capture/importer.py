@@ -217,7 +217,7 @@ class _Importer:
         """What enters a no_grad region without the gradient that it may have: then nothing inside has one. A tensor
         that the region writes into enters as it is, see _check_writes."""
         fake = argument.meta.get("val")
-        if not isinstance(fake, torch.Tensor) or not fake.dtype.is_floating_point:
+        if not isinstance(fake, torch.Tensor) or not (fake.dtype.is_floating_point or fake.dtype.is_complex):
             return value
         if self._root(value) in self._without_gradient:
             return value
@@ -402,6 +402,8 @@ class _Importer:
             return "float", self._number(value)
         if isinstance(value, int | torch.SymInt):
             return "int", self._sizes.dim(value)
+        if isinstance(value, complex):
+            return "floats", [value.real, value.imag]
         if isinstance(value, str):
             return "string", value
         if isinstance(value, torch.dtype):

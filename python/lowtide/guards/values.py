@@ -21,6 +21,8 @@ DTYPES = {
     torch.float16: "f16",
     torch.float32: "f32",
     torch.float64: "f64",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
 }
 LARGEST = 4096  # elements of a container that are compared one by one
 

@@ -16,6 +16,8 @@ ONNX_TYPES = {
     "f16": TensorProto.FLOAT16,
     "f32": TensorProto.FLOAT,
     "f64": TensorProto.DOUBLE,
+    "c64": TensorProto.COMPLEX64,
+    "c128": TensorProto.COMPLEX128,
 }
 NAMES = {onnx_type: name for name, onnx_type in ONNX_TYPES.items()}
 NUMPY_TYPES = {
@@ -29,6 +31,8 @@ NUMPY_TYPES = {
     "f16": numpy.float16,
     "f32": numpy.float32,
     "f64": numpy.float64,
+    "c64": numpy.complex64,
+    "c128": numpy.complex128,
 }
 NAMES_OF_NUMPY = {numpy.dtype(numpy_type): name for name, numpy_type in NUMPY_TYPES.items()}
 FLOATS = ("bf16", "f16", "f32", "f64")

@@ -38,7 +38,7 @@ class CallHandler:
         leaves = [None] * len(inputs)
         if wants_context:
             for index, tensor in enumerate(given):
-                if tensor is not None and tensor.is_floating_point() and (index >= 32 or needs_grad >> index & 1):
+                if tensor is not None and _takes_gradient(tensor) and (index >= 32 or needs_grad >> index & 1):
                     leaves[index] = tensor.requires_grad_()
         saved = _SavedTensors()
         with torch.set_grad_enabled(wants_context), saved.recorded() if wants_context else contextlib.nullcontext():
@@ -183,6 +183,7 @@ class _SavedTensors:
             saved = cell[0]
             if (
                 saved.data_ptr() == result.data_ptr()
+                and (saved.is_conj(), saved.is_neg()) == (result.is_conj(), result.is_neg())
                 and saved.dtype == output.dtype
                 and saved.shape == output.shape
                 and saved.stride() == output.stride()
@@ -190,6 +191,10 @@ class _SavedTensors:
                 cell[0] = output
                 moved = True
         return moved
+
+
+def _takes_gradient(tensor):
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _unpack(cell):
@@ -272,6 +277,8 @@ def _value(kind, value):
         return _TORCH_DTYPES.get(value, value)
     if "MemoryFormat" in kind:
         return torch.channels_last
+    if kind in ("number", "Tensor") and isinstance(value, list):
+        return complex(*value)
     if "List[bool]" in kind:
         return [bool(item) for item in value]
     return value

@@ -7,6 +7,11 @@ namespace lowtide::reference {
 
 namespace {
 
+template <size_t kSize>
+struct Bytes {
+  char at[kSize];
+};
+
 struct Bool {
   uint8_t byte;
 };
@@ -25,6 +30,8 @@ void with_storage(DType dtype, Body body) {
     case DType::kF16: return body(static_cast<Float16*>(nullptr));
     case DType::kF32: return body(static_cast<float*>(nullptr));
     case DType::kF64: return body(static_cast<double*>(nullptr));
+    case DType::kC64:
+    case DType::kC128:  // moved by their bytes, computed by PyTorch
     case DType::kContext: return;
   }
 }
@@ -116,7 +123,8 @@ void copy_elements(void* dst, int64_t dst_stride, const void* src, int64_t src_s
     case 1: return copy_as<uint8_t>(dst, dst_stride, src, src_stride, n);
     case 2: return copy_as<uint16_t>(dst, dst_stride, src, src_stride, n);
     case 4: return copy_as<uint32_t>(dst, dst_stride, src, src_stride, n);
-    default: return copy_as<uint64_t>(dst, dst_stride, src, src_stride, n);
+    case 8: return copy_as<uint64_t>(dst, dst_stride, src, src_stride, n);
+    default: return copy_as<Bytes<16>>(dst, dst_stride, src, src_stride, n);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/cpu/copy/copy.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/half.h"
@@ -115,7 +116,8 @@ Moves moves_of(DType dtype) {
     case 1: return kMoves<uint8_t>;
     case 2: return kMoves<uint16_t>;
     case 4: return kMoves<uint32_t>;
-    default: return kMoves<uint64_t>;
+    case 8: return kMoves<uint64_t>;
+    default: return kMoves<std::array<uint64_t, 2>>;
   }
 }
 
