@@ -138,6 +138,11 @@ TABLE = {
     "phi": ("Phi", "PhiForCausalLM", causal, {}),
     "stablelm": ("StableLm", "StableLmForCausalLM", causal, {}),
     "starcoder2": ("Starcoder2", "Starcoder2ForCausalLM", causal, {}),
+    # Its rotary embedding is a product of complex numbers.
+    "llama4": ("Llama4Text", "Llama4ForCausalLM", causal, {
+        "intermediate_size_mlp": 2 * HIDDEN, "num_local_experts": 4, "interleave_moe_layer_step": 2,
+        "attention_chunk_size": 8,
+    }),
     # Encoders.
     "bert_qa": ("Bert", "BertForQuestionAnswering", answers, {}),
     "deberta": ("Deberta", "DebertaForMaskedLM", padded, _DISENTANGLED),
@@ -146,6 +151,7 @@ TABLE = {
     }),
     "mpnet": ("MPNet", "MPNetForMaskedLM", padded, {}),
     "squeezebert": ("SqueezeBert", "SqueezeBertForMaskedLM", padded, {"embedding_size": HIDDEN}),
+    "fnet": ("FNet", "FNetForMaskedLM", causal, {}),  # fft2
     "layoutlm": ("LayoutLM", "LayoutLMForMaskedLM", padded, {}),
     # Encoders with decoders.
     "mt5": ("MT5", "MT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0}),
@@ -192,7 +198,7 @@ NAMES = tuple(TABLE)
 
 # These compute a part in fp32 themselves: logits of causal losses, norms, angles, states.
 IN_FP32 = ("mamba", "mamba2", "rwkv", "gptj", "codegen", "qwen3", "gemma3", "olmo2", "cohere", "phi", "stablelm")
-IN_FP32 += ("starcoder2", "mt5")
+IN_FP32 += ("starcoder2", "llama4", "mt5")
 
 
 def build(name):
