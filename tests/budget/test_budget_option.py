@@ -55,9 +55,10 @@ def test_bytes_and_the_environment(default, monkeypatch):
     assert train(memory_budget=1.0)[0].memory_report()["planned_peak_bytes"] == default[0], "the argument wins"
 
 
-def test_what_cannot_be_kept_names_the_least():
+def test_what_cannot_be_kept_names_the_least(caplog):
     with pytest.raises(OutOfMemory, match=r"budget of 1,000 bytes: the least that one needs .* is \d"):
-        train(memory_budget=1000)
+        train(LogLevel.WARNING, memory_budget=1000)
+    assert not [record for record in caplog.records if record.name == "lowtide"], "said once, by the error"
 
 
 @pytest.mark.parametrize("name", ["memory_budget", "memory_budget_total"])

@@ -1,7 +1,7 @@
 """What users are told about graphs: the feature table with the first one, and each session's details in the log of the
 engine."""
 
-from lowtide.errors import Error, InternalError
+from lowtide.errors import Error, InternalError, OutOfMemory
 from lowtide.log import LogLevel, engine, is_first_rank, logger
 
 from .feature_table import feature_table, lowered_text, pieces_table
@@ -15,6 +15,8 @@ def announce(agent, sizes, options):
         _announce(agent, sizes, options.log_level)
     except InternalError as error:
         agent.bugs.tell(error)
+    except OutOfMemory:
+        pass  # the step will say it
     except Error as error:
         logger.warning("the feature table cannot be made: %s", error)
 
