@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import itertools
 import re
 import sys
 import warnings
@@ -62,14 +61,14 @@ class Variant:
         """As invocations, those that eager takes."""
         takes_gradient = self.op.supports_inplace_autograd if self.in_place else self.op.supports_autograd
         torch.manual_seed(0)
-        generator = self.op.sample_inputs("cpu", torch.float32, requires_grad=takes_gradient)
+        # To its end: a generator that is left open switches gradients back when it is collected, in the midst of a
+        # trace perhaps, which would note that.
+        samples = list(self.op.sample_inputs("cpu", torch.float32, requires_grad=takes_gradient))
         calls = [
             Invocation(self, (sample.input, *sample.args), sample.kwargs)
-            for sample in itertools.islice(generator, limit)
+            for sample in samples[:limit]
             if isinstance(sample.input, torch.Tensor) or not self.in_place
         ]
-        if hasattr(generator, "close"):
-            generator.close()  # a generator that ends while another trace runs confuses PyTorch's tracer
         return [call for call in calls if _runs_in_pytorch(call)]
 
 

@@ -102,6 +102,16 @@ class Functionaliser {
 
   // A call with the type and name of a captured value.
   ValueId emit(const CallSpec& call, ValueId like, const Origin& origin) {
+    const Value& value = captured_.value(like);
+    return emit_typed(call, value.type, value.name, origin);
+  }
+
+  ValueId call_of(std::string target, std::vector<std::pair<std::string, ValueId>> operands, Attrs attrs,
+                  const TensorType& type, const Node& like) {
+    return emit_typed({std::move(target), std::move(operands), std::move(attrs)}, type, {}, like.origin);
+  }
+
+  ValueId emit_typed(const CallSpec& call, const TensorType& type, const std::string& name, const Origin& origin) {
     std::vector<ValueId> operands;
     std::vector<std::string> names;
     for (const auto& [name, value] : call.operands) {
@@ -110,8 +120,7 @@ class Functionaliser {
     }
     Attrs attrs = call.attrs;
     attrs.set("operands", names);
-    const Value& value = captured_.value(like);
-    const NodeId node = out_.add_node(Op::kAten, operands, {value.type}, attrs, origin, {}, {value.name});
+    const NodeId node = out_.add_node(Op::kAten, operands, {type}, attrs, origin, {}, {name});
     out_.edit(node).target = call.target;
     return out_.node(node).outputs[0];
   }
@@ -245,7 +254,7 @@ class Functionaliser {
   // batch_norm(running_mean, running_var, …) → its functional form, whose outputs 3 and 4 are the new statistics.
   void normalise(NodeId id) {
     const Node& node = captured_.node(id);
-    if (node.target != "aten::batch_norm.default") refuse(id, "it updates running statistics");
+    if (node.target == "aten::instance_norm.default") return normalise_instances(id);
     if (captured_.type(node.inputs[0]).shape.size() < 2) refuse(id, "it normalises fewer than two dims");
     const ValueId mean = find_operand(node, "running_mean"), variance = find_operand(node, "running_var");
     LT_USER_CHECK(ErrorKind::kInvalidGraph, variance.valid(), describe_call(node),
@@ -264,6 +273,36 @@ class Functionaliser {
     state(node.outputs[0]).current = outputs[0];
     write(mean, outputs[3], id);
     write(variance, outputs[4], id);
+  }
+
+  // instance_norm without its running statistics, which take in the mean over the batch of each instance's.
+  void normalise_instances(NodeId id) {
+    const Node& node = captured_.node(id);
+    const ValueId input = read(find_operand(node, "input"));
+    const double momentum = node.attrs.f("momentum");
+    CallSpec call{node.target, {{"input", input}}, node.attrs};
+    for (std::string_view name : {"weight", "bias"})
+      if (const ValueId found = find_operand(node, name)) call.operands.emplace_back(name, read(found));
+    state(node.outputs[0]).current = emit(call, node.outputs[0], node.origin);
+    const Shape& shape = captured_.type(node.inputs[0]).shape;
+    std::vector<Dim> inner;
+    for (size_t axis = 2; axis < shape.size(); ++axis) inner.push_back(Dim(static_cast<int64_t>(axis)));
+    const ValueId detached =
+        call_of("aten::detach.default", {{"self", input}}, {}, captured_.type(node.inputs[0]), node);
+    for (const bool is_mean : {true, false}) {
+      const ValueId running = find_operand(node, is_mean ? "running_mean" : "running_var");
+      const TensorType type = captured_.type(running);
+      Attrs over_instance{{"dim", inner}, {"keepdim", false}};
+      if (!is_mean) over_instance.set("correction", Dim(1));
+      const ValueId each = call_of(is_mean ? "aten::mean.dim" : "aten::var.correction", {{"self", detached}},
+                                   over_instance, {type.dtype, {shape[0], shape[1]}}, node);
+      const ValueId mean =
+          call_of("aten::mean.dim", {{"self", each}}, {{"dim", Shape{0}}, {"keepdim", false}}, type, node);
+      const ValueId old = call_of("aten::mul.Tensor", {{"self", read(running)}}, {{"other", 1 - momentum}}, type, node);
+      const ValueId fresh = call_of("aten::mul.Tensor", {{"self", mean}}, {{"other", momentum}}, type, node);
+      write(running, call_of("aten::add.Tensor", {{"self", old}, {"other", fresh}}, {{"alpha", Dim(1)}}, type, node),
+            id);
+    }
   }
 
   const Graph& captured_;

@@ -200,12 +200,13 @@ def _difference(result, expected, rtol, atol, values):
         return f"expected {expected.dtype}{list(expected.shape)}, found {result.dtype}{list(result.shape)}"
     if not values:
         return ""
-    if not expected.is_floating_point():
+    if not (expected.is_floating_point() or expected.is_complex()):
         rtol = atol = 0
     close = torch.isclose(result, expected, rtol=rtol, atol=atol, equal_nan=True)
     if close.all():
         return ""
-    worst = (result.double() - expected.double()).abs().nan_to_num(torch.inf).argmax()
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    worst = (result.to(wide) - expected.to(wide)).abs().nan_to_num(torch.inf).argmax()
     return (
         f"{int((~close).sum())} of {expected.numel()} entries differ, like {result.flatten()[worst].item()!r} "
         f"where PyTorch has {expected.flatten()[worst].item()!r}"

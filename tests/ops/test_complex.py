@@ -121,6 +121,20 @@ def test_a_rotary_embedding_of_complex_numbers_is_one_op():
     assert "c128" not in text
 
 
+def test_a_gradient_with_other_strides():
+    module = FourierMixing()
+    module.forward = lambda x: torch.fft.fft(x @ module.weight, dim=1)
+    wrapped = ORTModule(module)
+    x = torch.randn(3, 5, 6, dtype=torch.float64)
+    spectrum = module.forward(x)
+    incoming = torch.randn_like(spectrum)
+    assert not incoming.is_contiguous()
+    (expected,) = torch.autograd.grad(spectrum, module.weight, incoming)
+    (found,) = torch.autograd.grad(wrapped(x), module.weight, incoming)
+    torch.testing.assert_close(found, expected)
+    assert wrapped.fallback_reason is None
+
+
 def test_a_conjugated_argument_is_left_to_pytorch():
     x = torch.randn(4, 3, dtype=torch.complex128)
     layer = torch.nn.Linear(3, 2, dtype=torch.complex128)

@@ -29,6 +29,7 @@ OPS = (
     "transpose_",
 )
 OPS += ("nn.functional.softshrink", "nn.functional.triplet_margin_loss", "masked_select", "scatter_reduce.mean")
+OPS += ("fft.fft", "view_as_complex")
 
 
 @pytest.fixture(scope="module", autouse=True)
