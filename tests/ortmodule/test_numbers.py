@@ -56,6 +56,19 @@ def test_thirty_ints_take_two_exports():
     assert run(Of(of_ints), values(lambda i: 3 * i % 31)) == {"first call": 1, "number": 1}
 
 
+def in_tensors(m, a, k):
+    """As in diffusion models: torch.tensor([timestep])."""
+    times = torch.tensor([k]).expand(a.shape[0])[:, None].float()
+    y = m.l(a) * torch.sin(times) + torch.tensor(k) * torch.tensor([0.1])
+    table = torch.tensor([[k, 1], [2, k]], dtype=torch.float64)
+    return y, table, torch.tensor([0.1, k]), torch.tensor([a.shape[0], k])
+
+
+@pytest.mark.parametrize("number", [lambda i: 10 * i + 3, lambda i: 0.1 + i / 7], ids=["int", "float"])
+def test_numbers_in_tensors_take_two_exports(number):
+    assert run(Of(in_tensors), values(number)) == {"first call": 1, "number": 1}
+
+
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-14), (torch.bfloat16, 2e-2)])
 def test_numbers_keep_the_precision_of_the_model(dtype, tolerance):
     module = Of(lambda m, a, k: (m.l(a) * (k / 3) + k, a + k)).to(dtype)

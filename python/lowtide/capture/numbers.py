@@ -39,6 +39,8 @@ TAKES = {
     "scalar_tensor": ("s",),
 }
 
+_MAKE_NOTHING = ("aten._assert_", "aten.promote_types")
+
 # Python's operators → ATen ops on 0-d tensors that give the same numbers, for (floats, ints).
 _OPERATORS = {
     operator.add: ("aten::add.Tensor", "aten::add.Tensor"),
@@ -181,6 +183,7 @@ class _Reading:
     def __init__(self, exported, values):
         program = exported.program
         self._values, self._functions, self.steps = values, exported.functions, []
+        self._constants = program.constants
         names = iter(exported.names)
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         arguments = [
@@ -195,7 +198,7 @@ class _Reading:
                 seen[node] = ("module", graph_module.get_submodule(node.target))
             elif node.op == "output":
                 return self._read(node.args[0], seen)
-            elif node.op == "call_function" and not str(node.target).startswith("aten._assert_"):
+            elif node.op == "call_function" and not str(node.target).startswith(_MAKE_NOTHING):
                 seen[node] = self._call(node, self._read((node.args, node.kwargs), seen))
 
     def _read(self, tree, seen):
@@ -220,6 +223,8 @@ class _Reading:
             return ("tensor of", *arguments)
         if node.target is torch.ops.lowtide.python_op.default:
             return self._step("call of a function", self._function(leaves), (), value)
+        if (made := self._of_numbers(node, leaves)) is not None:
+            return made
         body = next((leaf[1] for leaf in leaves if isinstance(leaf, tuple) and leaf[0] == "module"), None)
         if body is None:
             return self._step(str(node.target), leaves, arguments[1], value)
@@ -229,6 +234,18 @@ class _Reading:
         seen = self._step(f"region {node.target}", rest, (), value)
         self.steps.append(("results of the region", self._block(body, dict(zip(formal, given, strict=True)))))
         return seen
+
+    def _of_numbers(self, node, leaves):
+        """What torch.tensor makes of plain numbers, else None: of constants a copy of a tensor, of symbolic ones a
+        stack of 0-d tensors."""
+        if node.target is torch.ops.aten.lift_fresh_copy.default and leaves[0][:2] == ("state", "CONSTANT_TENSOR"):
+            return ("numbers", _Plain(self._constants[leaves[0][2]].tolist()))
+        if node.target is torch.ops.aten.to.device:
+            return _numbers(leaves[0], node)
+        if node.target is torch.ops.aten.stack.default and len(node.args) == 1:
+            parts = [_numbers(leaf, node) for leaf in leaves]
+            return None if None in parts else ("numbers", _Plain([part[1].value for part in parts]))
+        return None
 
     def _step(self, target, leaves, structure, value):
         types = [(leaf.dtype, leaf.dim()) for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
@@ -248,6 +265,13 @@ class _Reading:
             else:
                 found.append((operands if argument.kind == "tensor" else sizes)[argument.index])
         return found
+
+
+def _numbers(argument, node):
+    """An argument of `node`, whose result has the same dtype, as a tensor of plain numbers; None where it is none."""
+    if isinstance(argument, tuple) and argument[0] == "tensor of" and isinstance(argument[1][0], _Plain):
+        return ("numbers", _Plain(torch.tensor(argument[1][0].value, dtype=node.meta["val"].dtype).item()))
+    return argument if isinstance(argument, tuple) and argument[0] == "numbers" else None
 
 
 class _Plain:

@@ -226,7 +226,7 @@ class Observation:
             self._scanned.add(id(base))
             for _, function in functions_of(base):
                 self._function(function)
-            for name, value in vars(base).items():
+            for name, value in list(vars(base).items()):  # what is reached may be objects of the class: it is watched
                 if name[:2] != "__":
                     self._reach(value, f"attribute `{name}` of the class {base.__qualname__}")
 
