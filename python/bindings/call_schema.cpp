@@ -68,6 +68,9 @@ CallSchema::Part CallSchema::snapshot_of(nb::handle object, const std::set<int64
   } else if (is_exactly(object, &PyLong_Type) && numbers.contains(leaf)) {
     part.kind = Kind::kInt;
     ++leaf;
+  } else if (is_exactly(object, &PyUnicode_Type) && numbers.contains(leaf)) {
+    part.kind = Kind::kString;
+    ++leaf;
   } else {
     const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
     const std::string_view kind = nb::cast<const char*>(seen[0]);
@@ -144,6 +147,7 @@ bool CallSchema::match_part(const Part& part, nb::handle object, ArgumentTensors
       const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
       return equal(seen[1], part.value);
     }
+    case Kind::kString: return true;
     case Kind::kFloat: return add_number(PyFloat_AsDouble(object.ptr()), DType::kF64, found), true;
     case Kind::kInt: {
       int overflow = 0;

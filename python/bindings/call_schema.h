@@ -17,14 +17,15 @@ class CallSchema {
   // `named`: keyword arguments that `forward` names, whose order means nothing. `snapshot`: a Python function from any
   // object but a tensor, exact tuple, list or dict to
   //   ("node", children, context), ("plain", value) compared by type and ==, or ("key", key) compared by ==.
-  // `numbers`: leaves of the tree, by their place among all, that are an int or a float of any value: 0-d tensors.
+  // `numbers`: leaves of the tree, by their place among all, that are an int or a float of any value, 0-d tensors then,
+  // or any string.
   CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object snapshot,
              nanobind::object tensor_type, std::set<int64_t> numbers);
   // Whether the call fits; then its tensors are appended.
   bool match(nanobind::handle args, nanobind::handle kwargs, ArgumentTensors& found) const;
 
  private:
-  enum class Kind { kTensor, kTuple, kList, kDict, kNode, kPlain, kKey, kInt, kFloat };
+  enum class Kind { kTensor, kTuple, kList, kDict, kNode, kPlain, kKey, kInt, kFloat, kString };
   struct Part {
     Kind kind = Kind::kPlain;
     nanobind::object type;

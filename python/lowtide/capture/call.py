@@ -8,6 +8,7 @@ import torch
 
 from lowtide._lowtide import CallSchema
 from lowtide.errors import UnsupportedData, UnsupportedDevice
+from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES, PLAIN_TENSORS, array_key, is_array, is_plain
 
 from . import trees
@@ -20,12 +21,12 @@ class Call:
 
     def __init__(self, args, kwargs, forward=None, numbers=()):
         """With the module's `forward`, keyword arguments come in the order of its parameters. `numbers`: places of
-        leaves that are an int or a float of any value: their leaves are 0-d tensors."""
+        leaves that are an int, a float or a string of any value: the leaves of numbers are 0-d tensors."""
         self.args, self.kwargs = tuple(args), _in_order(kwargs, forward)
         self.leaves, self.structure = trees.flatten((self.args, self.kwargs))
         self.numbers = frozenset(numbers)
         for place in self.numbers:
-            self.leaves[place] = torch.tensor(self.leaves[place], dtype=NUMBERS[type(self.leaves[place])])
+            self.leaves[place] = _of_any_value(self.leaves[place])
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     def schema(self):
@@ -51,7 +52,8 @@ class Call:
             for leaf in self.leaves
         ]
         for place in self.numbers:
-            leaves[place] = leaves[place].item()
+            if not is_unread(leaves[place]):
+                leaves[place] = leaves[place].item()
         return trees.unflatten(leaves, self.structure)
 
     def number_indices(self):
@@ -60,7 +62,7 @@ class Call:
         return frozenset(index for index, place in enumerate(tensors) if place in self.numbers)
 
     def number_values(self, forward):
-        """{name: int or float}."""
+        """{name: int, float or string} of those of any value."""
         leaves, _ = trees.flatten((self.args, self.kwargs))
         names = [name for name, _ in self.named_leaves(forward)]
         return {names[place]: leaves[place] for place in self.numbers}
@@ -112,7 +114,13 @@ def _what_no_graph_takes(leaf):
     return None
 
 
+def _of_any_value(leaf):
+    return Unread() if type(leaf) is str else torch.tensor(leaf, dtype=NUMBERS[type(leaf)])
+
+
 def _leaf_schema(leaf):
+    if is_unread(leaf):
+        return (Unread,)
     if isinstance(leaf, torch.Tensor):
         return type(leaf), leaf.dtype, leaf.dim(), leaf.device.type, leaf.layout
     return type(leaf), array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)

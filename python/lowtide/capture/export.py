@@ -17,6 +17,7 @@ from torch.export import Dim
 
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph
+from lowtide.guards.unread import is_unread
 from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
@@ -122,6 +123,8 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
+            if is_unread(leaf):
+                raise UnsupportedError("an output is a string that changes")
             if not isinstance(leaf, torch.Tensor | torch.SymInt) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]

@@ -49,8 +49,8 @@ def is_plain(value):
 
 
 def may_vary(value):
-    """Whether the value may be an input of a graph instead of a constant."""
-    return type(value) is float or (type(value) is int and -(2**63) <= value < 2**63)
+    """Whether a graph may serve calls with any such value: a number is an input of it, a string is not read."""
+    return type(value) in (float, str) or (type(value) is int and -(2**63) <= value < 2**63)
 
 
 def same_plain(one, other):

@@ -222,8 +222,12 @@ class GraphTransitionManager:
         self._exports -= 1
         self._schemas.remove(schema)
         values = schema.values or schema.all_numbers
-        ints = [name for name, value in values.items() if type(value) is int]
-        names = ints if 0 < len(ints) < len(values) else list(values)  # sizes, likely
+        names = list(values)
+        for kind in (str, int):  # names of ways through forward, or sizes, likely
+            found = [name for name, value in values.items() if type(value) is kind]
+            if 0 < len(found) < len(values):
+                names = found
+                break
         self._constant_numbers.update(dict.fromkeys(names, f"is part of each graph: {why}"))
         self.log.take("constant", f"the value of argument `{'`, `'.join(names)}` stays part of each graph: {why}")
 

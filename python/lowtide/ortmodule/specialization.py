@@ -6,10 +6,12 @@ import torch
 
 from lowtide.capture import Call, schema_of, trees
 from lowtide.guards import Change
+from lowtide.guards.unread import is_unread
 from lowtide.guards.values import describe, may_vary, same_plain
 from lowtide.utils.hooks import GlobalSubscriberManager
 
 _NUMBER = "a number"
+_STRING = "a string"
 
 
 class Specialization:
@@ -19,15 +21,18 @@ class Specialization:
         forward = module.forward
         self.surroundings = surroundings
         self.arguments = schema_of(call, forward)
-        self.places = call.numbers  # of leaves that are numbers of any value: inputs of a graph
+        self.places = call.numbers  # of leaves of any value: numbers, inputs of a graph, and strings
         self.graphs = []  # latest first
         self.refusals = {}  # which arguments require a gradient → Refusal
         self.known = None  # with numbers: the specialization in which `values`, {name: value}, were constants
         self.values = {}
         self.all_numbers = call.number_values(forward)
         self.reason = None  # with numbers: the Change that made them inputs
-        self._texts = {name: describe(leaf) for name, leaf in call.named_leaves(forward)}
-        self._texts.update(dict.fromkeys(self.all_numbers, _NUMBER))
+        self._texts = {
+            name: _STRING if is_unread(leaf) else describe(leaf) for name, leaf in call.named_leaves(forward)
+        }
+        numbers = [name for name, value in self.all_numbers.items() if type(value) is not str]
+        self._texts.update(dict.fromkeys(numbers, _NUMBER))
         self._dtypes = {name: text.partition("[")[0] for name, text in self._texts.items()}
         self._ranks = {name: text.count(",") for name, text in self._texts.items()}
         whole = _bound(call, module)
@@ -42,8 +47,8 @@ class Specialization:
         return self._meaning is not None and self._meaning == other._meaning
 
     def with_numbers(self, other, constants, args, kwargs, module):
-        """This one with inputs in the places of ints and floats that `other`, alike but for these, has with other
-        values, or as inputs; None where there are none. `constants`: names of those that stay as they are."""
+        """This one with any value in the places of ints, floats and strings that `other`, alike but for these, has with
+        other values, or any; None where there are none. `constants`: names of those that stay as they are."""
         if self.surroundings != other.surroundings or self._structure != other._structure:
             return None
         numbers, changes, values = set(), [], {}
@@ -63,12 +68,14 @@ class Specialization:
             return None
         found = self.with_inputs(numbers, args, kwargs, module)
         found.known, found.values = other, values
-        word = "numbers" if len(changes) > 1 else "a number"
-        found.reason = Change("number", f"{'; '.join(changes)}: {word} from now on") if changes else None
+        if changes:
+            is_string = all(type(value) is str for value in values.values())
+            word = _STRING if is_string else "numbers" if len(changes) > 1 else _NUMBER
+            found.reason = Change("string" if is_string else "number", f"{'; '.join(changes)}: {word} from now on")
         return found
 
     def with_inputs(self, names, args, kwargs, module):
-        """This one with inputs in the places of ints and floats of these names."""
+        """This one with any value in the places of ints, floats and strings of these names."""
         places = [
             place for place, name in enumerate(self._texts) if name in names and type(self._leaves.get(name)) is _Value
         ]
@@ -92,7 +99,7 @@ class Specialization:
 
 
 class _Value:
-    """An int or a float among the leaves; equal as constants are, or where both may be anything."""
+    """An int, a float or a string among the leaves; equal as constants are, or where both may be anything."""
 
     def __init__(self, value, varies):
         self.value, self.type, self.varies = value, type(value), varies

@@ -45,6 +45,12 @@ TRANSITIONS = _table(
         "argument `alpha` was 0.1, is now 0.2: a number from now on",
     ),
     Transition(
+        "string",
+        Action.EXPORT,
+        "a string that was part of the graph is another one: forward may not read it from now on",
+        "argument `name` was 'a', is now 'b': a string from now on",
+    ),
+    Transition(
         "constant",
         Action.CONSTANT,
         "that export was refused, since forward needs to know the value (range(n), if n > 0, view(n)): each value has "

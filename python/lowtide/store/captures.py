@@ -12,6 +12,7 @@ import torch
 
 from lowtide.errors import InternalError
 from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest
+from lowtide.guards.unread import is_unread
 from lowtide.guards.values import PLAIN, array_key, is_array
 from lowtide.log import logger
 
@@ -119,6 +120,8 @@ class _Entry:
 
 
 def _leaf_key(leaf):
+    if is_unread(leaf):
+        return "a string of any value"
     if is_array(leaf):
         return [repr(part) for part in array_key(leaf)]
     if not isinstance(leaf, torch.Tensor):
