@@ -443,6 +443,8 @@ class _Calls(TorchFunctionMode):
             raise UnsupportedError("forward draws from a generator of its own")
         if func == _ASKS_FOR_GRADIENT and _asks_itself(frame):
             self._observation.seen.asks_for_gradients = True
+        if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
+            return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}
