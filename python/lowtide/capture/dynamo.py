@@ -27,17 +27,24 @@ class DynamoGraph(torch.nn.Module):
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         example_inputs = [node.meta.get("example_value") for node in placeholders]
         self._taken, carried = _carried_sizes(example_inputs)
+        self._sizes = frozenset(place for place in self._taken if _is_size(example_inputs[place]))
         self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_number(node))
-        graph = _rewritten(graph_module, placeholders, carried)
+        graph = _rewritten(graph_module, placeholders, {**carried, **{place: (place, 0) for place in self._sizes}})
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
         self.training = graph_module.training
 
     def arguments(self, inputs):
-        """Those of the graph's inputs that forward takes, numbers as Python's."""
-        if len(self._taken) == len(inputs) and not self._numbers:
+        """Those of the graph's inputs that forward takes: numbers as Python's, a size that no other input has as one of
+        a tensor without elements."""
+        if len(self._taken) == len(inputs) and not self._numbers and not self._sizes:
             return inputs
-        return tuple(inputs[place].item() if place in self._numbers else inputs[place] for place in self._taken)
+        return tuple(map(self._argument, self._taken, (inputs[place] for place in self._taken)))
+
+    def _argument(self, place, value):
+        if place in self._sizes:
+            return torch.empty(value, 0)
+        return value.item() if place in self._numbers else value
 
     @property
     def forward(self):
@@ -64,6 +71,14 @@ def _carried_sizes(example_inputs):
         if isinstance(example, torch.SymInt) and _symbol(example) in carriers
     }
     return [place for place in range(len(example_inputs)) if place not in carried], carried
+
+
+def _is_size(example):
+    """Of an input: whether it is a free int that Dynamo's guards keep from being negative."""
+    if (symbol := _symbol(example)) is None:
+        return False
+    lower = example.node.shape_env.var_to_range[symbol].lower if symbol.is_Symbol else -1
+    return lower >= 0
 
 
 def _symbol(size):
@@ -104,18 +119,18 @@ def _is_number(node):
 
 
 def _rewritten(graph_module, placeholders, carried):
-    """The graph in which sizes that a tensor carries are asked of it, inputs have the names of what they were, and
+    """The graph in which sizes that a tensor carries are asked of it (`carried`: place of the size → (place of the
+    tensor, dim); a tensor in the size's own place is a new one), inputs have the names of what they were, and
     regions to be checkpointed are calls: what runs again is the plan's to choose."""
     graph = torch.fx.Graph()
     copies, names = {}, set()
     for place, node in enumerate(placeholders):
-        if place not in carried:
+        if carried.get(place, (place,))[0] == place:
             copies[node] = copy = graph.placeholder(_name(node.target, names))
             copy.meta = dict(node.meta)
-    for place, (tensor, dim) in carried.items():
-        copies[placeholders[place]] = graph.call_function(
-            torch.ops.aten.sym_size.int, (copies[placeholders[tensor]], dim)
-        )
+    tensors = {place: copies[placeholders[tensor]] for place, (tensor, _) in carried.items()}
+    for place, (_, dim) in carried.items():
+        copies[placeholders[place]] = graph.call_function(torch.ops.aten.sym_size.int, (tensors[place], dim))
     for node in filter(_is_number, placeholders):
         copies.update(dict.fromkeys(node.users, copies[node]))
     for node in graph_module.graph.nodes:
@@ -148,7 +163,11 @@ def _name(target, names):
 
 def _facts(examples):
     """Dynamo has decided which sizes are free; the others may be in its graph as numbers."""
-    tensors = [example for example in examples if isinstance(example, torch.Tensor)]
-    dims = {(index, dim): size for index, tensor in enumerate(tensors) for dim, size in enumerate(tensor.shape)}
+    shapes = [
+        example.shape if isinstance(example, torch.Tensor) else (example, 0)
+        for example in examples
+        if isinstance(example, torch.Tensor) or _is_size(example)
+    ]
+    dims = {(index, dim): size for index, shape in enumerate(shapes) for dim, size in enumerate(shape)}
     free = frozenset(dim for dim, size in dims.items() if _symbol(size) is not None)
     return Facts(moving=free, fixed=frozenset(dims) - free, exact=True)

@@ -1,0 +1,143 @@
+"""Habits of ordinary code: each trains as in PyTorch, as one graph or in pieces."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from modules import assert_same, step
+from torch import nn
+
+from lowtide.ortmodule import ORTModule
+
+
+@pytest.fixture(autouse=True)
+def with_pieces(monkeypatch):
+    monkeypatch.setenv("LOWTIDE_PIECES", "1")
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def numbers(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def causal_mask(length):
+    return nn.Transformer.generate_square_subsequent_mask(length, dtype=torch.float64)
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), 2)
+
+    def forward(self, x, mask):
+        return self.encoder(x, mask)
+
+
+class MaskingEncoder(Encoder):
+    def forward(self, x, _):
+        return self.encoder(x, mask=causal_mask(x.shape[1]))
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.both = nn.Transformer(4, 2, 1, 1, 8, 0.0, batch_first=True)
+
+    def forward(self, x, mask):
+        return self.both(x, x, tgt_mask=mask)
+
+
+class Likelihood(nn.Module):
+    """torch.distributions check their arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 8)
+
+    def forward(self, x):
+        mean, spread = self.l(x).chunk(2, -1)
+        likely = torch.distributions.Normal(mean, nn.functional.softplus(spread))
+        return -likely.log_prob(x).mean() + torch.distributions.Categorical(logits=mean).entropy().mean()
+
+
+ONE_GRAPH = {
+    "mask of an encoder": (Encoder, lambda i: (numbers(2, 5 + i % 2, 4), causal_mask(5 + i % 2))),
+    "mask that is not causal": (Encoder, lambda i: (numbers(2, 5, 4), numbers(5, 5))),
+    "mask of bools": (Encoder, lambda i: (numbers(2, 5, 4), causal_mask(5) < 0)),
+    "mask made in forward": (MaskingEncoder, lambda i: (numbers(2, 5 + i % 2, 4), None)),
+    "mask of a decoder": (Both, lambda i: (numbers(2, 5, 4), causal_mask(5))),
+}
+
+
+@functools.lru_cache
+def places(count):
+    return torch.arange(count, dtype=torch.float64)[:, None]
+
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.l(x) + places(x.shape[0])
+
+
+class Averaged(nn.Module):
+    """Running statistics that are means of all batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.l, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)
+
+    def forward(self, x):
+        return self.norm(self.l(x))
+
+
+class Counted(Cached):
+    """A size from data, and a piece that takes nothing but sizes and parameters."""
+
+    def forward(self, x):
+        rows = int((x[:, 0] > 0).sum())
+        return self.l(torch.ones(rows, 4, dtype=x.dtype)).sin() * rows
+
+
+PIECES = {
+    "distributions": (Likelihood, lambda i: (numbers(6 + i, 4),)),
+    "lru_cache of a size": (Cached, lambda i: (numbers(5 + i % 3, 4),)),
+    "BatchNorm without momentum": (Averaged, lambda i: (numbers(6, 4),)),
+    "sizes from data": (Counted, lambda i: (torch.arange(-2.0, 14, dtype=torch.float64).sub(i).view(-1, 1).neg(),)),
+}
+
+
+def train(make, arguments_of, steps):
+    torch.manual_seed(0)
+    module = make().double()
+    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    for index in range(steps):
+        arguments = arguments_of(index)
+        expected = step(eager, arguments)
+        assert_same(step(wrapped, arguments), expected, rtol=1e-9, atol=1e-9)
+    return wrapped
+
+
+@pytest.mark.parametrize(
+    "make, arguments_of",
+    [
+        pytest.param(*case, id=name, marks=[] if name == "mask made in forward" else pytest.mark.long)
+        for name, case in ONE_GRAPH.items()
+    ],
+)
+def test_one_graph(make, arguments_of):
+    assert train(make, arguments_of, 3).fallback_reason is None
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+@pytest.mark.parametrize("make, arguments_of", PIECES.values(), ids=PIECES)
+def test_pieces(make, arguments_of):
+    wrapped = train(make, arguments_of, 12)
+    assert wrapped.fallback_reason is None or "pieces in the engine" in wrapped.fallback_reason
+    assert "; in PyTorch" not in (wrapped.fallback_reason or "")
