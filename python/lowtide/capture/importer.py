@@ -13,7 +13,15 @@ from lowtide.guards.values import dtype_name
 
 from .export import origin
 from .numbers import Numbers, is_item
-from .op_schemas import arguments_of, is_silent, labels_of, target_name, writes_of_users_op, written_placeholders
+from .op_schemas import (
+    arguments_of,
+    is_silent,
+    labels_of,
+    target_name,
+    without_out,
+    writes_of_users_op,
+    written_placeholders,
+)
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
 
@@ -257,6 +265,8 @@ class _Importer:
             raise UnsupportedError("forward asks for sparse gradients")
         if self._autocast is not None:
             attrs["autocast"] = ("dtype", dtype_name(self._autocast))  # for what stays a call of PyTorch
+        if "out" in names and self._out(node, overload, operands, names, attrs):
+            return
         self._check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not is_silent(attrs):
             self._random = True
@@ -265,6 +275,26 @@ class _Importer:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
         self._note_aliases(node, overload, operands, names)
+
+    def _out(self, node, overload, operands, names, attrs):
+        """A call with out= as the call without, and a copy; whether it is known to have the same dtype."""
+        functional = without_out(overload)
+        dtypes = {self._graph.type_of(operand)[0] for operand in operands if operand is not None}
+        if functional is None or len(dtypes) > 1:
+            return False
+        place = names.index("out")
+        out = operands.pop(place)
+        del names[place]
+        self._check_write(self._root(out))
+        self._append(node, target_name(functional), operands, names, attrs)
+        copied = (f"{node.name}_out", *self._graph.type_of(out))
+        back = [out, self._values[node]]
+        value = self._graph.add_aten("aten::copy_.default", back, ["self", "src"], [copied], {}, *origin(node))[0]
+        self._values[node] = value
+        self._roots[value] = self._root(out)
+        if self._inside is not None:
+            self._inside.add(value)
+        return True
 
     def _positions(self, node):
         arguments = {

@@ -24,6 +24,19 @@ def writes_of_users_op(overload, names):
     return [index for index, name in enumerate(names) if name in written]
 
 
+def without_out(overload):
+    """The overload that returns what this one of ATen's writes into `out`; None where there is none."""
+    arguments = overload._schema.arguments
+    if overload.namespace != "aten" or [argument.name for argument in arguments if argument.is_write] != ["out"]:
+        return None
+    wanted = [(argument.name, str(argument.real_type)) for argument in arguments if argument.name != "out"]
+    for name in overload.overloadpacket.overloads():
+        found = getattr(overload.overloadpacket, name)
+        if [(argument.name, str(argument.real_type)) for argument in found._schema.arguments] == wanted:
+            return found
+    return None
+
+
 def labels_of(argument):
     return set(argument.alias_info.before_set) | set(argument.alias_info.after_set)
 
