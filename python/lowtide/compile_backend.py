@@ -12,19 +12,21 @@ from lowtide.errors import InvalidArgument
 from lowtide.ortmodule import DebugOptions, LogLevel, terminal_log
 from lowtide.ortmodule.budget import asked_budget
 from lowtide.ortmodule.fallback import check_initialization
+from lowtide.ortmodule.options import memory_options
 from lowtide.ortmodule.piece import Piece
 
 # Of torch.compile's modes none changes anything: they are Inductor's.
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_OPTIONS = ("memory_budget", "memory_budget_total", "keep_outputs", "verify", "log_level")
+_OPTIONS = ("memory_budget", "memory_level", "memory_config", "keep_outputs", "verify", "log_level")
 
 
 def lowtide(graph_module, example_inputs, *, mode=None, options=None):
     """A backend of torch.compile: trains and infers, with free sizes where Dynamo has them.
 
-    `options`: memory_budget, memory_budget_total and verify as ORTModule has them, of each graph;
-    keep_outputs: places among the graph's outputs; log_level: a LogLevel or its name. Environment variables as for
-    ORTModule. InvalidArgument for other options and modes.
+    `options`: memory_budget and verify as ORTModule has them, of each graph; memory_level and memory_config in the
+    place of ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_CONFIG; keep_outputs: places among the graph's outputs;
+    log_level: a LogLevel or its name. Environment variables as for ORTModule.
+    InvalidArgument for other options and modes.
     """
     if mode not in _MODES:
         raise InvalidArgument(f"mode is {mode!r}, expected one of {', '.join(map(str, _MODES[1:]))}")
@@ -35,9 +37,11 @@ def lowtide(graph_module, example_inputs, *, mode=None, options=None):
     _lowtide.install_torch(torch.get_num_threads())
     debug_options = _debug_options(options)
     terminal_log.set_up(debug_options.python_level)
-    budget = asked_budget(options.get("memory_budget"), options.get("memory_budget_total"))
+    budget = asked_budget(options.get("memory_budget"))
+    optimizer = {"level": options.get("memory_level"), "config": options.get("memory_config")}
+    memory_options(budget, **optimizer)  # a mistake is told now, not by a step
     keep = parse_keep_outputs(options.get("keep_outputs"))
-    return Piece(graph_module, debug_options, keep, budget, bool(options.get("verify", False)))
+    return Piece(graph_module, debug_options, keep, budget, bool(options.get("verify", False)), None, optimizer)
 
 
 def _debug_options(options):

@@ -281,6 +281,35 @@ def test_a_budget_is_kept_by_each_graph(pieces):
         compiled(module, options={"memory_budget": 1000})(x)
 
 
+def test_levels_of_the_memory_optimizer(pieces):
+    """A layer is what the names of modules say, which Dynamo's graph has kept."""
+
+    class Layers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(
+                torch.nn.Sequential(torch.nn.LayerNorm(64), torch.nn.Linear(64, 256), torch.nn.GELU(),
+                                    torch.nn.Linear(256, 64)) for _ in range(4)
+            )  # fmt: skip
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = x + layer(x)
+            return x
+
+    module, x = Layers(), torch.randn(512, 64)
+    peaks, gradients = [], []
+    for options in ({}, {"memory_level": 1}, {"memory_config": "Gelu+:1:-1"}):
+        torch.compiler.reset()
+        module.zero_grad()
+        compiled(module, options=options)(x).sum().backward()
+        peaks.append(peak(pieces[-1]))
+        gradients.append([p.grad for p in module.parameters()])
+    assert pieces[1].last_manager.last_agent.memory.level == 1
+    assert peaks[1] < peaks[0] and peaks[2] < peaks[0]
+    assert all(torch.equal(a, b) for other in gradients[1:] for a, b in zip(gradients[0], other, strict=True))
+
+
 def peak(piece):
     agent = piece.last_manager.last_agent
     return agent.session.memory(agent.symbol_values())["planned_peak_bytes"]
@@ -291,6 +320,8 @@ def peak(piece):
     [
         ({"options": {"memory_budgte": "1GiB"}}, "unknown option 'memory_budgte'"),
         ({"options": {"memory_budget": "12 apples"}}, "12 apples"),
+        ({"options": {"memory_budget_total": "1GiB"}}, "unknown option 'memory_budget_total'"),
+        ({"options": {"memory_level": 3}}, "memory_level is '3'"),
         ({"options": {"log_level": "LOUD"}}, "log_level is 'LOUD'"),
         ({"mode": "fastest"}, "mode is 'fastest'"),
     ],

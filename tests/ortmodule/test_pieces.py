@@ -117,7 +117,7 @@ class Wide(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
-def test_a_budget_bounds_the_whole_step():
+def test_a_budget_bounds_the_whole_step(monkeypatch):
     def step(**options):
         torch.compiler.reset()
         torch.manual_seed(0)
@@ -134,6 +134,10 @@ def test_a_budget_bounds_the_whole_step():
         peak, under = step(memory_budget=budget)
         assert 0.5 * budget < peak <= budget
         assert all(map(torch.equal, results, under)), "a plan changes no bit"
+    monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "1")
+    recomputed, under = step()
+    assert recomputed < 0.9 * without and all(map(torch.equal, results, under)), "levels hold for pieces"
+    monkeypatch.delenv("ORTMODULE_MEMORY_OPT_LEVEL")
     assert step(memory_budget="85%")[0] <= 0.85 * without
     assert step(memory_budget=without)[0] == without, "what is enough changes no plan from the second call on"
     with pytest.raises(OutOfMemory, match=r"the least that \d pieces of this step need together is [\d.]+ [KM]iB"):

@@ -14,9 +14,11 @@ INTRODUCTION = """\
 # Architectures
 
 How the models of `tests/zoo.py` and, from mamba on, `tests/wide_zoo.py` (transformers 5.18, tiny, in training mode,
-without dropout) run in the engine: all of them whole, none falls back to PyTorch. `tests/training` trains each against
-eager.
+without dropout) run in the engine: none falls back to PyTorch as a whole. `tests/training` trains each against eager.
 
+- *pieces*: how many of the module's graphs run in the engine, of how many ([torch-compile.md](torch-compile.md)); 1 is
+  the whole module.
+- *time*: the engine's share of a step's, beside plain Python between pieces; of one graph all of it.
 - *captured*: nodes of the exported forward graph, and how many of these are lowered to ops of lowtide.
 - *native*: steps of the program, forward and backward, on lowtide's kernels or BLAS. Views are no steps.
 - *PyTorch's kernels*: steps of lowered ops that call PyTorch's compiled kernel, without Python: convolution.
@@ -24,8 +26,8 @@ eager.
 
 Written by `./dev python tests/training/list_architectures.py`; a test compares the last column.
 
-| architecture | captured | lowered | native | PyTorch's kernels | fallbacks |
-|---|---|---|---|---|---|
+| architecture | pieces | time | captured | lowered | native | PyTorch's kernels | fallbacks |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -41,9 +43,9 @@ def documented():
     return {cells[0].strip(): cells[-1].strip() for cells in rows[1:]}
 
 
-def row(name, report):
+def row(name, report, pieces="1", time="100%"):
     calls = len(report["fallbacks"])
-    cells = (report["lowered"] + calls, report["lowered"], report["native_nodes"], report["aten_nodes"])
+    cells = (pieces, time, report["lowered"] + calls, report["lowered"], report["native_nodes"], report["aten_nodes"])
     return f"| {name} | {' | '.join(map(str, cells))} | {fallbacks(report)} |\n"
 
 
@@ -61,8 +63,15 @@ def main():
         model, make_batch = build(name)
         wrapped = ORTModule(model)
         wrapped(**make_batch()).loss.backward()
-        assert wrapped.fallback_reason is None, wrapped.fallback_reason
-        lines.append(row(name, compare.report(wrapped)))
+        if wrapped._training_manager.last_step:
+            for _ in range(2):  # the first steps compile
+                wrapped(**make_batch()).loss.backward()
+        step = wrapped._training_manager.last_step
+        assert step or wrapped.fallback_reason is None, wrapped.fallback_reason
+        if step:
+            lines.append(row(name, step.report(), f"{len(step.in_engine)} of {len(step.ran)}", f"{step.share():.0%}"))
+        else:
+            lines.append(row(name, compare.report(wrapped)))
         print(lines[-1], end="", flush=True)
     PAGE.write_text(INTRODUCTION + "".join(lines))
 

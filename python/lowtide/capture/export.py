@@ -400,6 +400,10 @@ def user_line(frames):
     return ""
 
 
+# Of a module's path: as capture wraps it, and as Dynamo names the variable that it found it in: "L['self'].encoder".
+_ROOT = re.compile(r"module\.|[LG]\['\w+'\]\.")
+
+
 def origin(node):
     """(module path, line of the user's code). "encoder.layer@2.norm" lies in the third call of encoder.layer."""
     module = ""
@@ -411,7 +415,8 @@ def origin(node):
         again, call = next(((entry, count) for entry, count in paths if count), ("", ""))
         if call:
             path = f"{again}@{call}{path.removeprefix(again)}"
-        module = path.removeprefix("module.") if path.startswith("module.") else ""
+        found = _ROOT.match(path)
+        module = path[found.end() :] if found else ""
     frames = [
         traceback.FrameSummary(match[0], int(match[1]), match[2])
         for match in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")

@@ -26,14 +26,25 @@ _OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's
 class ExecutionManager:
     training = True
 
-    def __init__(self, module, options, keep=None, budget=None, verify=False, facts=None, pieces=None, allowance=None):
+    def __init__(
+        self,
+        module,
+        options,
+        keep=None,
+        budget=None,
+        verify=False,
+        facts=None,
+        pieces=None,
+        allowance=None,
+        optimizer=None,
+    ):
         """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
         `budget`: a Budget for their bytes; `verify`: check the bits of each plan once; `facts`: what is known of the
         module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it;
-        `allowance`: the StepBudget that the module is a piece under."""
+        `allowance`: the StepBudget that the module is a piece under; `optimizer`: as TrainingAgent has it."""
         self._module, self._options = module, options
         self._keep, self._facts, self._pieces = keep, facts or Facts(), pieces
-        self._budget, self._verify = budget, verify
+        self._budget, self._verify, self._optimizer = budget, verify, optimizer
         self._allowance = allowance
         if budget is not None and budget.is_total and allowance is None:
             self._allowance = TotalBudget(budget, Resident(module))
@@ -199,6 +210,7 @@ class ExecutionManager:
             self._allowance,
             self._verify,
             self._second_derivatives,
+            self._optimizer,
         )
         if (bug := agent.bug_of_lowering()) is not None:
             if not self._fallback.takes(bug):

@@ -189,15 +189,16 @@ class MemoryOptions:
         return {name: value for name, value in keywords.items() if value}
 
 
-def memory_options(budget=None):
+def memory_options(budget=None, level=None, config=None):
     """ORTMODULE_MEMORY_OPT_CONFIG, ORTMODULE_MEMORY_OPT_LEVEL and ORTMODULE_MEMORY_OPT_PROBE_CONFIG; `budget`: what
-    asked_budget() gave."""
-    level = environment.read("ORTMODULE_MEMORY_OPT_LEVEL")
+    asked_budget() gave; `level`, `config`: in the place of the variables."""
+    name = "ORTMODULE_MEMORY_OPT_LEVEL" if level is None else "memory_level"
+    level = environment.read(name) if level is None else str(level)
     if level not in ("", *MEMORY_LEVELS):
-        known = ", ".join(f"{number} ({name})" for number, name in MEMORY_LEVELS.items())
-        raise InvalidArgument(f"ORTMODULE_MEMORY_OPT_LEVEL is '{level}', expected one of {known}")
+        known = ", ".join(f"{number} ({meaning})" for number, meaning in MEMORY_LEVELS.items())
+        raise InvalidArgument(f"{name} is '{level}', expected one of {known}")
     return MemoryOptions(
-        environment.read("ORTMODULE_MEMORY_OPT_CONFIG"),
+        environment.read("ORTMODULE_MEMORY_OPT_CONFIG") if config is None else config,
         0 if level == "auto" else int(level or 0),
         environment.read("ORTMODULE_MEMORY_OPT_PROBE_CONFIG"),
         level == "auto",

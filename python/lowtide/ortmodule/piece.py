@@ -14,11 +14,15 @@ from .training_manager import TrainingManager
 class Piece:
     """What Dynamo calls in the place of a graph; captured and planned at its first call, when tensors are real."""
 
-    def __init__(self, graph_module, debug_options, keep=None, budget=None, verify=False, allowance=None):
+    def __init__(
+        self, graph_module, debug_options, keep=None, budget=None, verify=False, allowance=None, optimizer=None
+    ):
         """`keep`: paths into the graph's outputs, which are a tuple; the rest as ExecutionManager takes it."""
         self.graph = DynamoGraph(graph_module)
         facts = self.graph.facts
-        self._training = TrainingManager(self.graph, debug_options, keep, budget, verify, facts, allowance=allowance)
+        self._training = TrainingManager(
+            self.graph, debug_options, keep, budget, verify, facts, allowance=allowance, optimizer=optimizer
+        )
         self._inference = InferenceManager(self.graph, debug_options, facts=facts)
         self.last_manager = self._training
         self._seconds = 0.0  # of the last call

@@ -78,7 +78,7 @@ class StepOfPieces:
     def report(self):
         """Of SessionReport, what the feature table reads: sums over the graphs."""
         reports = [agent.session.report for _, agent, _ in self._graphs()]
-        counts = ("native_nodes", "aten_nodes", "python_nodes")
+        counts = ("lowered", "native_nodes", "aten_nodes", "python_nodes")
         found = {name: sum(report[name] for report in reports) for name in counts}
         return found | {"fallbacks": [call for report in reports for call in report["fallbacks"]]}
 

@@ -27,14 +27,24 @@ class TrainingAgent:
     """A session with gradients, or without (`training=False`)."""
 
     def __init__(
-        self, module, captured, training, bugs=None, budget=None, allowance=None, verify=False, second_derivatives=None
+        self,
+        module,
+        captured,
+        training,
+        bugs=None,
+        budget=None,
+        allowance=None,
+        verify=False,
+        second_derivatives=None,
+        optimizer=None,
     ):
         """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
         `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once
-        (PlanCheck); `second_derivatives`: SecondDerivatives of the module, if there are any."""
+        (PlanCheck); `second_derivatives`: SecondDerivatives of the module, if there are any; `optimizer`: what was
+        asked of the memory optimizer, as keywords of memory_options, where that is not the environment."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
-        self.memory = memory_options(budget) if training else MemoryOptions()
+        self.memory = memory_options(budget, **(optimizer or {})) if training else MemoryOptions()
         self._allowance = allowance
         begin = time.perf_counter()
         self._options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
