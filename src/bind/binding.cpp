@@ -82,17 +82,17 @@ BoundAttrs bind_attrs(const Binding& binding, const AttrList<int64_t>& attrs) {
   return bound;
 }
 
-// Sizes that the graph could not prove equal (`min(2, a)` against `b`) are compared here: pointwise kernels trust them.
-static void check_broadcast(const ProgramStep& step, const KernelCall& call) {
+bool operands_broadcast(const KernelCall& call) {
   const TensorRef& y = call.outputs[0];
   for (const TensorRef& x : call.inputs) {
-    bool fits = !x.present || !y.present || x.rank <= y.rank;
-    for (int i = 0; fits && x.present && y.present && i < x.rank; ++i) {
+    if (!x.present || !y.present) continue;
+    if (x.rank > y.rank) return false;
+    for (int i = 0; i < x.rank; ++i) {
       const int64_t size = x.sizes[x.rank - 1 - i];
-      fits = size == 1 || size == y.sizes[y.rank - 1 - i];
+      if (size != 1 && size != y.sizes[y.rank - 1 - i]) return false;
     }
-    LT_USER_CHECK(ErrorKind::kInvalidArgument, fits, step.node, ": these input sizes do not broadcast");
   }
+  return true;
 }
 
 KernelCall step_call(const Binding& binding, const BoundStep& step) {
@@ -205,8 +205,11 @@ static void bind_kernels(const Program& program, Binding& binding, std::span<con
     check_devices(program, program.steps[i], bound);
     const BoundCall call = bound_call(binding, bound);
     const Op op = bound.kernel->op;
-    const bool broadcasts = info(op).category == OpCategory::kPointwise || has_trait(op, Trait::kBroadcasts);
-    if (broadcasts && bound.outputs > 0) check_broadcast(program.steps[i], call);
+    bound.broadcasts =
+        bound.outputs > 0 && (info(op).category == OpCategory::kPointwise || has_trait(op, Trait::kBroadcasts));
+    // Sizes that the graph could not prove equal: `min(2, a)` against `b`.
+    LT_USER_CHECK(ErrorKind::kInvalidArgument, !bound.broadcasts || operands_broadcast(call), program.steps[i].node,
+                  ": these input sizes do not broadcast");
     if (bound.kernel->scratch_bytes) bound.scratch_bytes = bound.kernel->scratch_bytes(call);
     if (bound.kernel->library_bytes)
       binding.report.external_bytes = std::max(binding.report.external_bytes, bound.kernel->library_bytes(call));

@@ -48,8 +48,9 @@ struct BoundStep {
   BoundAttrs attrs;
   Inspection inspection;
   int64_t scratch_bytes = 0;
-  size_t grads = 0;       // of a call's backward: how many of its inputs are gradients
-  int32_t device = 0;     // whose memory the kernel works in
+  size_t grads = 0;    // of a call's backward: how many of its inputs are gradients
+  int32_t device = 0;  // whose memory the kernel works in
+  bool broadcasts = false;
   int32_t symbol = -1;    // of Program::step_symbols: the one that it writes
   void* state = nullptr;  // what its kernel was prepared to
 };
@@ -80,6 +81,8 @@ class Relocations {
   Relocations() = default;
   Relocations(const Binding& binding, size_t first_ref, size_t end_ref);
   void apply(Binding& binding, std::span<char* const> bases);
+  // The buffer's operands are written again by the next apply.
+  void forget(size_t buffer) { bases_[buffer] = nullptr; }
 
  private:
   std::vector<int32_t> first_;  // by buffer, in refs_
@@ -100,7 +103,7 @@ struct Binding {
   std::vector<StateLine> states;            // of prepared kernels
   std::vector<int64_t> most;                // by step symbol: the highest value that is planned for
   std::vector<SymbolUse> symbol_uses;       // by step symbol, then by loop
-  std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be: dtypes, sizes, strides
+  std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be; at most, of sizes that steps write
   std::vector<BoundGradient> gradients;
   std::vector<Relocations> relocations;  // by region
   Packing packing;                       // gradients in the arena
@@ -114,6 +117,9 @@ size_t count_records(const Program& program);
 
 // Sizes of the operand `id` as a tensor without bytes.
 TensorRef bind_operand(const Program& program, const Binding& binding, int32_t id);
+
+// Whether the inputs broadcast to the first output: pointwise kernels trust them to.
+bool operands_broadcast(const KernelCall& call);
 
 // The elements from a tensor's first to its last: more than numel where strides leave gaps. Requires: a resolved
 // tensor.

@@ -99,13 +99,18 @@ KernelStatus set_symbols(const Program& program, Binding& binding, const SymbolU
     if (offset < 0 || (extent(ref) > 0 && (offset + extent(ref)) * bytes > binding.buffer_bytes[buffer]))
       return "an operand leaves its buffer with the sizes that steps found";
     binding.ref_offsets[at] = offset * bytes;
-    if (bases[buffer] != nullptr) ref.data = bases[buffer] + binding.ref_offsets[at];
+    if (bases[buffer] != nullptr) {
+      ref.data = bases[buffer] + binding.ref_offsets[at];
+    } else {  // a gradient that comes later, perhaps to where the last one was
+      for (Relocations& relocations : binding.relocations) relocations.forget(buffer);
+    }
   }
   for (const auto& [source, bound] : use.attrs) bind_again(binding, *source, *bound);
   for (int32_t index : use.steps) {
     BoundStep& step = binding.steps[static_cast<size_t>(index)];
     if (step.kernel == nullptr) continue;
     const BoundCall call = bound_call(binding, step);
+    if (step.broadcasts && !operands_broadcast(call)) return "the sizes that steps found do not broadcast";
     if (step.kernel->scratch_bytes && step.kernel->scratch_bytes(call) > step.scratch_bytes)
       return "its kernel needs more scratch with the sizes that steps found than with the most they may be";
     if (step.kernel->prepare) step.kernel->prepare(call, step.state);

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "emit/emitter.h"
+#include "ir/data_sizes.h"
 #include "ir/print.h"
 
 namespace lowtide {
@@ -17,6 +18,7 @@ PlanResult Emitter::run() {
   for (size_t i = 0; i < graph_.outputs().size(); ++i)
     if (graph_.outputs()[i].kind == OutputKind::kGradient) gradients_of_[graph_.outputs()[i].value.index].push_back(i);
   read_inputs();
+  read_data_sizes();
   const std::vector<NodeId>& order = graph_.order();
   for (size_t i = 0; i < order.size(); ++i) {
     emit(order[i], static_cast<int32_t>(i));
@@ -95,6 +97,14 @@ void Emitter::read_inputs() {
   }
 }
 
+// Expressions name all symbols of the program, from the first step on.
+void Emitter::read_data_sizes() {
+  for (const DataSize& size : data_sizes(graph_)) {
+    program_.step_symbols.push_back({size.symbol, -1, -1, size.low.constant(), expression(size.high)});
+    symbols_.push_back(size.symbol);
+  }
+}
+
 void Emitter::emit(NodeId id, int32_t position) {
   const Node& node = graph_.node(id);
   if (is_yield(node.op)) return emit_yield(id);
@@ -106,6 +116,7 @@ void Emitter::emit(NodeId id, int32_t position) {
     if (!symbolic) return emit_constant(id);
   }
   emit_kernel(id, position);
+  if (makes_size(node.op)) emit_data_size(id);
 }
 
 void Emitter::emit_view(NodeId id, int32_t) {
@@ -230,6 +241,14 @@ void Emitter::emit_inspect(NodeId id) {
   step.node = describe(graph_, id);
   choices_.push_back({step.node, "inspect", {}});
   program_.steps.push_back(std::move(step));
+}
+
+void Emitter::emit_data_size(NodeId id) {
+  const Node& node = graph_.node(id);
+  const auto at = std::find_if(program_.step_symbols.begin(), program_.step_symbols.end(),
+                               [&](const StepSymbol& each) { return each.name == node.attrs.s("symbol"); });
+  at->step = static_cast<int32_t>(program_.steps.size()) - 1;
+  at->operand = program_.steps.back().outputs[0];
 }
 
 static OperandInfo operand_info(const Graph& graph, ValueId value, const Storage& storage) {

@@ -70,6 +70,7 @@ void Emitter::make_loops() {
     if (next < loops.size() && i + 1 == options_.row_blocks[next].end) ++next;
   }
   moved_to.push_back(static_cast<int32_t>(program_.steps.size()));
+  for (StepSymbol& symbol : program_.step_symbols) symbol.step = moved_to[static_cast<size_t>(symbol.step)];
   for (ProgramRegion& region : program_.regions) {
     region.first = moved_to[static_cast<size_t>(region.first)];
     region.end = moved_to[static_cast<size_t>(region.end)];

@@ -21,6 +21,7 @@ class Emitter {
 
  private:
   void read_inputs();
+  void read_data_sizes();
   void emit(NodeId id, int32_t position);
   void emit_view(NodeId id, int32_t position);
   void emit_constant(NodeId id);
@@ -28,6 +29,7 @@ class Emitter {
   void emit_call(NodeId id);
   void emit_inspect(NodeId id);
   void emit_kernel(NodeId id, int32_t position);
+  void emit_data_size(NodeId id);
   void list_places(NodeId id);
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/scanner.h"
+#include "ir/data_sizes.h"
 #include "ir/print.h"
 #include "symbolic/scan_dim.h"
 
@@ -58,6 +59,7 @@ class Verifier {
       dims_of_attributes(id);
     }
     types();
+    made_sizes();
     outputs();
     yield();
     for (NodeId id : graph_.order()) body(id);
@@ -290,6 +292,7 @@ class Verifier {
       check(range.low <= range.high, "I9", "the range of ", symbol, " is empty");
       symbols_.insert(symbol);
     }
+    for (const DataSize& size : data_sizes(graph_)) symbols_.insert(size.symbol);
     for (const std::string& symbol : symbols_)
       check(is_identifier(symbol) && !is_reserved_word(symbol), "I9", "'", symbol, "' is no name of a symbol");
   }
@@ -306,6 +309,32 @@ class Verifier {
       if (!list) continue;
       for (const Dim& dim : *list)
         if (!dim.is_constant()) known(dim, "attribute ", name, " of ", at(id));
+    }
+  }
+
+  // I9: a size that a node makes is named behind it alone.
+  void made_sizes() const {
+    std::set<std::string> pending;
+    for (const DataSize& size : data_sizes(graph_))
+      check(pending.insert(size.symbol).second, "I9", "two nodes make the size ", size.symbol);
+    if (pending.empty()) return;
+    const auto check_dim = [&](const Dim& dim, NodeId id) {
+      std::set<std::string> used;
+      collect_symbols(dim, used);
+      for (const std::string& symbol : used)
+        check(!pending.contains(symbol), "I9", at(id), " names the size ", symbol, " before a node makes it");
+    };
+    for (NodeId id : graph_.order()) {
+      const Node& node = graph_.node(id);
+      for (ValueId output : node.outputs)
+        if (output)
+          for (const Dim& dim : graph_.type(output).shape) check_dim(dim, id);
+      for (const auto& [name, value] : node.attrs) {
+        if (const Dim* single = std::get_if<Dim>(&value)) check_dim(*single, id);
+        if (const Shape* list = std::get_if<Shape>(&value))
+          for (const Dim& dim : *list) check_dim(dim, id);
+      }
+      if (makes_size(node.op)) pending.erase(node.attrs.s("symbol"));
     }
   }
 

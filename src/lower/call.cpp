@@ -195,6 +195,8 @@ const TensorType& Call::type(size_t output) const {
   return captured_.type(node().outputs[output]);
 }
 
+void Call::set_size(const Dim& size, ValueId count, const Dim& high) { sizes_.set(b, size, count, 0, high); }
+
 bool Call::result(ValueId value, size_t output) {
   if (wants(output)) results_[output] = b.cast(value, type(output).dtype);
   return true;

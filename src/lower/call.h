@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "lower/data_sizes.h"
 #include "ops/builder.h"
 
 namespace lowtide {
@@ -23,13 +24,15 @@ double to_double(const Number& number);  // Error(kUnsupported) for a size that 
 
 class Call {
  public:
-  Call(Builder& builder, const Graph& captured, NodeId node, std::vector<ValueId> operands, Op op, int64_t& next_stream)
+  Call(Builder& builder, const Graph& captured, NodeId node, std::vector<ValueId> operands, Op op, int64_t& next_stream,
+       DataSizes& sizes)
       : b(builder),
         captured_(captured),
         id_(node),
         operands_(std::move(operands)),
         op_(op),
         next_stream_(next_stream),
+        sizes_(sizes),
         results_(this->node().outputs.size()) {}
 
   Builder& b;
@@ -73,6 +76,16 @@ class Call {
   // The dtype that PyTorch computes in: the promotion of the named arguments, at least as wide as a floating output.
   DType common_dtype(std::initializer_list<std::string_view> names) const;
 
+  // ---- sizes from data
+  // From here on the number `count` (i64[]) is this size: a symbol that nothing before it names, at most `high`, or a
+  // size that is known, to which it is compared while the step runs.
+  void set_size(const Dim& size, ValueId count, const Dim& high);
+  // Whether it names a size that a node has made.
+  bool is_from_data(const Dim& size) const { return sizes_.is_made(size); }
+  ValueId count(ValueId condition) { return sizes_.count(b, condition); }
+  // A symbol that nothing names yet.
+  Dim fresh_size() { return sizes_.fresh(); }
+
   // ---- results
   size_t output_count() const { return node().outputs.size(); }
   bool wants(size_t output) const { return output < output_count() && node().outputs[output].valid(); }
@@ -97,6 +110,7 @@ class Call {
   std::vector<ValueId> operands_;
   Op op_;
   int64_t& next_stream_;
+  DataSizes& sizes_;
   std::vector<ValueId> results_;
 };
 

@@ -120,4 +120,30 @@ bool lower_addbmm(Call& c) {
   return add_product(c, scaled(c, sum, c.real("alpha", 1)));
 }
 
+// ---- groups of rows, each times its own matrix
+
+static bool grouped_product(Call& c, ValueId x, ValueId weight, ValueId ends) {
+  Builder& b = c.b;
+  if (b.rank(x) != 2 || b.rank(weight) != 3) return false;
+  if (!is_float(b.dtype(x)) || b.dtype(weight) != b.dtype(x) || c.dtype() != b.dtype(x)) return false;
+  // Experts are stored as a linear layer's weight is, and come transposed.
+  bool transposed = false;
+  if (const NodeId maker = b.graph().value(weight).producer) {
+    const Node& node = b.graph().node(maker);
+    transposed = node.op == Op::kTranspose && node.attrs.is("perm") == std::vector<int64_t>{0, 2, 1};
+    if (transposed) weight = node.inputs[0];
+  }
+  return c.result(b.op(Op::kGroupedMatMul, {x, weight, ends}, {{"transB", transposed}}));
+}
+
+// Other forms than rows by matrices, and a bias, stay PyTorch's.
+bool lower_grouped_mm(Call& c) {
+  if (c.has("bias") || !c.is_tensor("offs")) return false;
+  return grouped_product(c, c.tensor("self"), c.tensor("mat2"), c.tensor("offs"));
+}
+
+bool lower_grouped_mm_fallback(Call& c) {
+  return grouped_product(c, c.tensor("input"), c.tensor("weight"), c.tensor("offs"));
+}
+
 }  // namespace lowtide

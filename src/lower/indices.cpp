@@ -1,6 +1,7 @@
 // Gathers and scatters by index tensors.
 #include <numeric>
 
+#include "lower/chosen.h"
 #include "lower/targets.h"
 #include "ops/inference.h"
 #include "ops/rule.h"
@@ -149,14 +150,36 @@ struct Indices {
 
 bool is_mask(Call& c, ValueId index) { return c.b.dtype(index) == DType::kBool || c.b.dtype(index) == DType::kU8; }
 
-Indices read_indices(Call& c, const std::vector<ValueId>& given, int64_t rank) {
+// The places at which a mask is true, as an index for each of its dims; there are `size`.
+std::vector<ValueId> chosen_places(Call& c, ValueId mask, const Dim& size) {
+  Builder& b = c.b;
+  const ValueId places = b.op(Op::kNonZero, {count_chosen(c, mask, size)}, {{"size", size}});
+  std::vector<ValueId> columns;
+  for (int64_t dim = 0; dim < b.rank(mask); ++dim)
+    columns.push_back(b.reshape(b.slice(places, 1, dim, dim + 1), {size}));
+  return columns;
+}
+
+// `size`: of what a mask among them chooses.
+Indices read_indices(Call& c, const std::vector<ValueId>& given, int64_t rank, const Dim& size) {
   Indices result;
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (!given[i]) continue;
-    if (is_mask(c, given[i])) c.unsupported("the size of the result of a boolean index depends on data");
-    result.axes.push_back(static_cast<int64_t>(i));
-    result.tensors.push_back(c.b.cast(given[i], DType::kI64));
-    result.shape = broadcast(result.shape, c.b.shape(given[i]));
+  int64_t axis = 0;
+  for (ValueId index : given) {
+    if (!index) {
+      ++axis;
+      continue;
+    }
+    std::vector<ValueId> tensors;
+    if (is_mask(c, index)) {
+      tensors = chosen_places(c, index, size);
+    } else {
+      tensors = {c.b.cast(index, DType::kI64)};
+    }
+    for (ValueId tensor : tensors) {
+      result.axes.push_back(axis++);
+      result.tensors.push_back(tensor);
+      result.shape = broadcast(result.shape, c.b.shape(tensor));
+    }
   }
   if (result.axes.empty()) return result;
   const bool neighbours = result.axes.back() - result.axes.front() + 1 == static_cast<int64_t>(result.axes.size());
@@ -169,6 +192,26 @@ Indices read_indices(Call& c, const std::vector<ValueId>& given, int64_t rank) {
       result.perm.push_back(i);
   }
   return result;
+}
+
+// How many places the masks among the indices choose: the last of the index dims of what they choose of x.
+Dim chosen_size(Call& c, const std::vector<ValueId>& given, const Shape& chosen) {
+  int64_t first = -1, end = -1, gaps = 0, index_rank = 0, axis = 0;
+  bool has_mask = false;
+  for (ValueId index : given) {
+    const int64_t width = index && is_mask(c, index) ? c.b.rank(index) : 1;
+    if (index) {
+      has_mask = has_mask || is_mask(c, index);
+      index_rank = std::max(index_rank, is_mask(c, index) ? 1 : c.b.rank(index));
+      if (first < 0) first = axis;
+      if (end >= 0) gaps += axis - end;
+      end = axis + width;
+    }
+    axis += width;
+  }
+  if (!has_mask) return 0;
+  const size_t at = static_cast<size_t>((gaps > 0 ? 0 : first) + index_rank - 1);
+  return at < chosen.size() ? chosen[at] : Dim(0);
 }
 
 // [.., K]: the tensors side by side.
@@ -197,7 +240,10 @@ ValueId place_index_dims(Builder& b, ValueId x, const Indices& indices, bool to_
 bool lower_index(Call& c) {
   Builder& b = c.b;
   const ValueId x = c.tensor("self");
-  const Indices indices = read_indices(c, c.tensors("indices"), b.rank(x));
+  const std::vector<ValueId> given = c.tensors("indices");
+  const Dim size = chosen_size(c, given, c.shape());
+  if (given.size() == 1 && given[0] && is_mask(c, given[0])) return c.result(chosen_rows(c, x, given[0], size));
+  const Indices indices = read_indices(c, given, b.rank(x), size);
   if (indices.axes.empty()) return c.result(x);
   if (indices.axes.size() == 1)
     return c.result(b.op(Op::kGather, {x, indices.tensors[0]}, {{"axis", Dim(indices.axes[0])}}));
@@ -205,20 +251,26 @@ bool lower_index(Call& c) {
   return c.result(place_index_dims(b, gathered, indices, false));
 }
 
-// x[mask] = values, where values broadcast over the places that the mask chooses: a Where.
-static bool put_by_mask(Call& c, ValueId x, ValueId mask, ValueId values) {
+// x[mask] = values: a Where for values that broadcast over the places that the mask chooses.
+static ValueId put_by_mask(Call& c, ValueId x, ValueId mask, ValueId values) {
   Builder& b = c.b;
   const int64_t rest = b.rank(x) - b.rank(mask);
-  Shape shape = b.shape(mask);
-  shape.insert(shape.end(), static_cast<size_t>(rest), Dim(1));
   // The first dim of values counts the chosen places, unless it broadcasts.
   Shape found = b.shape(values);
-  while (static_cast<int64_t>(found.size()) > rest) {
-    if (!found.front().is(1)) c.unsupported("values for the places of a boolean mask depend on data");
-    found.erase(found.begin());
+  while (static_cast<int64_t>(found.size()) > rest && found.front().is(1)) found.erase(found.begin());
+  if (static_cast<int64_t>(found.size()) <= rest) {
+    Shape shape = b.shape(mask);
+    shape.insert(shape.end(), static_cast<size_t>(rest), Dim(1));
+    const ValueId condition = b.reshape(b.cast(mask, DType::kBool), shape);
+    return b.op(Op::kWhere, {condition, b.reshape(values, found), x});
   }
-  const ValueId condition = b.reshape(b.cast(mask, DType::kBool), shape);
-  return c.result(b.op(Op::kWhere, {condition, b.reshape(values, found), x}));
+  const Dim size = found.front();
+  const ValueId condition = b.reshape(count_chosen(c, mask, size), {numel(b.shape(mask))});
+  const Shape shape = with_mask_dims_as_one(c, x, mask);
+  Shape rows = shape;
+  rows[0] = size;
+  const ValueId updates = b.expand(b.reshape(values, found), rows);
+  return b.reshape(b.op(Op::kMaskedScatter, {b.reshape(x, shape), condition, updates}), b.shape(x));
 }
 
 bool lower_index_put(Call& c) {
@@ -228,10 +280,13 @@ bool lower_index_put(Call& c) {
   const std::vector<ValueId> given = c.tensors("indices");
   const bool adds = c.flag("accumulate");
   if (given.size() == 1 && given[0] && is_mask(c, given[0])) {
-    if (adds) c.unsupported("accumulating at the places of a boolean mask");
-    return put_by_mask(c, x, given[0], values);
+    if (!adds) return c.result(put_by_mask(c, x, given[0], values));
+    return c.result(b.add(x, put_by_mask(c, c.full(c.shape(), 0.0, dtype), given[0], values)));
   }
-  const Indices indices = read_indices(c, given, b.rank(x));
+  // Values of one place are those of all; then nothing tells how many there are.
+  Dim size = chosen_size(c, given, b.shape(values));
+  if (size.is(0) || size.is(1)) size = c.fresh_size();
+  const Indices indices = read_indices(c, given, b.rank(x), size);
   if (indices.axes.empty()) return false;
   Shape target = c.shape();  // of x[indices]
   for (auto axis = indices.axes.rbegin(); axis != indices.axes.rend(); ++axis) target.erase(target.begin() + *axis);
@@ -246,9 +301,5 @@ bool lower_index_put(Call& c) {
                                {{"reduction", std::string(adds ? "add" : "none")}});
   return c.result(b.transpose(written, inverse(indices.perm)));
 }
-
-// ---- what PyTorch makes of data
-
-bool lower_data_dependent(Call& c) { c.unsupported("the size of its result depends on data"); }
 
 }  // namespace lowtide

@@ -30,7 +30,7 @@ class Walk {
       const Value& value = captured_.value(input.value);
       lowered_[input.value.at()] =
           graph_.add_input(value.name, value.type, input.kind, input.requires_grad, input.strides);
-      for (const Dim& dim : value.type.shape) collect_symbols(dim, known_symbols_);
+      for (const Dim& dim : value.type.shape) sizes_.add_known(dim);
     }
     const std::vector<bool> live = find_live();
     for (NodeId id : captured_.order())
@@ -44,6 +44,11 @@ class Walk {
  private:
   // lowtide::inspect(Tensor x, str name, int record) -> ()
   static bool is_inspection(const Node& node) { return node.target == "lowtide::inspect.default"; }
+
+  // lowtide::size(Tensor number, SymInt size, int low, SymInt high) -> (): what `item()` read is a size.
+  // lowtide::check_size(SymInt difference, int low, int high) -> ()
+  static bool makes_size(const Node& node) { return node.target == "lowtide::size.default"; }
+  static bool checks_size(const Node& node) { return node.target == "lowtide::check_size.default"; }
 
   // The tensor that PyTorch hands on where one of these ops has nothing to do, as x.to(x.dtype).
   ValueId as_it_came(ValueId value) const {
@@ -69,44 +74,57 @@ class Walk {
     graph_.add_node(Op::kInspect, operands, {}, attrs, node.origin);
   }
 
-  // After functionalise no node has an effect but its outputs, inspections apart: one that nobody reads (an assertion,
-  // a dead draw) goes. What a user's Function does beside computing, nobody knows.
+  // After functionalise no node has an effect but its outputs, inspections and sizes apart: one that nobody reads (an
+  // assertion, a dead draw) goes. What a user's Function does beside computing, nobody knows. A node whose sizes
+  // another one finds needs that one.
   std::vector<bool> find_live() const {
+    std::map<std::string, NodeId> makers;
+    for (NodeId id : captured_.order())
+      for (ValueId output : captured_.node(id).outputs)
+        if (output)
+          for (const Dim& dim : captured_.type(output).shape)
+            if (std::string symbol = sizes_.unknown_symbol(dim); !symbol.empty()) makers.try_emplace(symbol, id);
     std::vector<bool> live(captured_.node_capacity());
     auto mark = [&](ValueId value) {
       if (value && captured_.value(value).producer) live[captured_.value(value).producer.at()] = true;
     };
     for (const GraphOutput& output : captured_.outputs()) mark(output.value);
-    for (NodeId id : captured_.order())
-      if (is_inspection(captured_.node(id))) live[id.at()] = true;
-    for (auto at = captured_.order().rbegin(); at != captured_.order().rend(); ++at)
-      if (captured_.node(*at).op == Op::kPythonOp || live[at->at()]) {
-        live[at->at()] = true;
-        for (ValueId input : captured_.node(*at).inputs) mark(input);
-      }
+    for (NodeId id : captured_.order()) {
+      const Node& node = captured_.node(id);
+      if (is_inspection(node) || makes_size(node) || checks_size(node)) live[id.at()] = true;
+    }
+    for (auto at = captured_.order().rbegin(); at != captured_.order().rend(); ++at) {
+      const Node& node = captured_.node(*at);
+      if (node.op != Op::kPythonOp && !live[at->at()]) continue;
+      live[at->at()] = true;
+      for (ValueId input : node.inputs) mark(input);
+      if (!makers.empty())
+        for (const std::string& symbol : symbols_of(node))
+          if (const auto maker = makers.find(symbol); maker != makers.end()) live[maker->second.at()] = true;
+    }
     return live;
+  }
+
+  std::set<std::string> symbols_of(const Node& node) const {
+    std::set<std::string> symbols;
+    for (ValueId output : node.outputs)
+      if (output)
+        for (const Dim& dim : captured_.type(output).shape) collect_symbols(dim, symbols);
+    for (const auto& [name, value] : node.attrs) {
+      if (const Dim* dim = std::get_if<Dim>(&value)) collect_symbols(*dim, symbols);
+      if (const auto* list = std::get_if<std::vector<Dim>>(&value))
+        for (const Dim& dim : *list) collect_symbols(dim, symbols);
+    }
+    return symbols;
   }
 
   ValueId map(ValueId captured) const { return captured ? lowered_[captured.at()] : ValueId{}; }
 
-  void check_symbols(const Node& node, const Dim& dim) const {
-    std::set<std::string> symbols;
-    collect_symbols(dim, symbols);
-    for (const std::string& symbol : symbols)
-      LT_USER_CHECK(ErrorKind::kUnsupported, known_symbols_.contains(symbol), describe_call(node), ": the size ",
-                    symbol, " depends on data");
-  }
-
-  // Sizes must be functions of the inputs' sizes.
+  // Sizes must be functions of the inputs' sizes and of those that nodes before have found.
   void check_sizes(const Node& node) const {
-    for (ValueId output : node.outputs)
-      if (output)
-        for (const Dim& dim : captured_.type(output).shape) check_symbols(node, dim);
-    for (const auto& [name, value] : node.attrs) {
-      if (const Dim* dim = std::get_if<Dim>(&value)) check_symbols(node, *dim);
-      if (const auto* list = std::get_if<std::vector<Dim>>(&value))
-        for (const Dim& dim : *list) check_symbols(node, dim);
-    }
+    for (const std::string& symbol : symbols_of(node))
+      LT_USER_CHECK(ErrorKind::kUnsupported, sizes_.unknown_symbol(Dim::symbol(symbol)).empty(), describe_call(node),
+                    ": the size ", symbol, " depends on data");
   }
 
   void lower_node(NodeId id) {
@@ -116,8 +134,12 @@ class Walk {
     for (ValueId input : node.inputs) operands.push_back(map(input));
     if (node.op == Op::kPythonOp) return lower_function(id, operands);
     if (is_inspection(node)) return lower_inspection(node, operands);
+    if (makes_size(node))
+      return sizes_.set(builder_, node.attrs.dim("size"), builder_.cast(operands[0], DType::kI64), node.attrs.i("low"),
+                        node.attrs.dim("high"));
+    if (checks_size(node))
+      return sizes_.check(builder_, node.attrs.dim("difference"), node.attrs.i("low"), node.attrs.i("high"));
     if (node.op != Op::kAten) return copy_node(id, operands);
-    check_sizes(node);
     check_operand_dtypes(captured_, node);
 
     const Target* target = find_target(node.target);
@@ -132,6 +154,7 @@ class Walk {
         note_bug(node, error.what());
       }
     }
+    check_sizes(node);
     report_.fallbacks.push_back(describe_call(node));
     copy_node(id, operands);
   }
@@ -151,8 +174,9 @@ class Walk {
   bool lower_by(const Target& target, NodeId id, const std::vector<ValueId>& operands) {
     LT_CHECK(target.name != broken_, "a test has broken its lowering");
     const size_t first_new = graph_.value_count();
-    Call call(builder_, captured_, id, operands, target.op, next_stream_);
+    Call call(builder_, captured_, id, operands, target.op, next_stream_, sizes_);
     if (!target.lower(call)) return false;
+    check_sizes(captured_.node(id));
     take_results(id, call.results(), first_new);
     ++report_.lowered;
     return true;
@@ -169,6 +193,7 @@ class Walk {
 
   void lower_function(NodeId id, const std::vector<ValueId>& operands) {
     const Node& node = captured_.node(id);
+    check_sizes(node);
     const size_t first_new = graph_.value_count();
     if (const std::optional<Op> op = computed_op(node, operands)) {
       ++report_.lowered;
@@ -220,7 +245,7 @@ class Walk {
   std::set<std::string> bugs_;                        // targets whose lowering has failed
   std::vector<ValueId> lowered_;                      // by captured value
   std::map<size_t, std::vector<ValueId>> inspected_;  // number of the lowered value → captured ones, in order
-  std::set<std::string> known_symbols_;
+  DataSizes sizes_;
   int64_t next_stream_ = 0;
 };
 

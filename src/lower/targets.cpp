@@ -8,6 +8,7 @@ namespace lowtide {
 
 static constexpr Target kTargets[] = {
 #define LT_LOWER(target, function, op) {"aten::" target, function, Op::k##op},
+#define LT_LOWER_OF(target, function, op) {target, function, Op::k##op},
 #include "lower/targets.def"
 };
 

@@ -89,6 +89,7 @@ bool lower_squeeze(Call& c) {
 
 // A position as Python counts it: negative ones from the end.
 static Dim from_start(Call& c, const Dim& position, const Dim& size) {
+  if (c.is_from_data(position)) return position + min(max(-position, Dim(0)), Dim(1)) * size;
   return range_of(position, c.ranges()).high < 0 ? size + position : position;
 }
 
@@ -113,10 +114,36 @@ std::pair<Dim, Dim> slice_bounds(Call& c, const Dim& size, const Dim& length) {
   return {start, to_the_end ? size : between(start, from_start(c, c.dim("end"), size))};
 }
 
+// A slice from a place that data say is a gather: a view's place has to be known before the step runs.
+static ValueId slice_from(Call& c, ValueId x, int64_t axis, const Dim& start, const Dim& length) {
+  Builder& b = c.b;
+  if (!c.is_from_data(start)) return b.slice(x, axis, start, start + length);
+  const ValueId index =
+      b.op(Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", length}, {"int_start", start}, {"int_step", Dim(1)}});
+  return b.op(Op::kGather, {x, index}, {{"axis", Dim(axis)}});
+}
+
+// x[start:end] where one of them is a number from data: the exporter gives its length a symbol of its own.
+static bool slice_by_data(Call& c, ValueId x, int64_t axis, const Dim& size, const Dim& length) {
+  if (c.has("step") && !c.dim("step").is(1)) return false;
+  const auto place = [&](std::string_view name, const Dim& fallback) {
+    const bool is_given = c.has(name) && !(c.dim(name).is_constant() && c.dim(name).constant() > (int64_t{1} << 60));
+    const Dim at = is_given ? c.dim(name) : fallback;
+    return simplify(min(max(from_start(c, at, size), Dim(0)), size), c.ranges());
+  };
+  const Dim start = place("start", 0), end = place("end", size);
+  c.set_size(length, c.b.scalar_dim(max(end - start, Dim(0)), DType::kI64), size);
+  return c.result(slice_from(c, x, axis, start, length));
+}
+
 bool lower_slice(Call& c) {
   const ValueId x = c.tensor("self");
   const int64_t axis = c.axis("dim", c.b.rank(x));
   const Dim size = c.b.shape(x)[static_cast<size_t>(axis)];
+  const Dim& wanted = c.shape()[static_cast<size_t>(axis)];
+  const bool by_data =
+      (c.has("start") && c.is_from_data(c.dim("start"))) || (c.has("end") && c.is_from_data(c.dim("end")));
+  if (by_data) return slice_by_data(c, x, axis, size, wanted);
   const auto [start, end] = slice_bounds(c, size, c.shape()[static_cast<size_t>(axis)]);
   return c.result(c.b.slice(x, axis, start, end, c.has("step") ? c.dim("step") : Dim(1)));
 }
@@ -125,14 +152,14 @@ bool lower_narrow(Call& c) {
   const ValueId x = c.tensor("self");
   const int64_t axis = c.axis("dim", c.b.rank(x));
   const Dim start = from_start(c, c.dim("start"), c.b.shape(x)[static_cast<size_t>(axis)]);
-  return c.result(c.b.slice(x, axis, start, start + c.shape()[static_cast<size_t>(axis)]));
+  return c.result(slice_from(c, x, axis, start, c.shape()[static_cast<size_t>(axis)]));
 }
 
 bool lower_select(Call& c) {
   const ValueId x = c.tensor("self");
   const int64_t axis = c.axis("dim", c.b.rank(x));
   const Dim index = from_start(c, c.dim("index"), c.b.shape(x)[static_cast<size_t>(axis)]);
-  return c.result(c.b.squeeze(c.b.slice(x, axis, index, index + 1), {axis}));
+  return c.result(c.b.squeeze(slice_from(c, x, axis, index, 1), {axis}));
 }
 
 // split, chunk, split_with_sizes …: consecutive slices of the output's sizes.
@@ -149,7 +176,7 @@ bool lower_split(Call& c) {
     if (i < sizes.size()) length = sizes[i];
     if (c.has("chunks")) length = floordiv(size + c.dim("chunks") - 1, c.dim("chunks"));
     if (c.wants(i)) length = c.shape(i)[static_cast<size_t>(axis)];
-    if (c.wants(i)) c.result(c.b.slice(x, axis, start, start + length), i);
+    if (c.wants(i)) c.result(slice_from(c, x, axis, start, length), i);
     start = start + length;
   }
   return true;

@@ -10,6 +10,10 @@
 
 namespace lowtide {
 
+// The program's sizes by name where its symbols have these values; a size that a step writes is the most that it may
+// be.
+DimValues named_sizes(const Program& program, std::span<const int64_t> symbol_values);
+
 // Planned and packed at these sizes (of the program's symbols, in their order) as a session does it; nothing is
 // estimated. `guard`: with room for canaries.
 MemoryReport planned_memory(const Program& program, std::span<const int64_t> symbol_values, bool guard = false);

@@ -53,7 +53,20 @@ static void add_gathers(List& list) {
   list.add(Op::kScatterND, "add", {real({3, 4, 2}), integers({5, 2}, 0, 2), real({5, 2})}, {{"reduction", "add"}});
 }
 
+static void add_data_sizes(List& list) {
+  // Examples count what they choose: all or nothing.
+  list.add(Op::kCountTrue, "", {flags({3, 5})});
+  list.add(Op::kDataSize, "", {integers({}, 3, 3)}, {{"symbol", "n"}, {"low", 0}, {"high", 8}});
+  list.add(Op::kNonZero, "all", {flags({2, 3}, 1)}, {{"size", 6}});
+  list.add(Op::kNonZero, "nothing", {flags({4}, 0)}, {{"size", 0}});
+  list.add(Op::kCompress, "all", {real({3, 2, 2}), flags({3}, 1)}, {{"size", 3}});
+  list.add(Op::kCompress, "nothing", {real({3, 2}), flags({3}, 0)}, {{"size", 0}});
+  list.add(Op::kMaskedScatter, "all", {real({3, 2}), flags({3}, 1), real({3, 2})});
+  list.add(Op::kMaskedScatter, "nothing", {real({3, 2}), flags({3}, 0), real({0, 2})});
+}
+
 void add_indices(List& list) {
+  add_data_sizes(list);
   add_rearranging(list);
   add_gathers(list);
 }

@@ -92,6 +92,14 @@ static void add_products(List& list) {
       list.add(Op::kGemm, note, {real(a), real(b), real({2})}, gemm);
     }
   const Attrs plain{{"transA", false}, {"transB", true}, {"alpha", 1.0}, {"beta", 1.0}};
+  for (bool transposed : {false, true}) {
+    // Two rows of the first group, none of the second, and two of no group.
+    list.add(Op::kGroupedMatMul, transposed ? "transposed" : "",
+             {real({4, 3}), transposed ? real({2, 5, 3}) : real({2, 3, 5}), integers({2}, 2, 2)},
+             {{"transB", transposed}});
+    list.add(Op::kGroupedMatMulGrad, transposed ? "transposed" : "",
+             {fixed({4, 3}), fixed({4, 5}), integers({2}, 2, 2, DType::kI32)}, {{"transB", transposed}});
+  }
   list.add(Op::kGemm, "no C", {real({3, 4}), real({2, 4})}, plain);
   list.add(Op::kGemm, "full C", {real({3, 4}), real({2, 4}), real({3, 2})}, plain);
   list.add(Op::kGemm, "column C", {real({3, 4}), real({2, 4}), real({3, 1})}, plain);

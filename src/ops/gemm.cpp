@@ -101,4 +101,41 @@ void grad_gemm(GradContext& c) {
   c.set(2, beta == 1.0 ? sum : c.b().mul(sum, beta));
 }
 
+// ---- groups of rows, each times its own matrix
+
+static void check_groups(const InferArgs& args) {
+  check_float(args, 0);
+  check_same_dtype(args, 0, 1);
+  check_index_dtype(args, 2);
+  LT_INFER_CHECK(args, rank(args.in(0)) == 2 && rank(args.in(2)) == 1, "a is ", to_string(args.in(0)), ", ends are ",
+                 to_string(args.in(2)));
+}
+
+std::vector<TensorType> infer_grouped_matmul(const InferArgs& args) {
+  check_groups(args);
+  const TensorType &a = args.in(0), &b = args.in(1);
+  LT_INFER_CHECK(args, rank(b) == 3 && dims_agree(b.shape[0], args.in(2).shape[0], args.ranges), "b is ", to_string(b),
+                 ", ends are ", to_string(args.in(2)));
+  const bool transposed = args.attrs.b("transB");
+  LT_INFER_CHECK(args, dims_agree(a.shape[1], b.shape[transposed ? 2 : 1], args.ranges), "inner dims differ: a is ",
+                 to_string(a), ", b is ", to_string(b), transposed ? " transposed" : "");
+  return {{a.dtype, {a.shape[0], b.shape[transposed ? 1 : 2]}}};
+}
+
+std::vector<TensorType> infer_grouped_matmul_grad(const InferArgs& args) {
+  check_groups(args);
+  const TensorType &a = args.in(0), &dy = args.in(1);
+  LT_INFER_CHECK(args, rank(dy) == 2 && dims_agree(a.shape[0], dy.shape[0], args.ranges), "a is ", to_string(a),
+                 ", dy is ", to_string(dy));
+  const Dim &inner = a.shape[1], &columns = dy.shape[1], &groups = args.in(2).shape[0];
+  if (args.attrs.b("transB")) return {{a.dtype, {groups, columns, inner}}};
+  return {{a.dtype, {groups, inner, columns}}};
+}
+
+void grad_grouped_matmul(GradContext& c) {
+  const bool transposed = c.attrs().b("transB");
+  if (c.wants(1)) c.set(1, c.b().op(Op::kGroupedMatMulGrad, {c.in(0), c.dy(), c.in(2)}, {{"transB", transposed}}));
+  if (c.wants(0)) c.set(0, c.b().op(Op::kGroupedMatMul, {c.dy(), c.in(1), c.in(2)}, {{"transB", !transposed}}));
+}
+
 }  // namespace lowtide

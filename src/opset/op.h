@@ -92,6 +92,8 @@ inline bool is_view(Op op) { return info(op).category == OpCategory::kView; }
 inline bool is_yield(Op op) { return op == Op::kYieldOp; }
 inline bool is_inspection(Op op) { return op == Op::kInspect; }
 inline bool is_gradient_tie(Op op) { return op == Op::kSameGradient; }
+// Its result is a size of the graph from there on.
+inline bool makes_size(Op op) { return op == Op::kDataSize; }
 inline bool owns_body(Op op) { return op == Op::kFusedGroup; }
 // Aten and PythonOp carry a target and free attributes.
 inline bool is_aten_call(Op op) { return op == Op::kAten; }

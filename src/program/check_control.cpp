@@ -18,8 +18,8 @@ class ControlChecker {
     check_loops();
     check_waits();
     check_step_symbols();
-    for (const ProgramInput& input : p_.inputs) check_known(input.sizes, input.strides, input.name);
-    for (const ProgramInput& input : p_.gradient_inputs) check_known(input.sizes, input.strides, input.name);
+    for (const ProgramInput& input : p_.inputs) check_known(input, 0);
+    for (const ProgramInput& input : p_.gradient_inputs) check_known(input, forward_end(p_));
     for (int32_t gradient : p_.gradients) check_known(gradient);
     for (const ProgramUpdate& update : p_.updates) check_known(update.operand);
     for (const ProgramOutput& output : p_.outputs) check_operand(output.operand, forward_end(p_), -1, output.name);
@@ -178,12 +178,12 @@ class ControlChecker {
     for (ExpressionId stride : operand(id).strides) check_expression(stride, step, loop, what);
   }
 
-  // Before any step.
-  void check_known(const std::vector<ExpressionId>& sizes, const std::vector<ExpressionId>& strides,
-                   const std::string& what) const {
-    for (ExpressionId size : sizes) check_expression(size, 0, -1, what);
-    for (ExpressionId stride : strides) check_expression(stride, 0, -1, what);
+  // Before `step`.
+  void check_known(const ProgramInput& input, int32_t step) const {
+    for (ExpressionId size : input.sizes) check_expression(size, step, -1, input.name);
+    for (ExpressionId stride : input.strides) check_expression(stride, step, -1, input.name);
   }
+  // Before any step.
   void check_known(int32_t id) const { check_operand(id, 0, -1, buffer_of(id).name); }
 
   void check_step(const ProgramStep& step, int32_t index) const {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/size_code.h"
 #include "bind/run_symbols.h"
 #include "runtime/block_pool.h"
 #include "runtime/callers_tensors.h"
@@ -409,6 +410,20 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   return outputs;
 }
 
+TensorRef Executor::incoming_type(const RunState& state, size_t gradient) const {
+  TensorRef type = state.binding_->incoming[gradient];
+  if (program_.step_symbols.empty()) return type;
+  std::vector<int64_t> symbols = state.binding_->symbol_values;
+  symbols.insert(symbols.end(), state.step_sizes_.begin(), state.step_sizes_.end());
+  const ProgramInput& input = program_.gradient_inputs[gradient];
+  const auto value = [&](ExpressionId id) {
+    return run_size_code(program_.expressions[static_cast<size_t>(id)], symbols);
+  };
+  std::transform(input.sizes.begin(), input.sizes.end(), type.sizes, value);
+  std::transform(input.strides.begin(), input.strides.end(), type.strides, value);
+  return type;
+}
+
 void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradients,
                               std::span<const TensorRef> saved_inputs) {
   LT_USER_CHECK(
@@ -429,7 +444,7 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
     for (size_t i = 0; i < gradients.size(); ++i) {
       const ProgramInput& input = program_.gradient_inputs[i];
       if (gradients[i].present) {
-        incoming[i] = bind_input(input, binding.incoming[i], gradients[i], "gradient of", state.copies_);
+        incoming[i] = bind_input(input, incoming_type(state, i), gradients[i], "gradient of", state.copies_);
         continue;
       }
       state.absent_[i] = true;
@@ -437,8 +452,7 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
         state.left_out_[i] = true;
         continue;
       }
-      int64_t bytes = size_bytes(input.dtype);
-      for (ExpressionId size : input.sizes) bytes *= binding.values[static_cast<size_t>(size)];
+      const int64_t bytes = incoming_type(state, i).numel() * size_bytes(input.dtype);
       state.copies_.push_back(process_pool().acquire(bytes));
       incoming[i] = state.copies_.back()->data;
       std::memset(incoming[i], 0, static_cast<size_t>(bytes));

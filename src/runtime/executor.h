@@ -120,6 +120,8 @@ class Executor {
   KernelStatus read_size(RunState& state, size_t symbol);
   // Those that earlier regions wrote: other forwards may have set others since.
   void set_sizes(RunState& state, const ProgramRegion& region);
+  // What the caller's gradient has to be, with the sizes that this forward's steps wrote.
+  TensorRef incoming_type(const RunState& state, size_t gradient) const;
   void find_devices();
   // Puts together what is switched on.
   void gather_hooks();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/data_sizes.h"
 #include "schedule/live_bytes.h"
 
 namespace lowtide {
@@ -19,6 +20,12 @@ struct Move {
   int32_t from = 0;  // its position
   int32_t to = 0;    // later: right behind the node there; earlier: right before it
 };
+
+std::set<std::string> names_of(const std::vector<DataSize>& sizes) {
+  std::set<std::string> names;
+  for (const DataSize& size : sizes) names.insert(size.symbol);
+  return names;
+}
 
 // One order, with what is live in it at each sample.
 class Schedule {
@@ -89,7 +96,24 @@ class Schedule {
   int32_t position(NodeId node) const { return positions_[node.at()]; }
   const Node& node_at(int32_t position) const { return graph_.node(order_[static_cast<size_t>(position)]); }
 
-  static bool is_fixed(const Node& node) {
+  // A node whose sizes a node of forward makes stays behind that one.
+  bool names_data_size(const Node& node) const {
+    if (data_symbols_.empty()) return false;
+    std::set<std::string> symbols;
+    for (const std::vector<ValueId>* values : {&node.inputs, &node.outputs})
+      for (ValueId value : *values)
+        if (value)
+          for (const Dim& dim : graph_.type(value).shape) collect_symbols(dim, symbols);
+    for (const auto& [name, value] : node.attrs) {
+      if (const Dim* dim = std::get_if<Dim>(&value)) collect_symbols(*dim, symbols);
+      if (const Shape* list = std::get_if<Shape>(&value))
+        for (const Dim& dim : *list) collect_symbols(dim, symbols);
+    }
+    return std::any_of(symbols.begin(), symbols.end(),
+                       [&](const std::string& symbol) { return data_symbols_.contains(symbol); });
+  }
+  bool is_fixed(const Node& node) const {
+    if (names_data_size(node)) return true;
     return is_yield(node.op) || is_inspection(node.op) || is_call_gradient(node.op) || is_call(node.op) ||
            has_trait(node.op, Trait::kEffect);
   }
@@ -260,6 +284,7 @@ class Schedule {
   }
 
   const Graph& graph_;
+  const std::set<std::string> data_symbols_ = names_of(data_sizes(graph_));
   std::span<const DimValues> samples_;
   std::span<const ValueId> takeovers_;
   std::vector<NodeId> order_;
@@ -326,6 +351,7 @@ std::vector<DimValues> sample_sizes(const Graph& graph) {
   for (const auto& [first, others] :
        {std::pair(kUsual, kUsual), {kLow, kLow}, {kHigh, kHigh}, {kLow, kHigh}, {kHigh, kLow}}) {
     DimValues values = sizes(first, others);
+    add_data_sizes(graph, values);
     if (std::find(samples.begin(), samples.end(), values) == samples.end() && fits(graph, values))
       samples.push_back(std::move(values));
   }

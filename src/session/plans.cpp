@@ -9,6 +9,7 @@
 #include "bind/binding.h"
 #include "memory/budget/stored_archive.h"
 #include "memory/compress/cost.h"
+#include "memory/peak.h"
 #include "runtime/callers_tensors.h"
 #include "runtime/largest_values.h"
 
@@ -146,8 +147,7 @@ std::vector<double> Plans::extra_milliseconds(const std::vector<int64_t>& symbol
   const Stages& stages = stages_();
   const Graph& graph = stages.before_memory;
   const Program& program = executors_[0]->program();
-  DimValues dims;
-  for (size_t i = 0; i < symbol_values.size(); ++i) dims[program.symbols[i].name] = symbol_values[i];
+  const DimValues dims = named_sizes(program, symbol_values);
   const Prices prices = stages.prices;
   ValueRanges ranges(graph);
   std::vector<double> of_node(graph.node_capacity(), -1);
@@ -203,11 +203,10 @@ void Plans::add(std::unique_ptr<PlanArchive> archive) {
 
 void Plans::read_stored() {
   if (stored_.empty()) return;
-  std::vector<std::string> symbols;
-  for (const SymbolSource& symbol : executors_[0]->program().symbols) symbols.push_back(symbol.name);
+  const Program& program = executors_[0]->program();
   for (const std::string& text : std::exchange(stored_, {})) {
     try {
-      add(std::make_unique<PlanArchive>(parse_archive(text, stages_().before_memory, symbols)));
+      add(std::make_unique<PlanArchive>(parse_archive(text, stages_().before_memory, program)));
     } catch (const Error&) {
       continue;  // not of this graph: plans are sought anew
     }

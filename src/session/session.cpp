@@ -105,6 +105,7 @@ void Session::Impl::take(StoredPlan stored) {
 
 std::string Session::stored_plan(std::span<const int64_t> symbol_values) {
   Impl& impl = *impl_;
+  if (!impl.plans->of(0).program().step_symbols.empty()) return {};
   StoredPlan stored{.program = impl.plans->of(0).program(),
                     .choices = impl.choices,
                     .lowering = impl.report.lowering,
@@ -189,9 +190,7 @@ DimValues Session::Impl::dims_of(std::span<const int64_t> symbol_values) const {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, symbols.size() == symbol_values.size(), "expected ", symbols.size(),
                 " sizes (", join(symbols, ", ", [](std::ostream& out, const SymbolSource& each) { out << each.name; }),
                 "), found ", symbol_values.size());
-  DimValues dims;
-  for (size_t i = 0; i < symbols.size(); ++i) dims[symbols[i].name] = symbol_values[i];
-  return dims;
+  return named_sizes(plans->of(0).program(), symbol_values);
 }
 
 int64_t Session::timeline_peak(std::span<const int64_t> symbol_values) const {

@@ -149,7 +149,8 @@ class Session {
   MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
   std::vector<std::string> symbols() const;
   Executor& executor();  // traces, bindings
-  // The plan as text, with the order that packs best at these sizes. See src/session/stored_plan.h.
+  // The plan as text, with the order that packs best at these sizes. See src/session/stored_plan.h. Empty: sizes from
+  // data change while its steps run, and a stored plan is trusted for what it is at given sizes.
   std::string stored_plan(std::span<const int64_t> symbol_values);
 
   // ---- memory

@@ -173,7 +173,8 @@ class TextGraphs {
   void add_node(Graph& graph, int depth) {
     const std::vector<ValueId> all = values(graph);
     const OpInfo* op = &one_of(all_ops());
-    if (op->op == Op::kYieldOp || (op->op == Op::kFusedGroup && (depth == 0 || all.empty()))) op = &info(Op::kAten);
+    if (op->op == Op::kYieldOp || makes_size(op->op) || (op->op == Op::kFusedGroup && (depth == 0 || all.empty())))
+      op = &info(Op::kAten);
     if (op->op == Op::kFusedGroup) return add_group(graph, depth, all);
     std::vector<ValueId> operands;
     const int64_t operand_count = pick(op->min_inputs, std::min(op->max_inputs, op->min_inputs + 3));

@@ -36,11 +36,6 @@ SAMPLES = {
         lambda dtype, sample: sample.input.untyped_storage().nbytes() > sample.input.nbytes,
         "it reads the memory around a view that an argument is",
     ),
-    "index_put": (
-        lambda dtype, sample: _is_mask(sample.args[0][0]) and sample.kwargs.get("accumulate", False),
-        "accumulating at the places of a boolean mask: refused with its reason",
-    ),
-    "masked_select": (lambda dtype, sample: True, DATA),
     "narrow": (lambda dtype, sample: isinstance(sample.args[1], torch.Tensor), SIZE_IN_TENSOR),
     "nn.functional.batch_norm": (
         lambda dtype, sample: sample.input.dim() < 2,
@@ -55,7 +50,6 @@ SAMPLES = {
         lambda dtype, sample: sample.kwargs.get("dropout_p", 0) > 0,
         DRAWS,
     ),
-    "nonzero": (lambda dtype, sample: True, DATA),
     "repeat_interleave": (
         lambda dtype, sample: isinstance(sample.kwargs.get("repeats", (*sample.args, 0)[0]), torch.Tensor),
         DATA,
@@ -70,13 +64,12 @@ SAMPLES = {
         lambda dtype, sample: not dtype.is_floating_point,
         "the order of equal entries is PyTorch's own",
     ),
-    "unique": (lambda dtype, sample: True, DATA),
-    "unique_consecutive": (lambda dtype, sample: True, DATA),
+    "unique": (
+        lambda dtype, sample: "dim" in sample.kwargs or not sample.kwargs.get("sorted", True),
+        "along one dim, or in an order that PyTorch leaves open",
+    ),
+    "unique_consecutive": (lambda dtype, sample: "dim" in sample.kwargs, "along one dim"),
 }
-
-
-def _is_mask(index):
-    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 def skip_reason(op, dtype, sample):
@@ -160,11 +153,6 @@ STAYS = {
 REFUSED = "refused with its reason: " + DATA
 AFTER = "only functionalise makes it, tested by its goldens"
 NOT_CALLED = {
-    "aten::_unique2.default": REFUSED,
-    "aten::masked_select.default": REFUSED,
-    "aten::nonzero.default": REFUSED,
-    "aten::nonzero_numpy.default": REFUSED,
-    "aten::unique_consecutive.default": REFUSED,
     "aten::unique_dim.default": REFUSED,
     "aten::_native_batch_norm_legit_functional.default": AFTER,
     "aten::normal_functional.default": AFTER,

@@ -11,6 +11,7 @@ from lowtide._lowtide import Graph
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import dtype_name
 
+from .data_sizes import DataSizes
 from .export import origin
 from .numbers import Numbers, is_item
 from .op_schemas import (
@@ -75,6 +76,7 @@ class _Importer:
         inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
         self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
         self._numbers = Numbers(self._graph, self._sizes, origin)
+        self._data_sizes = DataSizes(self._graph, self._sizes, program)
         for name, (low, high) in self._sizes.ranges().items():
             self._graph.add_symbol_range(name, low, high)
         for index, node in enumerate(inputs):
@@ -173,8 +175,8 @@ class _Importer:
         value = node.meta.get("val")
         if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
             self._values[node] = value
-            if is_item(node) and (number := self._number_input(node.args[0])) is not None:
-                self._numbers.add(node, number)
+            if is_item(node):
+                self._item(node)
         elif node.target is operator.getitem:
             self._values[node] = self._values[node.args[0]][node.args[1]]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -189,6 +191,18 @@ class _Importer:
             self._aten(node)
         else:
             raise UnsupportedError(f"the graph calls {node.target}")
+
+    def _item(self, node):
+        """What item() reads of a tensor: a number among the operands, or a size."""
+        if (number := self._number_input(node.args[0])) is not None:
+            self._numbers.add(node, number)
+            return
+        if isinstance(node.meta["val"], torch.SymBool):
+            raise UnsupportedError("forward reads a condition from data")
+        number = self._numbers.read(node, self._tensor(node.args[0]))
+        self._numbers.add(node, number)
+        if self._data_sizes.is_size(node):
+            self._data_sizes.add_number(node, number, origin)
 
     def _region(self, graph_module, node):
         """Inlines `with torch.no_grad():` and `with torch.autocast():`."""
@@ -239,7 +253,9 @@ class _Importer:
 
     def _assertion(self, condition):
         value = self._value(condition)
-        if isinstance(value, torch.SymBool):
+        if isinstance(value, torch.SymBool) and self._data_sizes.concerns(value):
+            self._data_sizes.add_check(value, condition, origin)
+        elif isinstance(value, torch.SymBool):
             self._sizes.add_guard(value)
 
     def _aten(self, node):
@@ -256,7 +272,7 @@ class _Importer:
             elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not _is_number(value):
                 operands.append(self._tensor(value))
                 names.append(argument.name)
-            elif self._numbers.holds(value):
+            elif self._is_operand(node, argument.name, value):
                 operands.append(self._numbers.operand(value, node, argument.name))
                 names.append(argument.name)
             elif (attr := self._attribute(argument.name, kind, value)) is not None:
@@ -296,11 +312,21 @@ class _Importer:
             self._inside.add(value)
         return True
 
+    def _is_from_data(self, value):
+        number = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+        return isinstance(number, torch.SymInt) and self._sizes.is_data(number)
+
+    def _is_operand(self, node, name, value):
+        """Whether an argument is a number that becomes an operand, and no size."""
+        if not self._numbers.holds(value):
+            return False
+        return self._numbers.takes(node, name) or not self._sizes.is_data(value.meta["val"])
+
     def _positions(self, node):
         arguments = {
             argument.name: value.meta.get("val") if isinstance(value, torch.fx.Node) else value
             for argument, value in arguments_of(node)
-            if not self._numbers.holds(value)
+            if not self._is_operand(node, argument.name, value) and not self._is_from_data(value)
         }
         return positions_from_start(node.target, arguments, self._sizes)
 
@@ -312,6 +338,8 @@ class _Importer:
         if any(isinstance(part, list | tuple) for part in results):
             raise UnsupportedError("an op returns a list of tensors among others")
         fakes = [(place, fake) for place, fake in enumerate(results) if isinstance(fake, torch.Tensor)]
+        for _, fake in fakes:
+            self._data_sizes.name_symbols_of(fake)
         outputs = [
             (
                 node.name if not several else f"{node.name}_{place}",

@@ -75,6 +75,14 @@ class Numbers:
         self._symbols |= node.meta["val"].node.expr.free_symbols
         self._values[node] = value
 
+    def read(self, node, tensor):
+        """What item() reads of a tensor, as a 0-d tensor without a gradient."""
+        output = (f"{node.name}_read", self._graph.type_of(tensor)[0], [])
+        for target, attrs in (("aten::reshape.default", {"shape": ("ints", [])}), ("aten::detach.default", {})):
+            (tensor,) = self._graph.add_aten(target, [tensor], ["self"], [output], attrs, *self._origin(node))
+        is_float = isinstance(node.meta["val"], torch.SymFloat)
+        return self._cast(tensor, torch.float64 if is_float else torch.int64, node)
+
     def alias(self, node, other):
         if isinstance(other, torch.fx.Node) and self.holds(other):
             self._values[node] = self._value(other)
@@ -84,10 +92,13 @@ class Numbers:
         value = argument.meta.get("val") if self._symbols and isinstance(argument, torch.fx.Node) else None
         return isinstance(value, _SYMBOLIC) and not self._symbols.isdisjoint(value.node.expr.free_symbols)
 
+    def takes(self, node, name):
+        return node.target.namespace == "aten" and name in TAKES.get(node.target._opname, ())
+
     def operand(self, argument, node, name):
         """The number as a 0-d tensor for the argument `name` of an ATen op, of the dtype that the op gives it."""
         op = node.target._opname
-        if node.target.namespace != "aten" or name not in TAKES.get(op, ()):
+        if not self.takes(node, name):
             raise UnsupportedError(f"`{name}` is a number that changes")
         result, is_float = node.meta["val"], isinstance(argument.meta["val"], torch.SymFloat)
         if not isinstance(result, torch.Tensor):

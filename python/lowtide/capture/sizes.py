@@ -1,5 +1,6 @@
 """Symbolic sizes: which symbol is which dim of which input, and the guards under which a captured graph is right."""
 
+import re
 from dataclasses import dataclass
 
 import sympy
@@ -100,6 +101,7 @@ class Sizes(KnownSizes):
         }
         self._owner = {}  # sympy symbol → dim that carries it first
         self._text = {}  # sympy symbol → text over names of dims
+        self._data = set()  # sympy symbols of sizes that ops find
         self.ties = {}  # dim → earlier dim that stands for it
         self.guards = []
         self._required = set()  # sizes that are guarded, or known, to be no less than 0
@@ -144,6 +146,8 @@ class Sizes(KnownSizes):
         if isinstance(value, int | float | bool):
             return repr(value)
         self._check_known(value)
+        if self.is_data(value):
+            raise UnsupportedError("a size from data stands where the inputs' sizes must tell")
         try:
             text = _FormulaPrinter(self._text).doprint(value)
             self.formula(text)
@@ -153,7 +157,7 @@ class Sizes(KnownSizes):
 
     def dims_of(self, expression):
         """The dims of inputs that an expression depends on."""
-        return {self._owner[symbol] for symbol in expression.free_symbols}
+        return {self._owner[symbol] for symbol in expression.free_symbols if symbol in self._owner}
 
     def dynamic_axes(self):
         """{input: {dim: name}} of the sizes that are no constants; ties have one name."""
@@ -166,8 +170,32 @@ class Sizes(KnownSizes):
         return axes
 
     def _check_known(self, expression):
-        if any(symbol not in self._owner for symbol in expression.free_symbols):
+        if not expression.free_symbols <= self.known_symbols():
             raise UnsupportedError("a size or a number depends on data")
+
+    # ---- sizes from data
+
+    def known_symbols(self):
+        return self._owner.keys() | self._data
+
+    def name_data_size(self, symbol):
+        """Whether the symbol had no name; then it has its own from here on."""
+        if symbol in self.known_symbols():
+            return False
+        self._data.add(symbol)
+        self._text[symbol] = str(symbol)
+        return True
+
+    def is_data(self, value):
+        """Whether a size depends on what an op finds."""
+        return not self._data.isdisjoint(getattr(self.resolve(value), "free_symbols", ()))
+
+    def range_of(self, expression):
+        return bound_sympy(expression, self._environment.var_to_range)
+
+    def always_holds(self, condition):
+        known = self.range_of(condition)
+        return known.is_singleton() and bool(known.lower)
 
     # ---- symbols
 
@@ -182,10 +210,29 @@ class Sizes(KnownSizes):
             expression = self.resolve(guard.expr)
             if isinstance(expression, sympy.Eq):
                 self._replace_one_of(expression.lhs - expression.rhs)
+        self._replace_equal_data_sizes()
         for first, second in sizes_of_labels(self._exported.program):
             difference = sympy.expand(self.resolve(first) - self.resolve(second))
             if not self._replace_one_of(difference) and difference.is_polynomial():
                 self._unsolved.append(difference)
+
+    def _replace_equal_data_sizes(self):
+        """Of `u0 == u1` u1 becomes u0, or what else it equals in sizes that only add up: where they are counted, they
+        are compared."""
+        for condition in asserted(self._exported.program):
+            condition = self.resolve(condition)
+            if not isinstance(condition, sympy.Eq):
+                continue
+            difference = sympy.expand(condition.lhs - condition.rhs)
+            found = [symbol for symbol in difference.free_symbols if is_from_data(symbol)]
+            for symbol in sorted(found, key=lambda each: -int(str(each)[1:])):
+                factor = difference.coeff(symbol, 1)
+                solution = sympy.expand(symbol - difference * factor)
+                if factor not in (1, -1) or any(solution.coeff(other, 1).is_negative for other in found):
+                    continue
+                self._replacements = {old: new.xreplace({symbol: solution}) for old, new in self._replacements.items()}
+                self._replacements[symbol] = solution
+                break
 
     def _check_solved(self):
         """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free; tied sizes
@@ -297,12 +344,29 @@ class Sizes(KnownSizes):
         if isinstance(size, int) or size in self._required:
             return
         self._required.add(size)
+        if self.is_data(size):
+            return  # a step that finds it less than 0 fails
         if bound_sympy(size, self._symbol_ranges).lower < 0:
             self._add_guard(f"{self.text(size)} >= 0")
 
     def _add_guard(self, text):
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
+
+
+def is_from_data(symbol):
+    """Whether an export found the symbol in data: "u0"."""
+    return isinstance(symbol, sympy.Symbol) and re.fullmatch(r"u\d+", str(symbol)) is not None
+
+
+def asserted(program):
+    """The conditions that a program asserts."""
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            if node.target is torch.ops.aten._assert_scalar.default and isinstance(node.args[0], torch.fx.Node):
+                condition = node.args[0].meta.get("val")
+                if isinstance(condition, torch.SymBool):
+                    yield condition
 
 
 _CLASS_LOSSES = (

@@ -72,7 +72,10 @@ def _sizes_of(session, captured):
 def _store(path, session, captured):
     """A failure is logged, and costs the next start some planning."""
     try:
-        files.write(path, _MAGIC, session.stored_plan(_sizes_of(session, captured)).encode())
+        if text := session.stored_plan(_sizes_of(session, captured)):
+            files.write(path, _MAGIC, text.encode())
+        else:
+            logger.info("the plan is not cached: sizes in it come from data")
     except (Error, OSError) as error:
         logger.log(_level_of(error), "a plan cannot be cached: %s", error)
 

@@ -87,4 +87,66 @@ KernelStatus multiply(const KernelCall& call, const Product& p) {
   return nullptr;
 }
 
+namespace {
+
+constexpr KernelStatus kNoGroups = "the ends of groups fall, or lie outside of the rows";
+
+// body(group, first row, end), or false where the ends are none.
+template <class Body>
+bool for_each_group(const TensorRef& ends, int64_t rows, Body body) {
+  int64_t first = 0;
+  for (int64_t group = 0; group < ends.sizes[0]; ++group) {
+    const int64_t end = get_int(ends, group * ends.strides[0]);
+    if (end < first || end > rows) return false;
+    body(group, first, end);
+    first = end;
+  }
+  return true;
+}
+
+void fill_with_zeros(const TensorRef& y) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    int64_t at = 0, rest = i;
+    for (int dim = y.rank - 1; dim >= 0; --dim) {
+      at += rest % y.sizes[dim] * y.strides[dim];
+      rest /= y.sizes[dim];
+    }
+    set(y, at, 0);
+  }
+}
+
+}  // namespace
+
+KernelStatus grouped_matmul(const KernelCall& call, const Transposition& b_is) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  const int64_t inner_stride = b.strides[b_is.transposed ? 2 : 1], col_stride = b.strides[b_is.transposed ? 1 : 2];
+  fill_with_zeros(y);
+  const auto multiply = [&](int64_t group, int64_t first, int64_t end) {
+    for (int64_t row = first; row < end; ++row)
+      for (int64_t col = 0; col < y.sizes[1]; ++col) {
+        double sum = 0;
+        for (int64_t k = 0; k < a.sizes[1]; ++k)
+          sum += get(a, row * a.strides[0] + k * a.strides[1]) *
+                 get(b, group * b.strides[0] + k * inner_stride + col * col_stride);
+        set(y, row * y.strides[0] + col * y.strides[1], sum);
+      }
+  };
+  return for_each_group(call.inputs[2], a.sizes[0], multiply) ? nullptr : kNoGroups;
+}
+
+KernelStatus grouped_matmul_grad(const KernelCall& call, const Transposition& b_is) {
+  const TensorRef &a = call.inputs[0], &dy = call.inputs[1], &db = call.outputs[0];
+  const int64_t inner_stride = db.strides[b_is.transposed ? 2 : 1], col_stride = db.strides[b_is.transposed ? 1 : 2];
+  const auto multiply = [&](int64_t group, int64_t first, int64_t end) {
+    for (int64_t k = 0; k < a.sizes[1]; ++k)
+      for (int64_t col = 0; col < dy.sizes[1]; ++col) {
+        double sum = 0;
+        for (int64_t row = first; row < end; ++row)
+          sum += get(a, row * a.strides[0] + k * a.strides[1]) * get(dy, row * dy.strides[0] + col * dy.strides[1]);
+        set(db, group * db.strides[0] + k * inner_stride + col * col_stride, sum);
+      }
+  };
+  return for_each_group(call.inputs[2], a.sizes[0], multiply) ? nullptr : kNoGroups;
+}
+
 }  // namespace lowtide::reference

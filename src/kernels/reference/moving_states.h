@@ -112,6 +112,29 @@ struct SliceScattering : Slices {
   Joining joining;
 };
 
+// ---- what a condition chooses
+
+struct Places {
+  explicit Places(const BoundCall& call) : grid(positions(call, call.inputs[0])) {}
+  Grid<1> grid;
+};
+
+// Rows of a tensor, and those of them that a condition chooses, one after another in another tensor.
+struct MaskedRows {
+  MaskedRows(const BoundCall& call, const TensorRef& all, const TensorRef& chosen);
+  int64_t rows, chosen_rows;
+  int64_t all_stride, chosen_stride, condition_stride;
+  Grid<2> row;  // all, chosen
+};
+struct Compressed : MaskedRows {
+  explicit Compressed(const BoundCall& call) : MaskedRows(call, call.inputs[0], call.outputs[0]) {}
+};
+struct Scattered : MaskedRows {
+  explicit Scattered(const BoundCall& call)
+      : MaskedRows(call, call.outputs[0], call.inputs[2]), copy(pairs(call, call.inputs[0], call.outputs[0])) {}
+  Runs<2> copy;
+};
+
 struct BitFields {
   BitFields(const BoundCall& call, const TensorRef& wide)
       : bits(call.attrs->i("bits")),

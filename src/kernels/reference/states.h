@@ -219,6 +219,11 @@ struct Product {
   int64_t c_row_step, c_step;                  // c broadcast to y, which has two dims then
 };
 
+struct Transposition {
+  explicit Transposition(const BoundCall& call) : transposed(call.attrs->b("transB")) {}
+  bool transposed;
+};
+
 struct AttentionTerms {
   AttentionTerms(const BoundCall& call, size_t q, size_t mask);
   explicit AttentionTerms(const BoundCall& call) : AttentionTerms(call, 0, 3) {}

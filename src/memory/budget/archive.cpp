@@ -12,6 +12,7 @@
 #include "memory/budget/raise_bound.h"
 #include "memory/budget/recipes.h"
 #include "memory/budget/search.h"
+#include "memory/peak.h"
 
 namespace lowtide {
 
@@ -56,7 +57,7 @@ class ArchiveBuilder {
         prices_(prices) {
     archive_.symbol_values.assign(symbol_values.begin(), symbol_values.end());
     const Program& program = plan_before.program;
-    for (size_t i = 0; i < program.symbols.size(); ++i) archive_.dims[program.symbols[i].name] = symbol_values[i];
+    archive_.dims = named_sizes(program, symbol_values);
     const std::unique_ptr<Binding> binding =
         bind_program(program, {symbol_values.begin(), symbol_values.end()}, program.pack_order, context.guard);
     model_ =

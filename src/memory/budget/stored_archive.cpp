@@ -6,6 +6,7 @@
 
 #include "base/scanner.h"
 #include "memory/compress/compress.h"
+#include "memory/peak.h"
 
 namespace lowtide {
 
@@ -35,15 +36,16 @@ class Parser {
   }
 
  public:
-  Parser(std::string_view text, const Graph& graph, const std::vector<std::string>& symbols)
-      : in_(text), graph_(graph), ranges_(graph), symbols_(symbols) {}
+  Parser(std::string_view text, const Graph& graph, const Program& program)
+      : in_(text), graph_(graph), ranges_(graph), program_(program) {}
 
   PlanArchive run() {
     PlanArchive archive;
     in_.expect("sizes");
     archive.symbol_values = read_list([&] { return in_.natural(); });
-    if (archive.symbol_values.size() != symbols_.size()) in_.fail_expected(concat(symbols_.size(), " sizes"));
-    for (size_t i = 0; i < symbols_.size(); ++i) archive.dims[symbols_[i]] = archive.symbol_values[i];
+    const size_t sizes = program_.symbols.size();
+    if (archive.symbol_values.size() != sizes) in_.fail_expected(concat(sizes, " sizes"));
+    archive.dims = named_sizes(program_, archive.symbol_values);
     in_.expect("knee");
     archive.knee = static_cast<size_t>(in_.natural());
     while (in_.accept("rung")) archive.rungs.push_back(read_rung());
@@ -117,7 +119,7 @@ class Parser {
   Scanner in_;
   const Graph& graph_;
   ValueRanges ranges_;
-  const std::vector<std::string>& symbols_;
+  const Program& program_;
 };
 
 }  // namespace
@@ -142,8 +144,8 @@ std::string print(const PlanArchive& archive, const Graph& graph) {
   return std::move(out).str();
 }
 
-PlanArchive parse_archive(std::string_view text, const Graph& graph, const std::vector<std::string>& symbols) {
-  return Parser(text, graph, symbols).run();
+PlanArchive parse_archive(std::string_view text, const Graph& graph, const Program& program) {
+  return Parser(text, graph, program).run();
 }
 
 }  // namespace lowtide

@@ -11,8 +11,7 @@ namespace lowtide {
 
 std::string print(const PlanArchive& archive, const Graph& graph);
 
-// Error(kInvalidGraph) where the text is damaged, or names what the graph does not have. `symbols`: the program's, in
-// their order.
-PlanArchive parse_archive(std::string_view text, const Graph& graph, const std::vector<std::string>& symbols);
+// Error(kInvalidGraph) where the text is damaged, or names what the graph does not have. `program`: of the graph.
+PlanArchive parse_archive(std::string_view text, const Graph& graph, const Program& program);
 
 }  // namespace lowtide

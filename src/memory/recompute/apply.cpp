@@ -103,7 +103,7 @@ class Rewriter {
     const std::vector<NodeId> order = graph_.order();
     for (size_t i = order.size(); i-- > 0;) {
       const Node& node = graph_.node(order[i]);
-      if (is_yield(node.op) || is_call(node.op) || node.outputs.empty()) continue;
+      if (is_call(node.op) || has_trait(node.op, Trait::kEffect) || node.outputs.empty()) continue;
       const bool is_read = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
         return output && (!graph_.value(output).users.empty() || graph_.is_output(output));
       });

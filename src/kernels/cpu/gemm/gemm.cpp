@@ -79,6 +79,120 @@ int64_t own_matmul_scratch(const BoundCall& call) {
   return products.is_empty ? 0 : products.bytes + packed_gemm_scratch_bytes(products.gemm, parallel_threads());
 }
 
+// ---- groups of rows, each times its own matrix; row-major operands
+
+constexpr KernelStatus kNoGroups = "the ends of groups fall, or lie outside of the rows";
+
+// body(group, first row, end)
+template <class T, class Body>
+KernelStatus for_each_group(const T* ends, int64_t groups, int64_t rows, Body body) {
+  int64_t first = 0;
+  for (int64_t group = 0; group < groups; ++group) {
+    if (ends[group] < first || ends[group] > rows) return kNoGroups;
+    body(group, first, int64_t{ends[group]});
+    first = ends[group];
+  }
+  return nullptr;
+}
+template <class Body>
+KernelStatus for_each_group(const TensorRef& ends, int64_t rows, Body body) {
+  return ends.dtype == DType::kI32 ? for_each_group(ends.as<int32_t>(), ends.sizes[0], rows, body)
+                                   : for_each_group(ends.as<int64_t>(), ends.sizes[0], rows, body);
+}
+
+struct GroupedProduct {
+  explicit GroupedProduct(const BoundCall& call)
+      : rows(call.inputs[0].sizes[0]),
+        inner(call.inputs[0].sizes[1]),
+        cols(call.outputs[0].sizes[1]),
+        transposed(call.attrs->b("transB")) {}
+  Gemm gemm(int64_t m) const {
+    Gemm gemm;
+    gemm.m = m;
+    gemm.n = cols;
+    gemm.k = inner;
+    gemm.transpose_b = transposed;
+    gemm.a_stride = inner;
+    gemm.b_stride = transposed ? inner : cols;
+    gemm.c_stride = cols;
+    return gemm;
+  }
+  int64_t rows, inner, cols;
+  bool transposed;
+};
+
+KernelStatus grouped_matmul(const KernelCall& call, const GroupedProduct& product) {
+  const int64_t inner = product.inner, cols = product.cols;
+  int64_t done = 0;
+  const KernelStatus status =
+      for_each_group(call.inputs[2], product.rows, [&](int64_t group, int64_t first, int64_t end) {
+        done = end;
+        if (first == end || inner == 0 || cols == 0) return;
+        Gemm gemm = product.gemm(end - first);
+        gemm.a = call.inputs[0].as<float>() + first * inner;
+        gemm.b = call.inputs[1].as<float>() + group * inner * cols;
+        gemm.c = call.outputs[0].as<float>() + first * cols;
+        packed_gemm(gemm, call.scratch, call.scratch_bytes);
+      });
+  float* y = call.outputs[0].as<float>();
+  const int64_t zeros_from = inner == 0 ? 0 : done;
+  std::fill(y + zeros_from * cols, y + product.rows * cols, 0.0f);
+  return status;
+}
+
+int64_t grouped_matmul_scratch(const BoundCall& call) {
+  const GroupedProduct product(call);
+  const bool is_empty = product.rows == 0 || product.inner == 0 || product.cols == 0;
+  return is_empty ? 0 : packed_gemm_scratch_bytes(product.gemm(product.rows), parallel_threads());
+}
+
+// db, or its transpose: rows and columns are those that it is stored in.
+struct GroupedGrad {
+  explicit GroupedGrad(const BoundCall& call)
+      : rows(call.inputs[0].sizes[0]),
+        inner(call.inputs[0].sizes[1]),
+        cols(call.inputs[1].sizes[1]),
+        transposed(call.attrs->b("transB")) {}
+  Gemm gemm(int64_t k) const {
+    Gemm gemm;
+    gemm.m = transposed ? cols : inner;
+    gemm.n = transposed ? inner : cols;
+    gemm.k = k;
+    gemm.transpose_a = true;
+    gemm.a_stride = transposed ? cols : inner;
+    gemm.b_stride = gemm.n;
+    gemm.c_stride = gemm.n;
+    return gemm;
+  }
+  int64_t rows, inner, cols;
+  bool transposed;
+};
+
+KernelStatus grouped_matmul_grad(const KernelCall& call, const GroupedGrad& product) {
+  const int64_t inner = product.inner, cols = product.cols;
+  return for_each_group(call.inputs[2], product.rows, [&](int64_t group, int64_t first, int64_t end) {
+    float* db = call.outputs[0].as<float>() + group * inner * cols;
+    if (first == end) std::fill(db, db + inner * cols, 0.0f);
+    if (first == end || inner == 0 || cols == 0) return;
+    const float *a = call.inputs[0].as<float>() + first * inner, *dy = call.inputs[1].as<float>() + first * cols;
+    Gemm gemm = product.gemm(end - first);
+    gemm.a = product.transposed ? dy : a;
+    gemm.b = product.transposed ? a : dy;
+    gemm.c = db;
+    packed_gemm(gemm, call.scratch, call.scratch_bytes);
+  });
+}
+
+int64_t grouped_matmul_grad_scratch(const BoundCall& call) {
+  const GroupedGrad product(call);
+  const bool is_empty = product.rows == 0 || product.inner == 0 || product.cols == 0;
+  return is_empty ? 0 : packed_gemm_scratch_bytes(product.gemm(product.rows), parallel_threads());
+}
+
+const char* supports_grouped(const KernelQuery& query) {
+  return query.outputs[0].dtype == DType::kF32 ? nullptr : "not f32";
+}
+
 }  // namespace
 
 std::span<const Kernel> gemm_kernels() {

@@ -122,6 +122,61 @@ KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
   return nullptr;
 }
 
+// ---- rows that a condition chooses
+
+constexpr KernelStatus kOtherCount = "the condition is true in other places than were counted";
+
+int64_t count_of(const int8_t* condition, int64_t n) {
+  return std::count_if(condition, condition + n, [](int8_t value) { return value != 0; });
+}
+
+KernelStatus count_true(const KernelCall& call) {
+  *call.outputs[0].as<int64_t>() = count_of(call.inputs[0].as<int8_t>(), call.inputs[0].numel());
+  return nullptr;
+}
+
+struct ChosenRows {
+  ChosenRows(const TensorRef& all, const TensorRef& chosen)
+      : rows(all.sizes[0]),
+        bytes(product_of_sizes(all, 1, all.rank) * size_bytes(all.dtype)),
+        chosen_rows(chosen.sizes[0]) {}
+  int64_t rows, bytes, chosen_rows;
+
+  // body(row, which of the chosen ones it is)
+  template <class Body>
+  KernelStatus for_each(const int8_t* condition, Body body) const {
+    if (count_of(condition, rows) != chosen_rows) return kOtherCount;
+    int64_t found = 0;
+    for (int64_t i = 0; i < rows; ++i)
+      if (condition[i] != 0) body(i, found++);
+    return nullptr;
+  }
+};
+struct Compressed : ChosenRows {
+  explicit Compressed(const BoundCall& call) : ChosenRows(call.inputs[0], call.outputs[0]) {}
+};
+struct Scattered : ChosenRows {
+  explicit Scattered(const BoundCall& call) : ChosenRows(call.outputs[0], call.inputs[2]) {}
+};
+
+KernelStatus compress(const KernelCall& call, const Compressed& chosen) {
+  const char* from = call.inputs[0].as<char>();
+  char* to = call.outputs[0].as<char>();
+  return chosen.for_each(call.inputs[1].as<int8_t>(), [&](int64_t row, int64_t found) {
+    std::memcpy(to + found * chosen.bytes, from + row * chosen.bytes, chosen.bytes);
+  });
+}
+
+KernelStatus masked_scatter(const KernelCall& call, const Scattered& chosen) {
+  const TensorRef &data = call.inputs[0], &y = call.outputs[0];
+  if (data.data != y.data) std::memcpy(y.data, data.data, chosen.rows * chosen.bytes);
+  const char* from = call.inputs[2].as<char>();
+  char* to = y.as<char>();
+  return chosen.for_each(call.inputs[1].as<int8_t>(), [&](int64_t row, int64_t found) {
+    std::memcpy(to + row * chosen.bytes, from + found * chosen.bytes, chosen.bytes);
+  });
+}
+
 constexpr OperandRules kOntoThird = every_input(Accept::kRowMajor, {.takes = 2});
 
 }  // namespace

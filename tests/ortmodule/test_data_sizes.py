@@ -1,0 +1,325 @@
+"""Sizes and numbers from data inside the graph: one export for all counts, values and gradients as PyTorch's."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from modules import Of, assert_same, step
+
+from lowtide.ortmodule import ORTModule
+
+
+def rows(chosen, count=6):
+    """x of `count` rows, of which the first columns of `chosen` are positive."""
+    values = torch.randn(count, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    values[:, 0] = values[:, 0].abs().add(0.1)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(count))
+    values[order[chosen:], 0] *= -1
+    return values.requires_grad_()
+
+
+def by_rows(m, x):
+    return m.l(x)[x[:, 0] > 0]
+
+
+def by_elements(m, x):
+    y = m.l(x)
+    return y[y > 0].sum() * 2, y[y > 0]
+
+
+def mean_of_chosen(m, x):
+    kept = x[:, 0] > 0
+    return F.mse_loss(m.l(x)[kept], x[kept], reduction="sum") / (kept.sum() + 1)
+
+
+def masked_select(m, x):
+    return torch.masked_select(m.l(x), x[:, :1] > 0) ** 2
+
+
+def places(m, x):
+    where = (m.l(x) > 0).nonzero()
+    return m.l(x)[where[:, 0], where[:, 1]], where
+
+
+def where_of_one(m, x):
+    (kept,) = torch.where(x[:, 0] > 0)
+    return m.l(x)[kept], kept
+
+
+def columns_by_mask(m, x):
+    return m.l(x)[:, m.l.weight.sum(0) > 0], x
+
+
+def with_an_index(m, x):
+    return m.l(x)[x[:, 0] > 0, 1]
+
+
+def put_values(m, x):
+    kept = x[:, 0] > 0
+    y = m.l(x).clone()
+    y[kept] = y[kept] * 2 + 1
+    return y
+
+
+def put_one_value(m, x):
+    y = m.l(x).clone()
+    y[x[:, 0] > 0] = 3.0
+    y[x[:, 0] < 0, 1] = 2.0
+    return y
+
+
+def put_more(m, x):
+    kept = x[:, 0] > 0
+    return m.l(x).index_put((kept,), x[kept].tanh(), accumulate=True)
+
+
+def scattered(m, x):
+    kept = (x[:, :1] > 0).expand_as(x)
+    return m.l(x).masked_scatter(kept, x.sin())
+
+
+def added_by_index(m, x):
+    """As an expert's tokens are."""
+    (kept,) = torch.where(x[:, 0] > 0)
+    return torch.zeros_like(x).index_add(0, kept, m.l(x[kept]) * 2)
+
+
+def in_two_steps(m, x):
+    y = m.l(x)[x[:, 0] > 0]
+    return y[y[:, 1] > 0], y.shape[0] * y.sum()
+
+
+def ones_for_each(m, x):
+    kept = (x[:, 0] > 0).nonzero()
+    return m.l(x)[kept[:, 0]] + torch.ones(kept.shape[0], 1, dtype=x.dtype).cumsum(0)
+
+
+CASES = [
+    by_rows,
+    by_elements,
+    mean_of_chosen,
+    masked_select,
+    places,
+    where_of_one,
+    columns_by_mask,
+    with_an_index,
+    put_values,
+    put_one_value,
+    put_more,
+    scattered,
+    added_by_index,
+    in_two_steps,
+    ones_for_each,
+]
+
+
+def assert_one_graph(module, calls):
+    """One export serves the calls, with PyTorch's outputs and gradients; the wrapped module."""
+    wrapped, agents = ORTModule(copy.deepcopy(module)), set()
+    for arguments in calls:
+        assert_same(step(wrapped, arguments), step(module, arguments), rtol=1e-9, atol=1e-11)
+        assert wrapped.fallback_reason is None
+        agents.add(wrapped._training_manager.last_agent)
+    assert len(agents) == 1
+    return wrapped
+
+
+@pytest.mark.parametrize("forward", CASES, ids=lambda forward: forward.__name__)
+def test_one_graph_serves_all_counts(forward):
+    calls = [(rows(chosen),) for chosen in (3, 0, 6, 1)] + [(rows(5, 9),), (rows(2),)]
+    assert_one_graph(Of(forward).double(), calls)
+
+
+# ---- numbers that item() reads
+
+
+def as_a_factor(m, x):
+    return m.l(x) * x.sum().item() + x.abs().max().item() / 2
+
+
+def as_an_int(m, x):
+    chosen = (x[:, 0] > 0).sum().item()
+    return m.l(x) * chosen + chosen // 2
+
+
+def as_a_size(m, x):
+    chosen = (x[:, 0] > 0).sum().item()
+    torch._check(chosen <= x.shape[0])
+    return m.l(x)[:chosen], torch.ones(chosen, dtype=x.dtype) * m.l(x).sum()
+
+
+def as_an_end(m, x):
+    chosen = (x[:, 0] > 0).sum().item()
+    return m.l(x)[:chosen] * 2
+
+
+def as_a_start(m, x):
+    chosen = (x[:, 0] > 0).sum().item()
+    return m.l(x)[chosen:], m.l(x)[-1 - chosen :]
+
+
+def as_two_parts(m, x):
+    chosen = (x[:, 0] > 0).sum()
+    first, second = torch.split(m.l(x), torch.stack([chosen, x.shape[0] - chosen]).tolist())
+    return first.exp(), second
+
+
+NUMBERS = [as_a_factor, as_an_int, as_a_size, as_an_end, as_a_start, as_two_parts]
+
+
+@pytest.mark.parametrize("forward", NUMBERS, ids=lambda forward: forward.__name__)
+def test_one_graph_serves_all_numbers(forward):
+    calls = [(rows(chosen),) for chosen in (3, 0, 5, 1)] + [(rows(2, 9),)]
+    assert_one_graph(Of(forward).double(), calls)
+
+
+def test_a_number_has_no_gradient_and_keeps_its_precision():
+    module = Of(lambda m, x: (m.l(x) * (x.sum().item() / 3)).float())
+    assert_one_graph(module.double(), [(rows(3),), (rows(1),)])
+
+
+# ---- what else finds sizes
+
+
+def unique(m, x):
+    values, inverse, counts = torch.unique((x * 2).long(), return_inverse=True, return_counts=True)
+    return m.l(x).sum() * values.shape[0], values, inverse, counts
+
+
+def unique_among_neighbours(m, x):
+    values, counts = torch.unique_consecutive((x[:, 0] > 0).long(), return_counts=True)
+    return m.l(x).sum(), values, counts
+
+
+def repeated(m, x):
+    """The rows where x is positive twice, and none of the others but the first, which fills up."""
+    twice = (x[:, 0] > 0).long() * 2
+    twice[0] += 2 * x.shape[0] - twice.sum()
+    return torch.repeat_interleave(m.l(x), twice, dim=0, output_size=2 * x.shape[0])
+
+
+@pytest.mark.parametrize("forward", [unique, unique_among_neighbours, repeated], ids=lambda forward: forward.__name__)
+def test_results_as_long_as_data_say(forward):
+    calls = [(rows(chosen),) for chosen in (3, 0, 6)] + [(rows(5, 9),)]
+    assert_one_graph(Of(forward).double(), calls)
+
+
+# ---- what goes wrong, and what a plan says
+
+
+def test_counts_that_are_taken_as_one_are_compared():
+    def forward(m, x, y):
+        return m.l(x)[x[:, 0] > 0] + y[y[:, 0] > 0]
+
+    module, wrapped = Of(forward).double(), ORTModule(Of(forward).double())
+    wrapped.load_state_dict(module.state_dict())
+    arguments = (rows(3), rows(3).detach())
+    assert_same(step(wrapped, arguments), step(module, arguments))
+    assert wrapped.fallback_reason is None
+    with pytest.raises(RuntimeError, match="size outside of the range"):
+        wrapped(rows(3), rows(4).detach())
+
+
+def test_a_condition_that_does_not_hold_stops_the_step():
+    def forward(m, x):
+        chosen = (x[:, 0] > 0).sum().item()
+        torch._check(chosen <= 4)
+        return m.l(x)[:chosen]
+
+    wrapped = ORTModule(Of(forward).double())
+    wrapped(rows(4))
+    assert wrapped.fallback_reason is None
+    with pytest.raises(RuntimeError, match="outside of the range"):
+        wrapped(rows(5))
+
+
+def test_a_size_without_a_bound_goes_to_pieces_in_words():
+    wrapped = ORTModule(Of(lambda m, x: torch.zeros((x[:, 0] > 0).sum().item()).sum() + m.l(x)).double())
+    wrapped(rows(3))
+    assert "without an upper bound: torch._check" in wrapped.fallback_reason
+
+
+def test_forwards_that_wait_have_their_own_counts():
+    module = Of(by_rows).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    calls = [rows(chosen) for chosen in (4, 0, 6, 2)]
+    for outputs in ([module(x) for x in calls], [wrapped(x) for x in calls]):
+        for output in reversed(outputs):
+            (output**2).sum().backward()
+    torch.testing.assert_close(wrapped.l.weight.grad, module.l.weight.grad, rtol=1e-10, atol=1e-12)
+    assert wrapped.fallback_reason is None
+
+
+def test_the_peak_is_that_of_the_bound(monkeypatch):
+    wrapped = ORTModule(Of(lambda m, x: (m.l(x)[x[:, 0] > 0].sin() ** 2).sum()).double())
+    peaks = set()
+    for chosen in (0, 3, 512):
+        wrapped(rows(chosen, 512)).backward()
+        peaks.add(wrapped.memory_report()["planned_peak_bytes"])
+    (peak,) = peaks
+    assert peak >= 3 * 512 * 4 * 8  # the rows, their sine and its square
+
+    monkeypatch.setenv("LOWTIDE_GUARD", "1")
+    guarded = ORTModule(Of(by_rows).double())
+    for chosen in (0, 3, 6):
+        guarded(rows(chosen)).sum().backward()
+
+
+def test_evaluation_and_no_gradients():
+    module = Of(by_rows).double().eval()
+    wrapped = ORTModule(copy.deepcopy(module))
+    for chosen in (3, 0, 6):
+        with torch.no_grad():
+            torch.testing.assert_close(wrapped(rows(chosen)), module(rows(chosen)))
+    assert wrapped.fallback_reason is None
+
+
+# ---- mixtures of experts
+
+
+class Experts(torch.nn.Module):
+    """Two of four experts for each row."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+        self.router = torch.nn.Linear(4, 4)
+        self.up = torch.nn.Parameter(torch.randn(4, 8, 4))
+        self.down = torch.nn.Parameter(torch.randn(4, 4, 8))
+
+    def forward(self, x):
+        weights, experts = self.router(x).softmax(-1).topk(2)
+        return self.way(self, x, weights, experts)
+
+
+def one_expert_after_another(m, x, weights, experts):
+    result = torch.zeros_like(x)
+    for expert in range(4):
+        row, choice = torch.where(experts == expert)
+        y = F.linear(F.silu(F.linear(x[row], m.up[expert])), m.down[expert])
+        result.index_add_(0, row, y * weights[row, choice, None])
+    return result
+
+
+def product_of_groups(x, weight, ends):
+    """As transformers writes it in traces: PyTorch's own has no trace but in bf16."""
+    import transformers.integrations.moe  # noqa: F401, registers the op
+
+    return torch.ops.transformers.grouped_mm_fallback(x, weight, ends)
+
+
+def by_groups(m, x, weights, experts):
+    order = experts.reshape(-1).argsort(stable=True)
+    counts = torch.histc(experts.reshape(-1).float(), bins=4, min=0, max=3)
+    ends = counts.cumsum(0).int()
+    y = product_of_groups(x[order // 2], m.up.transpose(-2, -1), ends)
+    y = product_of_groups(F.silu(y), m.down.transpose(-2, -1), ends)
+    y = (y * weights.reshape(-1)[order, None])[order.argsort()]
+    return y.view(*x.shape[:1], 2, -1).sum(1)
+
+
+@pytest.mark.parametrize("way", [one_expert_after_another, by_groups], ids=lambda way: way.__name__)
+def test_mixtures_of_experts_are_one_graph(way):
+    wrapped = assert_one_graph(Experts(way).double(), [(rows(4, count),) for count in (6, 9, 2)])
+    assert wrapped._training_manager.last_agent.session.report["fallbacks"] == []
