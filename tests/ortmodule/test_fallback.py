@@ -36,7 +36,6 @@ CASES = {
     "python counter": (counting, "calls"),
     "python random": (lambda m, a: m.l(a) * (1 + 0 * random.random()), "random"),
     "tensor hook": (hooked, "register_hook"),
-    "complex numbers": (lambda m, a: torch.fft.rfft(m.l(a)).abs(), "complex64"),
     "sparse gradients": (
         lambda m, a: torch.nn.functional.embedding(a.long().abs() % 4, m.l.weight, sparse=True),
         "sparse",

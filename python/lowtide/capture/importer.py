@@ -11,13 +11,14 @@ from lowtide._lowtide import Graph
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import dtype_name
 
+from .aliases import Aliases
+from .attributes import Attributes
 from .data_sizes import DataSizes
 from .export import origin
 from .numbers import Numbers, is_item
 from .op_schemas import (
     arguments_of,
     is_silent,
-    labels_of,
     target_name,
     without_out,
     writes_of_users_op,
@@ -62,10 +63,7 @@ class _Importer:
         self._values = {}  # FX node → value number, list of these (several outputs), or size
         self._sources, self._source_of_tensor = [], {}
         self._source_values = {}  # value number → index of its source
-        self._roots = {}  # value number → value number whose memory it lies in (absent: its own)
-        self._params = set()  # value numbers of parameters
-        self._without_gradient = set()  # value numbers of inputs that take none
-        self._inside = None  # in a no_grad region: value numbers made there
+        self._aliases = Aliases()
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
 
@@ -75,6 +73,7 @@ class _Importer:
         specs = program.graph_signature.input_specs
         inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
         self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
+        self._attributes = Attributes(self._sizes, self._value)
         self._numbers = Numbers(self._graph, self._sizes, origin)
         self._data_sizes = DataSizes(self._graph, self._sizes, program)
         for name, (low, high) in self._sizes.ranges().items():
@@ -107,7 +106,7 @@ class _Importer:
             node, value, Source("input", index=index, name=name, requires_grad=requires_grad, used=bool(node.users))
         )
         if not requires_grad:
-            self._without_gradient.add(value)
+            self._aliases.without_gradient.add(value)
 
     def _strides(self, fake):
         if fake.is_contiguous():
@@ -145,13 +144,14 @@ class _Importer:
         self._source_of_tensor[id(tensor)] = len(self._sources), value
         self._remember(node, value, source)
         if kind == "param":
-            self._params.add(value)
+            self._aliases.params.add(value)
         if not requires_grad:
-            self._without_gradient.add(value)
+            self._aliases.without_gradient.add(value)
 
     def _remember(self, node, value, source):
         self._values[node] = value
         self._source_values[value] = len(self._sources)
+        self._aliases.inputs.add(value)
         self._sources.append(source)
 
     # ---- nodes
@@ -209,7 +209,7 @@ class _Importer:
         autocast = self._autocast
         if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
             cut, body, arguments = not node.args[0], node.args[1], node.args[2:]
-            if not cut and self._inside is not None:
+            if not cut and self._aliases.inside is not None:
                 raise UnsupportedError("forward enables gradients inside of torch.no_grad()")
         elif node.target is torch.ops.higher_order.wrap_with_autocast:
             cut, body, arguments = False, node.args[4], node.args[5:]
@@ -224,32 +224,29 @@ class _Importer:
         written = written_placeholders(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
             value = self._value(argument)
-            if cut and self._inside is None and isinstance(argument, torch.fx.Node) and child not in written:
+            if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node) and child not in written:
                 value = self._detached(value, argument, node)
             self._values[child] = value
             self._numbers.alias(child, argument)
-        outside = self._inside
+        outside = self._aliases.inside
         if cut and outside is None:
-            self._inside = set()
+            self._aliases.inside = set()
         results = self._block(inner)
-        self._inside, self._autocast = outside, around
+        self._aliases.inside, self._autocast = outside, around
         self._values[node] = [self._value(result) for result in results]
 
     def _detached(self, value, argument, node):
         """What enters a no_grad region without the gradient that it may have: then nothing inside has one. A tensor
-        that the region writes into enters as it is, see _check_writes."""
+        that the region writes into enters as it is, see Aliases.check_writes."""
         fake = argument.meta.get("val")
         if not isinstance(fake, torch.Tensor) or not (fake.dtype.is_floating_point or fake.dtype.is_complex):
             return value
-        if self._root(value) in self._without_gradient:
+        if self._aliases.root(value) in self._aliases.without_gradient:
             return value
         output = (argument.name + "_detached", dtype_name(fake.dtype), self._sizes.shape(fake.shape))
         number = self._graph.add_aten("aten::detach.default", [value], ["self"], [output], {}, *origin(node))[0]
-        self._roots[number] = self._root(value)
+        self._aliases.note_view(number, value)
         return number
-
-    def _root(self, value):
-        return self._roots.get(value, value)
 
     def _assertion(self, condition):
         value = self._value(condition)
@@ -275,7 +272,7 @@ class _Importer:
             elif self._is_operand(node, argument.name, value):
                 operands.append(self._numbers.operand(value, node, argument.name))
                 names.append(argument.name)
-            elif (attr := self._attribute(argument.name, kind, value)) is not None:
+            elif (attr := self._attributes.of(argument.name, kind, value)) is not None:
                 attrs[argument.name] = attr
         if attrs.get("sparse") == ("bool", True):
             raise UnsupportedError("forward asks for sparse gradients")
@@ -283,14 +280,14 @@ class _Importer:
             attrs["autocast"] = ("dtype", dtype_name(self._autocast))  # for what stays a call of PyTorch
         if "out" in names and self._out(node, overload, operands, names, attrs):
             return
-        self._check_writes(overload, operands, names)
+        self._aliases.check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not is_silent(attrs):
             self._random = True
         written = writes_of_users_op(overload, names)
         if written:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
-        self._note_aliases(node, overload, operands, names)
+        self._aliases.note_call(self._values_of(node), overload, operands, names)
 
     def _out(self, node, overload, operands, names, attrs):
         """A call with out= as the call without, and a copy; whether it is known to have the same dtype."""
@@ -301,15 +298,14 @@ class _Importer:
         place = names.index("out")
         out = operands.pop(place)
         del names[place]
-        self._check_write(self._root(out))
+        self._aliases.check_write(out)
         self._append(node, target_name(functional), operands, names, attrs)
         copied = (f"{node.name}_out", *self._graph.type_of(out))
         back = [out, self._values[node]]
         value = self._graph.add_aten("aten::copy_.default", back, ["self", "src"], [copied], {}, *origin(node))[0]
         self._values[node] = value
-        self._roots[value] = self._root(out)
-        if self._inside is not None:
-            self._inside.add(value)
+        self._aliases.note_view(value, out)
+        self._aliases.note_made([value])
         return True
 
     def _is_from_data(self, value):
@@ -369,46 +365,13 @@ class _Importer:
         self._append(
             node, record.name, [self._tensor(tensor) for tensor in tensors], None, (call, dims, record.computes)
         )
-        if self._inside is not None:
-            self._inside.update(self._values[node])
+        self._aliases.note_made(self._values_of(node))
 
     def _inspect(self, node):
         tensor, record = node.args
         inspection = self._exported.inspections[record]
         attrs = {"name": ("string", inspection.name), "record": ("int", record)}
         self._graph.add_aten("lowtide::inspect.default", [self._tensor(tensor)], ["x"], [], attrs, *origin(node))
-
-    def _note_aliases(self, node, overload, operands, names):
-        values = self._values[node]
-        flat = [value for value in (values if isinstance(values, list) else [values]) if value is not None]
-        if self._inside is not None:
-            self._inside.update(flat)
-        shared = {label for output in overload._schema.returns if output.alias_info for label in labels_of(output)}
-        for argument in overload._schema.arguments:
-            if argument.alias_info is not None and shared & labels_of(argument) and argument.name in names:
-                root = self._root(operands[names.index(argument.name)])
-                self._roots.update((value, root) for value in flat)
-
-    def _check_writes(self, overload, operands, names):
-        """Refuses writes whose gradients no functional graph expresses."""
-        for argument in overload._schema.arguments:
-            if argument.alias_info is None or not argument.alias_info.is_write or argument.name not in names:
-                continue
-            is_first = argument.name == overload._schema.arguments[0].name and "List" not in str(argument.real_type)
-            if overload.namespace == "aten" and not is_first:  # functionalise knows only `self` of ATen's in-place ops
-                raise UnsupportedError(f"an op writes its argument {argument.name}")
-            for operand, name in zip(operands, names, strict=True):
-                if name == argument.name and operand is not None:
-                    self._check_write(self._root(operand))
-
-    def _check_write(self, root):
-        if root in self._params:
-            raise UnsupportedError("forward writes into a parameter")
-        if root in self._source_values and root not in self._without_gradient:
-            raise UnsupportedError("forward writes into an argument or buffer that takes a gradient")
-        # PyTorch would go on with the gradient of the tensor as it was before the write.
-        if self._inside is not None and root not in self._inside and root not in self._without_gradient:
-            raise UnsupportedError("forward writes under torch.no_grad() into a tensor that may have a gradient")
 
     # ---- arguments
 
@@ -418,6 +381,11 @@ class _Importer:
         place = self._source_values.get(value)
         return value if place is not None and self._sources[place].index in self._exported.numbers else None
 
+    def _values_of(self, node):
+        """The value numbers of what a call returned."""
+        values = self._values[node]
+        return [value for value in (values if isinstance(values, list) else [values]) if value is not None]
+
     def _value(self, argument):
         return self._values[argument] if isinstance(argument, torch.fx.Node) else argument
 
@@ -426,57 +394,6 @@ class _Importer:
         if not isinstance(argument, torch.fx.Node) or not isinstance(value, int):
             raise UnsupportedError("an operand is no tensor of the graph")
         return value
-
-    def _attribute(self, argument, kind, value):
-        """(type, value) for the graph, or None for what it leaves out."""
-        if "Generator" in kind:
-            raise UnsupportedError("forward draws from a generator of its own")
-        if "MemoryFormat" in kind:
-            return ("string", "channels_last") if value is torch.channels_last else None
-        if "Device" in kind and torch.device(value).type not in ("cpu", "meta"):
-            raise UnsupportedError(f"forward makes a tensor on {value}")
-        if "Device" in kind or "Layout" in kind or argument == "pin_memory":
-            return None
-        if isinstance(value, list | tuple):
-            items = [self._value(item) for item in value]
-            if "float" in kind:
-                return "floats", [self._number(item) for item in items]
-            if "str" in kind:
-                return "strings", items
-            if any(isinstance(item, float) for item in items):
-                return "floats", [self._number(item) for item in items]
-            return "ints", [int(item) if isinstance(item, bool) else self._sizes.dim(item) for item in items]
-        value = self._value(value)
-        if "List[int]" in kind or "List[SymInt]" in kind:
-            return "ints", [self._sizes.dim(value)]
-        if isinstance(value, bool):
-            return ("bool", value) if "bool" in kind or "number" in kind or "Tensor" in kind else ("int", int(value))
-        if isinstance(value, torch.SymBool):
-            if (holds := value.node.hint) is None:
-                raise UnsupportedError("a condition depends on data")
-            self._sizes.add_guard(value if holds else torch.sym_not(value))
-            return "bool", bool(holds)
-        if isinstance(value, float | torch.SymFloat) or "float" in kind:
-            return "float", self._number(value)
-        if isinstance(value, int | torch.SymInt):
-            return "int", self._sizes.dim(value)
-        if isinstance(value, complex):
-            return "floats", [value.real, value.imag]
-        if isinstance(value, str):
-            return "string", value
-        if isinstance(value, torch.dtype):
-            return "dtype", dtype_name(value)
-        raise UnsupportedError(f"an argument is a {type(value).__name__}")
-
-    def _number(self, value):
-        if isinstance(value, torch.SymFloat | torch.SymInt):
-            expression = self._sizes.resolve(value)
-            if not hasattr(expression, "free_symbols"):
-                return float(expression)
-            self._sizes.text(expression)
-            if expression.free_symbols:
-                raise NeedsConstants(self._sizes.dims_of(expression))
-        return float(value)
 
     # ---- outputs
 
