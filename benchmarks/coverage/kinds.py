@@ -147,6 +147,7 @@ def reason_of(error):
         return DATA if depends_on_data or "nbacked" in str(error) else "PyTorch's tracer fails"
     if isinstance(error, UnsupportedError):
         text = re.sub(r" ?\([^()]*\)$", "", _one_line(error))
+        text = re.sub(r"the size data_u\d+ depends on data", DATA, text)
         return re.sub(r"^\w+::[\w.]+( \([^()]*\))?: ", "", text)
     return ""
 

@@ -104,17 +104,6 @@ def test_sparse_gradients_and_inputs():
         torch.testing.assert_close(wrapped(x().to_sparse()), module(x().to_sparse()))
 
 
-def test_complex_inputs_parameters_and_values():
-    complex_input = Of(lambda m, a: m.l(a.abs()))
-    with refused("complex"):
-        ORTModule(complex_input)(torch.randn(3, 4, dtype=torch.complex64)).sum().backward()
-    complex_parameter = Of(lambda m, a: (a * m.c).abs())
-    complex_parameter.c = torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))
-    with refused("complex"):
-        ORTModule(complex_parameter)(x()).sum().backward()
-    assert complex_parameter.c.grad is not None
-
-
 def test_a_dispatch_mode_sees_each_operation():
     wrapped = ORTModule(plain())
     wrapped(x())

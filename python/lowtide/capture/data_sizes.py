@@ -73,7 +73,9 @@ class DataSizes:
     def _name(self, symbol):
         if self._sizes.name_data_size(symbol):
             low = self._low(symbol)
-            self._graph.add_symbol_range(str(symbol), max(0, low) if symbol in self._in_shapes else low, None)
+            self._graph.add_symbol_range(
+                self._sizes.dim(symbol), max(0, low) if symbol in self._in_shapes else low, None
+            )
 
     def _low(self, symbol):
         low = self._sizes.range_of(symbol).lower

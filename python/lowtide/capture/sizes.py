@@ -183,7 +183,7 @@ class Sizes(KnownSizes):
         if symbol in self.known_symbols():
             return False
         self._data.add(symbol)
-        self._text[symbol] = str(symbol)
+        self._text[symbol] = f"data_{symbol}"  # u8 alone is a dtype to the graph
         return True
 
     def is_data(self, value):

@@ -147,9 +147,7 @@ class ArchiveBuilder {
     return result;
   }
 
-  // What is in force without a budget is the first; behind it, what needs less than all that are as fast. What is
-  // faster than the first, by some of the little that the default strategies cost, is left out: else a budget just
-  // below it would promise less time than one just above.
+  // What is in force without a budget is the first; behind it, what needs less than all that are as fast.
   void keep_best(std::vector<Sought> sought) {
     std::stable_sort(sought.begin() + 1, sought.end(), [](const Sought& a, const Sought& b) {
       return std::pair(a.rung.milliseconds, a.rung.peak_bytes) < std::pair(b.rung.milliseconds, b.rung.peak_bytes);
@@ -157,9 +155,7 @@ class ArchiveBuilder {
     std::vector<BytePrices> prices;
     std::vector<int64_t> arenas;
     for (auto& [rung, at_prices, arena] : sought) {
-      if (!archive_.rungs.empty() && (rung.peak_bytes >= archive_.rungs.back().peak_bytes ||
-                                      rung.milliseconds < archive_.rungs.front().milliseconds))
-        continue;
+      if (!archive_.rungs.empty() && rung.peak_bytes >= archive_.rungs.back().peak_bytes) continue;
       prices.push_back(std::move(at_prices));
       arenas.push_back(arena);
       archive_.rungs.push_back(std::move(rung));

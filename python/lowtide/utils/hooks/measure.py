@@ -13,12 +13,19 @@ from .summary_file import Summary
 _NAMES = {name: str(dtype).removeprefix("torch.") for dtype, name in DTYPES.items()}
 
 
+def refusal_of(tensor):
+    """Why there are no statistics of a tensor, None where there are."""
+    if tensor.dtype in DTYPES and not tensor.is_complex() and tensor.layout is torch.strided:
+        return None
+    return f"no statistics of a tensor of dtype {tensor.dtype} and layout {tensor.layout}"
+
+
 def measure(tensor, run_on_cpu=False, bucket_size=1 << 29):
     """The Summary of a dense tensor. One on the CPU is read in place; of others, `bucket_size` elements are copied at a
-    time, or, with `run_on_cpu`, all. UnsupportedError for a dtype that the engine does not know."""
+    time, or, with `run_on_cpu`, all. UnsupportedError for a dtype of which there are none."""
     tensor = tensor.detach()
-    if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
-        raise UnsupportedError(f"no statistics of a tensor of dtype {tensor.dtype} and layout {tensor.layout}")
+    if reason := refusal_of(tensor):
+        raise UnsupportedError(reason)
     shape = tuple(tensor.shape)
     if len(shape) > 8:  # what the engine takes
         tensor = tensor.flatten(start_dim=7)

@@ -12,7 +12,7 @@ from lowtide.capture.inspections import Inspection, current_inspections
 from lowtide.errors import InvalidArgument, UnsupportedError
 
 from .manager import GlobalSubscriberManager, in_backward
-from .measure import measure, summary_from
+from .measure import measure, refusal_of, summary_from
 from .subscriber import SubscriberBase
 from .summary_file import BACKWARD, FORWARD, append_order, file_name, write_summary
 
@@ -88,6 +88,9 @@ class StatisticsSubscriber(SubscriberBase):
         if torch.compiler.is_compiling():
             inspections = current_inspections()
             if inspections is not None:  # other exporters take the model as it is
+                if reason := refusal_of(tensor):
+                    self._warn_once(name, f"{name}: {reason}")
+                    return tensor
                 inspections.clock = GlobalSubscriberManager
                 inspections.add(tensor, Inspection(self, name, depth))
             return tensor

@@ -125,6 +125,7 @@ Statistics statistics(const TensorRef& tensor) {
   if (result.numel == 0) return result;
 
   const cpu::StatisticsTable::Block block = cpu::statistics_table().block[static_cast<size_t>(tensor.dtype)];
+  LT_USER_CHECK(ErrorKind::kUnsupported, block != nullptr, "no statistics of a tensor of ", name(tensor.dtype));
   const Elements elements(tensor);
   const int64_t range =
       std::max(kSmallestRange, (result.numel / kMostRanges / kStatisticsBlock + 1) * kStatisticsBlock);
