@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+
 from lowtide import _lowtide
 
 MODELS = ("gpt2", "llama", "bert", "vit", "resnet50", "bloom3")
@@ -70,7 +72,8 @@ def held_mb():
 
 
 def measure(name):
-    _lowtide.install_torch(THREADS)  # its convolutions are part of the plans
+    torch.set_num_threads(THREADS)
+    _lowtide.install_torch(THREADS)  # its thread pool, and its convolutions, which are part of the plans
     graph, sizes_of = graph_of(name)
     before = held_mb()
     begin, started = time.process_time(), time.perf_counter()
