@@ -28,3 +28,22 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "long" in item.keywords:
             item.add_marker(long)
+
+
+@pytest.fixture
+def pieces(monkeypatch):
+    """The pieces that torch.compile's graphs become from now on."""
+    import torch
+
+    from lowtide.ortmodule import piece as piece_module
+
+    made, init = [], piece_module.Piece.__init__
+
+    def noting(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
+    torch.compiler.reset()
+    yield made
+    torch.compiler.reset()

@@ -212,6 +212,23 @@ void Graph::move_before(NodeId node, NodeId before) {
   order_.insert(at, node);
 }
 
+NodeId Graph::add_copy(const Graph& from, NodeId id, std::vector<ValueId> operands) {
+  const Node& node = from.node(id);
+  std::vector<TensorType> types;
+  std::vector<std::string> names;
+  std::vector<bool> wanted;
+  for (ValueId output : node.outputs) {
+    types.push_back(output ? from.type(output) : TensorType{});
+    names.push_back(output ? from.value(output).name : "");
+    wanted.push_back(output.valid());
+  }
+  const NodeId copied = add_node(node.op, std::move(operands), std::move(types), node.attrs, node.origin, {},
+                                 std::move(names), std::move(wanted));
+  edit(copied).target = node.target;
+  if (node.body) edit(copied).body = std::make_unique<Graph>(node.body->clone());
+  return copied;
+}
+
 void Graph::set_order(std::vector<NodeId> order) {
   LT_CHECK(order.size() == order_.size(), "an order of ", order.size(), " nodes for ", order_.size());
   order_ = std::move(order);

@@ -117,6 +117,9 @@ class Graph {
   NodeId add_node(Op op, std::vector<ValueId> inputs, std::vector<TensorType> types, Attrs attrs = {},
                   Origin origin = {}, NodeId before = {}, std::vector<std::string> names = {},
                   std::vector<bool> wanted = {});
+  // Appends a node of another graph with these operands: its op, attributes and origin, the types and names of its
+  // outputs.
+  NodeId add_copy(const Graph& from, NodeId id, std::vector<ValueId> operands);
   std::string unique_name(std::string_view base) const;
 
   // ---- editing

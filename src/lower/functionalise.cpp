@@ -170,16 +170,7 @@ class Functionaliser {
       operands.push_back(read(input));
       if (input) dense = dense && state(input).is_dense;
     }
-    std::vector<TensorType> types;
-    std::vector<std::string> names;
-    std::vector<bool> wanted;
-    for (ValueId output : node.outputs) {
-      types.push_back(output ? captured_.type(output) : TensorType{});
-      names.push_back(output ? captured_.value(output).name : "");
-      wanted.push_back(output.valid());
-    }
-    const NodeId copied = out_.add_node(node.op, operands, types, node.attrs, node.origin, {}, names, wanted);
-    out_.edit(copied).target = node.target;
+    const NodeId copied = out_.add_copy(captured_, id, std::move(operands));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (!node.outputs[i]) continue;
       state(node.outputs[i]).current = out_.node(copied).outputs[i];

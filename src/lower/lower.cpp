@@ -223,16 +223,7 @@ class Walk {
 
   void copy_node(NodeId id, const std::vector<ValueId>& operands) {
     const Node& node = captured_.node(id);
-    std::vector<TensorType> types;
-    std::vector<std::string> names;
-    std::vector<bool> wanted;
-    for (ValueId output : node.outputs) {
-      types.push_back(output ? captured_.type(output) : TensorType{});
-      names.push_back(output ? captured_.value(output).name : "");
-      wanted.push_back(output.valid());
-    }
-    const NodeId copy = graph_.add_node(node.op, operands, types, node.attrs, node.origin, {}, names, wanted);
-    graph_.edit(copy).target = node.target;
+    const NodeId copy = graph_.add_copy(captured_, id, operands);
     for (size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i]) lowered_[node.outputs[i].at()] = graph_.node(copy).outputs[i];
   }

@@ -1,13 +1,11 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/size_code.h"
-#include "bind/run_symbols.h"
 #include "runtime/block_pool.h"
 #include "runtime/callers_tensors.h"
 #include "runtime/guard.h"
@@ -178,110 +176,6 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   pool.trim(8);
 }
 
-KernelStatus Executor::run_step(RunState& state, const RunView& run, int32_t index) {
-  Binding& binding = *state.binding_;
-  const ProgramStep& step = program_.steps[static_cast<size_t>(index)];
-  const BoundStep& bound = binding.steps[static_cast<size_t>(index)];
-  KernelCall call = step_call(binding, bound);
-  switch (step.kind) {
-    case StepKind::kKernel: {
-      if (step.index >= 0 && state.left_out_[static_cast<size_t>(step.index)]) return nullptr;
-      call.random_key = state.random_key_;
-      call.scratch_bytes = bound.scratch_bytes;
-      if (bound.scratch_bytes > 0)
-        call.scratch =
-            run.arenas[static_cast<size_t>(bound.device)] + state.packing_->scratch_offsets[static_cast<size_t>(index)];
-      return bound.kernel->run(call);
-    }
-    case StepKind::kHostCall: {
-      if (step.target.empty()) {
-        if (!handler_.backward) return "no call handler is installed";
-        CallContext context = std::move(state.contexts_[static_cast<size_t>(step.index)]);
-        return handler_.backward({std::move(context), call.inputs.subspan(0, bound.grads), call.outputs});
-      }
-      if (!handler_.forward) return "no call handler is installed";
-      CallContext context;
-      const KernelStatus status = handler_.forward(
-          {&step.target, &bound.attrs, call.inputs, call.outputs, step.index >= 0, step.needs_grad}, &context);
-      if (step.index >= 0) state.contexts_[static_cast<size_t>(step.index)] = std::move(context);
-      return status;
-    }
-    case StepKind::kBegin:
-      if (!handler_.begin) return "no call handler is installed";
-      return handler_.begin({&step.target, &bound.attrs, call.inputs, call.outputs},
-                            &state.pending_[static_cast<size_t>(index)]);
-    case StepKind::kWait: {
-      const PendingCall pending = std::exchange(state.pending_[static_cast<size_t>(step.index)], nullptr);
-      return pending ? pending() : nullptr;
-    }
-    case StepKind::kLoop: return run_loop(state, run, static_cast<size_t>(step.index));
-    case StepKind::kInspect: inspect(state, bound, call.inputs[0]); return nullptr;
-    case StepKind::kEmit:
-    case StepKind::kBind: return nullptr;
-  }
-  return "a step of no known kind";
-}
-
-KernelStatus Executor::run_loop(RunState& state, const RunView& run, size_t number) {
-  const ProgramLoop& loop = program_.loops[number];
-  Binding& binding = *state.binding_;
-  const SymbolUse& use = binding.symbol_uses[program_.step_symbols.size() + number];
-  const int64_t rows = binding.values[static_cast<size_t>(loop.rows)];
-  for (int64_t first = 0; first < rows; first += loop.block_rows) {
-    const int64_t block[2] = {first, std::min(loop.block_rows, rows - first)};
-    if (const KernelStatus status =
-            set_symbols(program_, binding, use, loop_symbol(program_, number), block, state.bases_))
-      return status;
-    run_steps(state, run, loop.first, loop.end);
-  }
-  return nullptr;
-}
-
-KernelStatus Executor::read_size(RunState& state, size_t symbol) {
-  const StepSymbol& written = program_.step_symbols[symbol];
-  Binding& binding = *state.binding_;
-  const ProgramOperand& operand = program_.operands[static_cast<size_t>(written.operand)];
-  const char* at = state.bases_[static_cast<size_t>(operand.buffer)] +
-                   binding.values[static_cast<size_t>(operand.offset)] * size_bytes(operand.dtype);
-  int64_t value = 0;
-  std::memcpy(&value, at, sizeof value);
-  if (value < written.low || value > binding.most[symbol])
-    return "it found a size outside of the range that is planned";
-  state.step_sizes_[symbol] = value;
-  return set_symbols(program_, binding, binding.symbol_uses[symbol], program_.symbols.size() + symbol, {&value, 1},
-                     state.bases_);
-}
-
-void Executor::set_sizes(RunState& state, const ProgramRegion& region) {
-  Binding& binding = *state.binding_;
-  for (size_t i = 0; i < program_.step_symbols.size(); ++i) {
-    const size_t symbol = program_.symbols.size() + i;
-    if (program_.step_symbols[i].step >= region.first || binding.all_symbols[symbol] == state.step_sizes_[i]) continue;
-    const KernelStatus status =
-        set_symbols(program_, binding, binding.symbol_uses[i], symbol, {&state.step_sizes_[i], 1}, state.bases_);
-    LT_CHECK(status == nullptr, "a size that was right before: ", status);
-  }
-}
-
-void Executor::inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor) {
-  // An incoming gradient that the caller did not send has no bytes.
-  const int32_t buffer = state.binding_->ref_buffers[static_cast<size_t>(step.first)];
-  if (const ProgramBuffer& read = program_.buffers[static_cast<size_t>(buffer)];
-      read.kind == BufferKind::kCaller && read.source < 0 && state.left_out_[static_cast<size_t>(-1 - read.source)])
-    return;
-  const Inspection& asked = step.inspection;
-  if (asked.sources != nullptr) {
-    const bool is_reached = std::any_of(asked.sources->begin(), asked.sources->end(), [&](int64_t source) {
-      return source < 0 || static_cast<size_t>(source) >= state.absent_.size() ||
-             !state.absent_[static_cast<size_t>(source)];
-    });
-    if (!is_reached) return;
-  }
-  const Statistics found = statistics(tensor);
-  for (size_t i = 0; i < asked.records->size(); ++i)
-    inspected_.push_back({(*asked.records)[i], (*asked.places)[i], found});
-}
-
 std::vector<Inspected> Executor::take_inspected() {
   std::vector<Inspected> found = std::exchange(inspected_, {});
   std::sort(found.begin(), found.end(), [](const Inspected& a, const Inspected& b) { return a.place < b.place; });
@@ -292,53 +186,6 @@ void Executor::begin_half() {
   inspected_.clear();
   inspected_.reserve(records_);
   last_steps_ns_ = 0;
-}
-
-// Ctrl-C, or another thread: nothing of the step has run.
-static void poll_stop(const ProgramStep& step, int32_t index) {
-  if (stop_flag().exchange(false))
-    LT_USER_FAIL(ErrorKind::kInterrupted, "interrupted at step ", index, ", ", step.node);
-}
-
-void Executor::run_steps(RunState& state, const RunView& run, int32_t first, int32_t end) {
-  for (int32_t i = first; i < end; ++i) {
-    const ProgramStep& step = program_.steps[static_cast<size_t>(i)];
-    poll_stop(step, i);
-    for (const StepHooks& hooks : hooks_)
-      if (hooks.before) hooks.before(run, i);
-    KernelStatus status = run_step(state, run, i);
-    if (const int32_t symbol = run.binding.steps[static_cast<size_t>(i)].symbol; symbol >= 0 && status == nullptr)
-      status = read_size(state, static_cast<size_t>(symbol));
-    LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
-    for (size_t h = hooks_.size(); h-- > 0;)
-      if (hooks_[h].after) hooks_[h].after(run, i);
-    if (step.kind == StepKind::kLoop) i = program_.loops[static_cast<size_t>(step.index)].end - 1;
-  }
-}
-
-void Executor::run_region(RunState& state) {
-  const size_t number = std::exchange(state.next_region_, program_.regions.size());  // one that fails is the last
-  const ProgramRegion& region = program_.regions[number];
-  std::vector<char*> arenas = {state.arena_->data};
-  for (const std::shared_ptr<char>& arena : state.device_arenas_) arenas.push_back(arena.get());
-  const RunView run{
-      program_, *state.binding_, *state.packing_, arenas, state.bases_, state.owners_, static_cast<int32_t>(number)};
-  for (const StepHooks& hooks : hooks_)
-    if (hooks.begin) hooks.begin(run);
-  set_sizes(state, region);
-  state.binding_->relocations[number].apply(*state.binding_, state.bases_);
-  const auto loop_begin = std::chrono::steady_clock::now();
-  try {
-    run_steps(state, run, region.first, region.end);
-  } catch (...) {
-    state.wait_for_all();  // the caller's tensors may go now
-    throw;
-  }
-  for (size_t h = hooks_.size(); h-- > 0;)
-    if (hooks_[h].end) hooks_[h].end(run);
-  state.next_region_ = number + 1;
-  last_steps_ns_ +=
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - loop_begin).count();
 }
 
 void Executor::write_updates(RunState& state) {

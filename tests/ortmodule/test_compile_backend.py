@@ -14,24 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from lowtide import compile_backend
 from lowtide.errors import FallbackWarning, OutOfMemory
-from lowtide.ortmodule import piece as piece_module
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def pieces(monkeypatch):
-    """The pieces that are made from now on."""
-    made, init = [], piece_module.Piece.__init__
-
-    def noting(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
-    torch.compiler.reset()
-    yield made
-    torch.compiler.reset()
 
 
 def compiled(module, **options):

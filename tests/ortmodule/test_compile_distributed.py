@@ -8,7 +8,6 @@ from modules import assert_same_state
 from torch.nn.parallel import DistributedDataParallel
 
 from lowtide import compile_backend
-from lowtide.ortmodule import piece as piece_module
 
 
 @pytest.fixture
@@ -17,21 +16,6 @@ def group(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
-
-
-@pytest.fixture
-def pieces(monkeypatch):
-    """The pieces that are made from now on."""
-    made, init = [], piece_module.Piece.__init__
-
-    def noting(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
-    torch.compiler.reset()
-    yield made
-    torch.compiler.reset()
 
 
 WIDTH = 512  # 2 MiB a layer

@@ -10,7 +10,6 @@ import zoo
 from compare import distances, train
 
 from lowtide import compile_backend
-from lowtide.ortmodule import piece as piece_module
 
 IN_CI = ("bert",)
 # In fp64 the others compute a part in fp32 themselves.
@@ -18,21 +17,6 @@ FIRST_ZOO_IN_FP32 = (
     *("gpt2", "bloom", "llama", "mistral", "mixtral", "qwen2", "gemma2", "phi3", "falcon", "mpt", "gpt_neox", "t5"),
     *("modernbert", "opt"),
 )
-
-
-@pytest.fixture
-def pieces(monkeypatch):
-    """The pieces that are made from now on."""
-    made, init = [], piece_module.Piece.__init__
-
-    def noting(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
-    torch.compiler.reset()
-    yield made
-    torch.compiler.reset()
 
 
 @pytest.mark.parametrize(

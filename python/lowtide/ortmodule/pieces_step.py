@@ -25,8 +25,8 @@ class Ran:
 
 
 class StepOfPieces:
-    """`ran`: Ran, in order; `breaks`: "model.py:41" → reason; `share`: tells the
-    engine's share of its time, once it is known."""
+    """`ran`: Ran, in order; `breaks`: "model.py:41" → reason; `share`: tells the engine's share of its time, once it is
+    known."""
 
     def __init__(self, ran, breaks, share):
         self.ran, self._breaks, self.share = ran, breaks, share
