@@ -16,10 +16,6 @@ from lowtide.ortmodule import ORTModule
 # Layer → (part of the reason, why the engine does not take it).
 REFUSED = {
     "GaussianNLLLoss": ("branches on data", "forward raises where a variance is negative"),
-    "CTCLoss": (
-        "_ctc_loss",
-        "PyTorch's exporter does not know a size that target lengths give",
-    ),
 }
 
 LAYERS = {info.name.removeprefix("nn."): info for info in module_db}

@@ -1,6 +1,7 @@
 """torch.compile(…, backend="lowtide") with DistributedDataParallel, inside and around: one process, gloo."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ def group(tmp_path):
     rendezvous = f"file://{tmp_path / 'rendezvous'}"
     torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
     yield
+    gc.collect()  # no DistributedDataParallel may outlive its group: PyTorch hangs where one is freed later
     torch.distributed.destroy_process_group()
 
 

@@ -63,7 +63,27 @@ class Likelihood(nn.Module):
         return -likely.log_prob(x).mean() + torch.distributions.Categorical(logits=mean).entropy().mean()
 
 
+class Speech(nn.Module):
+    """The loss of a recogniser, with lengths in tensors and in lists, of flat targets and of padded ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 6)
+
+    def forward(self, x, targets, lengths):
+        likely = self.l(x).log_softmax(-1).transpose(0, 1)
+        padded = nn.functional.ctc_loss(likely, targets, lengths, lengths // 3, reduction="sum", zero_infinity=True)
+        flat = targets[:, :1].flatten()
+        return padded + nn.CTCLoss(blank=1)(likely[:, :1], flat[:1] * 0, (7,), (1,))
+
+
+def spoken(index):
+    lengths = torch.tensor([7, 9, 8 + index % 2])
+    return numbers(3, 9 + index % 2, 4), torch.randint(1, 6, (3, 4)), lengths
+
+
 ONE_GRAPH = {
+    "ctc_loss": (Speech, spoken),
     "mask of an encoder": (Encoder, lambda i: (numbers(2, 5 + i % 2, 4), causal_mask(5 + i % 2))),
     "mask that is not causal": (Encoder, lambda i: (numbers(2, 5, 4), numbers(5, 5))),
     "mask of bools": (Encoder, lambda i: (numbers(2, 5, 4), causal_mask(5) < 0)),
@@ -127,7 +147,7 @@ def train(make, arguments_of, steps):
 @pytest.mark.parametrize(
     "make, arguments_of",
     [
-        pytest.param(*case, id=name, marks=[] if name == "mask made in forward" else pytest.mark.long)
+        pytest.param(*case, id=name, marks=[] if name in ("ctc_loss", "mask made in forward") else pytest.mark.long)
         for name, case in ONE_GRAPH.items()
     ],
 )

@@ -28,6 +28,7 @@ from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import difference
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
+from .whole_calls import WholeCalls
 
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
 exclusive = threading.RLock()
@@ -227,6 +228,7 @@ def _export(module, call, facts, observation):
             stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
             functions = stack.enter_context(functions_as_nodes(observation))
             inspections = stack.enter_context(inspections_as_nodes())
+            whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(observation)
             try:
                 shapes = {"tensors": dims} if dims else None  # the exporter unpacks what there is none of
@@ -238,6 +240,7 @@ def _export(module, call, facts, observation):
                     raise InvalidArgument(str(flat.found.mistake)) from None
                 raise unsupported_from(error, handled) from error
         _forget(program)
+        whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:
         _clear_frames(error)
