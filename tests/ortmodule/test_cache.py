@@ -313,6 +313,7 @@ run()
 """
 
 
+@pytest.mark.long
 def test_a_librarys_model_is_found_by_another_process(folder):
     def start():
         run = subprocess.run([sys.executable, "-c", LIBRARYS_MODEL], capture_output=True, text=True)

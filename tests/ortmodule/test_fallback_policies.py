@@ -315,10 +315,9 @@ def test_retry_exports_at_every_call(monkeypatch):
 
     once = exports_in(1, ORTModule(Of(forward)), exports)
     assert once > 0
-    assert exports_in(4, ORTModule(Of(forward)), exports) == once
-    for value in ("1", "true", "yes"):
-        monkeypatch.setenv("ORTMODULE_FALLBACK_RETRY", value)
-        assert exports_in(3, ORTModule(Of(forward)), exports) == 3 * once
+    assert exports_in(3, ORTModule(Of(forward)), exports) == once
+    monkeypatch.setenv("ORTMODULE_FALLBACK_RETRY", "true")
+    assert exports_in(2, ORTModule(Of(forward)), exports) == 2 * once
 
 
 def test_a_thousand_steps_in_pytorch_make_one_line(capfd, caplog):

@@ -129,11 +129,10 @@ def test_a_budget_bounds_the_whole_step(monkeypatch):
         return module.memory_report()["planned_peak_bytes"], [out, *(p.grad for p in module.parameters())]
 
     without, results = step()
-    for part in (0.95, 0.85):
-        budget = int(part * without)
-        peak, under = step(memory_budget=budget)
-        assert 0.5 * budget < peak <= budget
-        assert all(map(torch.equal, results, under)), "a plan changes no bit"
+    budget = int(0.85 * without)
+    peak, under = step(memory_budget=budget)
+    assert 0.5 * budget < peak <= budget
+    assert all(map(torch.equal, results, under)), "a plan changes no bit"
     monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", "1")
     recomputed, under = step()
     assert recomputed < 0.9 * without and all(map(torch.equal, results, under)), "levels hold for pieces"

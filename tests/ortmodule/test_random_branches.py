@@ -300,7 +300,7 @@ def wav2vec2(p):
 
 
 @pytest.mark.parametrize("build", [bart, pytest.param(wav2vec2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("p", [0.0, 0.5])
+@pytest.mark.parametrize("p", [pytest.param(0.0, marks=pytest.mark.long), 0.5])
 def test_models_of_transformers(build, p):
     model, batch = build(p)
     wrapped, reasons = compare(model.train(), lambda module: module(**batch).loss, steps=6)

@@ -75,7 +75,7 @@ def test_gradients_are_eagers(run):
     "name, ops",
     [
         ("gpt2", ("Gemm", "LayerNormalization", "LayerNormalizationGrad")),
-        ("resnet", ("Conv", "BatchNormalization", "LinearCrossEntropyLossGrad")),
+        pytest.param("resnet", ("Conv", "BatchNormalization", "LinearCrossEntropyLossGrad"), marks=pytest.mark.long),
     ],
 )
 def test_an_error_of_one_in_a_hundred_thousand_is_no_rounding(name, ops, monkeypatch, tmp_path):
