@@ -46,7 +46,9 @@ def test_json(gpt2):
     assert all(candidate["on"] and candidate["outputs"][0]["bytes"] == 2 * 16 * 256 * 4 for candidate in gelus)
 
 
-@pytest.mark.parametrize(("name", "layers", "batch", "length"), [("gpt2", 3, 3, 40), pytest.param("t5", 2, 3, 40, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("name", "layers", "batch", "length"), [("gpt2", 3, 3, 40), pytest.param("t5", 2, 3, 40, marks=pytest.mark.long)]
+)
 def test_peaks_after_are_what_is_planned(name, layers, batch, length):
     """The column is the planned peak of a session that begins at these sizes with the row switched on; it was up to 1 %
     above where it was packed less thoroughly."""
