@@ -26,6 +26,7 @@ namespace {
 // One pending forward; its arena goes back when Python drops it.
 struct Pending {
   std::shared_ptr<RunState> state;
+  std::vector<bool> given;  // incoming gradients, in a backward by regions
 };
 
 // A Python object that any thread may drop.
@@ -82,52 +83,85 @@ nb::list outputs_to_python(const std::vector<OwnedTensor>& outputs) {
   return items;
 }
 
-nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, bool keep) {
+nb::tuple forward(PythonSession& self, nb::handle inputs, uint64_t random_key, bool keep, HandOver hand_over) {
   const bool bound = nb::isinstance<BoundInputs>(inputs);
   const std::vector<TensorRef> viewed = bound ? std::vector<TensorRef>() : views_of(inputs);
   const std::span<const TensorRef> tensors = bound ? nb::inst_ptr<BoundInputs>(inputs)->views : viewed;
   Pending pending;
   std::vector<OwnedTensor> outputs;
-  self.run([&] { outputs = self.session.forward(tensors, random_key, keep ? &pending.state : nullptr); });
+  self.run([&] { outputs = self.session.forward(tensors, random_key, keep ? &pending.state : nullptr, hand_over); });
   return nb::make_tuple(outputs_to_python(outputs), keep ? nb::cast(std::move(pending)) : nb::none());
 }
 
-Pending run_forward(PythonSession& self, nb::handle inputs, uint64_t random_key) {
+Pending run_forward(PythonSession& self, nb::handle inputs, uint64_t random_key, HandOver hand_over) {
   const std::vector<TensorRef> tensors = views_of(inputs);
   Pending pending;
-  self.run([&] { pending.state = self.session.run_forward(tensors, random_key); });
+  self.run([&] { pending.state = self.session.run_forward(tensors, random_key, hand_over); });
   return pending;
 }
 
-// What only absent gradients lead to has none, as in PyTorch; the engine counts them as zeros.
-nb::tuple backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
-  const std::vector<TensorRef> gradient_refs = views_of(gradients);
-  const std::vector<TensorRef> saved = views_of(saved_inputs);
-  std::optional<Gradients> results;
-  self.run([&] { results = self.session.backward(*pending.state, gradient_refs, saved); });
-  const size_t count = results->size();
-  const bool all_present = std::all_of(gradient_refs.begin(), gradient_refs.end(),
-                                       [](const TensorRef& gradient) { return gradient.present; });
+// `gradients`: which they are. What only absent ones lead to has none, as in PyTorch; the engine counts them as zeros.
+nb::object gradients_to_python(const PythonSession& self, const Gradients& results, std::span<const int> gradients,
+                               const std::vector<bool>& given) {
+  const size_t count = results.size();
+  const bool all_given = std::find(given.begin(), given.end(), false) == given.end();
   // Of no source at all: zeros, as of floor.
   const auto is_reached = [&](const std::vector<int>& sources) {
-    return all_present || std::any_of(sources.begin(), sources.end(),
-                                      [&](int source) { return gradient_refs[static_cast<size_t>(source)].present; });
+    return all_given ||
+           std::any_of(sources.begin(), sources.end(), [&](int source) { return given[static_cast<size_t>(source)]; });
   };
   bool one_owner = true;
-  for (size_t i = 1; i < count; ++i) one_owner = one_owner && results->owner(i) == results->owner(0);
-  ManyToPython many(count, one_owner && count > 0 ? results->owner(0) : nullptr);
+  for (size_t i = 1; i < count; ++i) one_owner = one_owner && results.owner(i) == results.owner(0);
+  ManyToPython many(count, one_owner && count > 0 ? results.owner(0) : nullptr);
   const std::vector<std::vector<int>>& sources = self.session.gradient_sources();
   nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   if (!made.is_valid()) throw nb::python_error();
   for (size_t i = 0; i < count; ++i) {
     nb::object gradient = nb::none();
-    if (is_reached(sources[i]))
-      gradient = many.next(results->metadata(i), results->data(i), one_owner ? nullptr : results->owner(i));
+    if (is_reached(sources[gradients.empty() ? i : static_cast<size_t>(gradients[i])]))
+      gradient = many.next(results.metadata(i), results.data(i), one_owner ? nullptr : results.owner(i));
     PyTuple_SetItem(made.ptr(), static_cast<Py_ssize_t>(i), gradient.release().ptr());
   }
+  return made;
+}
+
+RunState& state_of(Pending& pending) {
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, pending.state != nullptr, "this forward has had its backward");
+  return *pending.state;
+}
+
+std::vector<bool> which_are_given(const std::vector<TensorRef>& gradients) {
+  std::vector<bool> given;
+  for (const TensorRef& gradient : gradients) given.push_back(gradient.present);
+  return given;
+}
+
+nb::object backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
+  RunState& state = state_of(pending);
+  const std::vector<TensorRef> gradient_refs = views_of(gradients);
+  const std::vector<TensorRef> saved = views_of(saved_inputs);
+  std::optional<Gradients> results;
+  self.run([&] { results = self.session.backward(state, gradient_refs, saved); });
+  nb::object made = gradients_to_python(self, *results, {}, which_are_given(gradient_refs));
   pending.state.reset();
-  return nb::borrow<nb::tuple>(made);
+  return made;
+}
+
+void begin_backward(PythonSession& self, Pending& pending, nb::handle gradients, nb::handle saved_inputs) {
+  const std::vector<TensorRef> gradient_refs = views_of(gradients);
+  self.session.begin_backward(state_of(pending), gradient_refs, views_of(saved_inputs));
+  pending.given = which_are_given(gradient_refs);
+}
+
+nb::object run_next_region(PythonSession& self, Pending& pending, const std::vector<int>& gradients) {
+  RunState& state = state_of(pending);
+  std::optional<Gradients> results;
+  self.run([&] { results = self.session.run_next_region(state); });
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, results->size() == gradients.size(), "the region hands out ",
+                results->size(), " gradients, expected ", gradients.size());
+  nb::object made = gradients_to_python(self, *results, gradients, pending.given);
+  if (self.session.is_done(state)) pending.state.reset();
+  return made;
 }
 
 nb::list take_inspected(PythonSession& self) {
@@ -244,6 +278,10 @@ std::vector<std::string> layers(PythonSession& self) {
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  nb::enum_<HandOver>(module, "HandOver", "How the gradients of a step reach their caller.")
+      .value("TOGETHER", HandOver::kTogether)
+      .value("BY_REGION", HandOver::kByRegion)
+      .value("BY_REGION_ONTO_OTHERS", HandOver::kByRegionOntoOthers);
   nb::class_<Pending>(module, "Pending", "A forward whose backward has not run.")
       .def_prop_ro(
           "plan", [](const Pending& self) { return self.state == nullptr ? 0 : self.state->plan(); },
@@ -308,14 +346,29 @@ void bind_session(nb::module_& module) {
              self.calls = std::make_shared<PythonCalls>(std::move(handler));
              self.session.set_call_handler(self.calls->handler());
            })
-      .def("forward", forward, "inputs"_a, "random_key"_a, "keep"_a,
+      .def("forward", forward, "inputs"_a, "random_key"_a, "keep"_a, "hand_over"_a = HandOver::kTogether,
            "`inputs`: BoundInputs or a sequence of tensors. Returns (outputs, pending); an output is a tensor, or "
            "(input, sizes, strides, offset) for a view of an "
            "input.")
-      .def("run_forward", run_forward, "inputs"_a, "random_key"_a,
+      .def("run_forward", run_forward, "inputs"_a, "random_key"_a, "hand_over"_a = HandOver::kTogether,
            "The forward half alone, for a further backward: writes into no input. Returns what is pending.")
       .def("backward", backward, "pending"_a, "gradients"_a, "saved_inputs"_a,
            "`saved_inputs`: the tensors at the places that `saved_inputs` names.")
+      .def("begin_backward", begin_backward, "pending"_a, "gradients"_a, "saved_inputs"_a,
+           "The same, region by region: the tensors stay where they are until the last one has run.")
+      .def("run_next_region", run_next_region, "pending"_a, "gradients"_a,
+           "`gradients`: what it hands out, as `backward_regions` has it. Returns them.")
+      .def(
+          "backward_regions",
+          [](const PythonSession& self, int32_t plan) {
+            nb::list regions;
+            for (const Session::BackwardRegion& region : self.session.backward_regions(plan))
+              regions.append(nb::make_tuple(region.gradients, region.reads_inputs, region.reads_outputs));
+            return regions;
+          },
+          "plan"_a = 0,
+          "Of the plan with this number, per region of backward: (gradients that it hands out, as indices into "
+          "gradient_targets; the saved inputs that it reads; the saved outputs).")
       .def("observe", observe, "callback"_a.none(),
            "callback(name, tensor) for every value that the next steps make; the tensor is a view, valid in the call.")
       .def_prop_ro("value_map", value_map,

@@ -51,6 +51,9 @@ VARIABLES = {
     "LOWTIDE_MEMORY_BUDGET": Variable(
         "", "the most that a training step may need: 600MiB, 0.6GB, bytes, or a part of the plan without (75%)"
     ),
+    "ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT": Variable(
+        "1", "0: all gradients reach PyTorch when backward has ended, not bucket by bucket while it runs"
+    ),
     "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
     "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
     "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
@@ -91,9 +94,6 @@ VARIABLES = {
     "ORTMODULE_PRINT_INPUT_DENSITY": Variable("", _NO_SPARSITY, read=False),
     "ORTMODULE_PRINT_MEMORY_STATS": Variable(
         "", "the peak is planned: see the feature table and ORTModule.memory_report()", read=False
-    ),
-    "ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT": Variable(
-        "", "gradients lie in the planned arena and are handed over when backward ends", read=False
     ),
     "ORTMODULE_ENABLE_ZERO_STAGE3": Variable("", "this build does not work with DeepSpeed's ZeRO stage 3", read=False),
     "ORTMODULE_ALLOW_AUTOGRAD_CHECKPOINT": Variable(
@@ -143,6 +143,10 @@ def is_on_unless_off(name):
 
 def custom_functions_run():
     return is_on_unless_off("ORTMODULE_ENABLE_CUSTOM_AUTOGRAD")
+
+
+def gradients_leave_by_bucket():
+    return is_on_unless_off("ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT")
 
 
 def names_in(name):

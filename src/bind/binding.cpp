@@ -297,21 +297,43 @@ static void check_bounds(const Program& program, const Binding& binding) {
   }
 }
 
-static bool planned(const ProgramBuffer& buffer, bool with_gradients) {
-  return buffer.kind == BufferKind::kArena || (with_gradients && buffer.kind == BufferKind::kGradient);
-}
+namespace {
+
+// Which buffers lie in an arena, and until when.
+struct Lives {
+  Lives(const Program& program, const GradientPlaces& gradients) {
+    for (const ProgramBuffer& buffer : program.buffers) {
+      planned.push_back(buffer.kind == BufferKind::kArena ||
+                        (buffer.kind == BufferKind::kGradient && !gradients.separate));
+      last.push_back(buffer.last);
+    }
+    if (gradients.used_up.empty()) return;
+    for (const ProgramRegion& region : program.regions)
+      for (int32_t gradient : region.gradients) {
+        if (!gradients.used_up[static_cast<size_t>(gradient)]) continue;
+        const int32_t operand = program.gradients[static_cast<size_t>(gradient)];
+        const auto buffer = static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer);
+        planned[buffer] = true;
+        last[buffer] = std::min(last[buffer], region.end - 1);
+      }
+  }
+  std::vector<bool> planned;  // by buffer
+  std::vector<int32_t> last;
+};
+
+}  // namespace
 
 // Room for canaries around each buffer of the host's.
 static int64_t front_bytes(bool guard, int32_t device) { return guard && device == 0 ? kCanaryBytes : 0; }
 
-Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard,
-                        int32_t device) {
+static Problem packing_problem(const Program& program, const Binding& binding, const Lives& lives, bool guard,
+                               int32_t device) {
   Problem problem;
   const int64_t extra = 2 * front_bytes(guard, device);
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const ProgramBuffer& buffer = program.buffers[i];
-    if (buffer.device == device && planned(buffer, with_gradients))
-      problem.buffers.push_back({binding.buffer_bytes[i] + extra, buffer.first, buffer.last, 64});
+    if (buffer.device == device && lives.planned[i])
+      problem.buffers.push_back({binding.buffer_bytes[i] + extra, buffer.first, lives.last[i], 64});
   }
   for (size_t i = 0; i < binding.steps.size(); ++i)
     if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0) {
@@ -321,10 +343,15 @@ Problem packing_problem(const Program& program, const Binding& binding, bool wit
   return problem;
 }
 
-// Packs one device's arena.
-static void pack_arena(const Program& program, Binding& binding, bool with_gradients, bool guard, int32_t device,
-                       std::span<const int32_t> order, Packing& packing) {
-  const Problem problem = packing_problem(program, binding, with_gradients, guard, device);
+Problem packing_problem(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
+                        int32_t device) {
+  return packing_problem(program, binding, Lives(program, gradients), guard, device);
+}
+
+// Packs one device's arena; returns the order that packed so.
+static std::vector<int32_t> pack_arena(const Program& program, const Binding& binding, const Lives& lives, bool guard,
+                                       int32_t device, std::span<const int32_t> order, Packing& packing) {
+  const Problem problem = packing_problem(program, binding, lives, guard, device);
   const bool known = order.size() == problem.buffers.size();
   Solution solution =
       pack(problem, known ? PackEffort::kFast : PackEffort::kThorough, known ? order : std::span<const int32_t>());
@@ -333,36 +360,42 @@ static void pack_arena(const Program& program, Binding& binding, bool with_gradi
   const int64_t front = front_bytes(guard, device);
   size_t next = 0;
   for (size_t i = 0; i < program.buffers.size(); ++i)
-    if (program.buffers[i].device == device && planned(program.buffers[i], with_gradients))
-      packing.offsets[i] = solution.offsets[next++] + front;
+    if (program.buffers[i].device == device && lives.planned[i]) packing.offsets[i] = solution.offsets[next++] + front;
   for (size_t i = 0; i < binding.steps.size(); ++i)
     if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0)
       packing.scratch_offsets[i] = solution.offsets[next++] + front;
-  if (with_gradients && device == 0) binding.pack_order = std::move(solution.order);
+  return std::move(solution.order);
 }
 
-// `order`: of the host's arena.
-static Packing make_packing(const Program& program, Binding& binding, bool with_gradients, bool guard,
-                            std::span<const int32_t> order) {
+// `order`: of the host's arena; becomes the one that packed so.
+static Packing make_packing(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
+                            std::vector<int32_t>& order) {
+  const Lives lives(program, gradients);
   Packing packing;
+  packing.gradients = gradients;
+  packing.last = lives.last;
   packing.offsets.assign(program.buffers.size(), -1);
   packing.gradient_offsets.assign(program.buffers.size(), -1);
   packing.scratch_offsets.assign(binding.steps.size(), -1);
-  for (size_t device = 0; device < program.devices.size(); ++device)
-    pack_arena(program, binding, with_gradients, guard, static_cast<int32_t>(device),
-               device == 0 ? order : std::span<const int32_t>(), packing);
-  if (with_gradients) return packing;
+  order = pack_arena(program, binding, lives, guard, 0, order, packing);
+  for (size_t device = 1; device < program.devices.size(); ++device)
+    pack_arena(program, binding, lives, guard, static_cast<int32_t>(device), {}, packing);
   for (size_t i = 0; i < program.buffers.size(); ++i)
-    if (program.buffers[i].kind == BufferKind::kGradient) {
+    if (program.buffers[i].kind == BufferKind::kGradient && !lives.planned[i]) {
       packing.gradient_offsets[i] = packing.gradient_block_bytes;
       packing.gradient_block_bytes += (binding.buffer_bytes[i] + 63) / 64 * 64;
     }
   return packing;
 }
 
-const Packing& separate_packing(const Program& program, Binding& binding, bool guard) {
-  if (!binding.separate) binding.separate = std::make_unique<Packing>(make_packing(program, binding, false, guard, {}));
-  return *binding.separate;
+const Packing& packing_with(const Program& program, Binding& binding, bool guard, const GradientPlaces& gradients) {
+  if (gradients == binding.packing.gradients) return binding.packing;
+  for (const std::unique_ptr<Packing>& packing : binding.others)
+    if (packing->gradients == gradients) return *packing;
+  std::vector<int32_t> order;
+  if (!gradients.separate) order = binding.pack_order;  // the same buffers, some of shorter lives
+  binding.others.push_back(std::make_unique<Packing>(make_packing(program, binding, gradients, guard, order)));
+  return *binding.others.back();
 }
 
 // Sizes that steps write are the most that they may be; a loop is in its first block.
@@ -407,7 +440,8 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
   check_bounds(program, *binding);
   if (check_steps) check_steps(program, *binding);
   bind_kernels(program, *binding, devices);
-  binding->packing = make_packing(program, *binding, true, guard, known_order);
+  binding->pack_order.assign(known_order.begin(), known_order.end());
+  binding->packing = make_packing(program, *binding, {}, guard, binding->pack_order);
   MemoryReport& report = binding->report;
   report.arena_bytes = binding->packing.arenas[0].size_bytes;
   report.lower_bound_bytes = binding->packing.arenas[0].lower_bound_bytes;

@@ -20,13 +20,22 @@ struct Arena {
   int64_t lower_bound_bytes = 0;  // the largest sum of what lives at the same time
 };
 
-// Offsets of the planned buffers, each in its device's arena. Gradients lie in it too, or (where PyTorch still holds
-// the last step's) in a block of their own.
+// Where gradients lie: in the arena to the end of backward, or (where PyTorch still holds the last step's) in a block
+// of their own. In both cases, those that are used up where they are handed out are in the arena until then.
+struct GradientPlaces {
+  bool separate = false;
+  std::vector<bool> used_up;  // by gradient; empty: none is
+  friend bool operator==(const GradientPlaces&, const GradientPlaces&) = default;
+};
+
+// Offsets of the planned buffers, each in its device's arena.
 struct Packing {
+  GradientPlaces gradients;
   std::vector<Arena> arenas;              // by device
   std::vector<int64_t> offsets;           // by buffer; -1: in no arena
   std::vector<int64_t> scratch_offsets;   // by step, in its device's arena; -1: none
   std::vector<int64_t> gradient_offsets;  // by buffer, in the gradient block; -1: not there
+  std::vector<int32_t> last;              // by buffer: the last step of its life
   int64_t gradient_block_bytes = 0;
 };
 
@@ -105,9 +114,9 @@ struct Binding {
   std::vector<SymbolUse> symbol_uses;       // by step symbol, then by loop
   std::vector<TensorRef> inputs, incoming;  // what the caller's tensors have to be; at most, of sizes that steps write
   std::vector<BoundGradient> gradients;
-  std::vector<Relocations> relocations;  // by region
-  Packing packing;                       // gradients in the arena
-  std::unique_ptr<Packing> separate;     // gradients in a separate block; made when first needed
+  std::vector<Relocations> relocations;          // by region
+  Packing packing;                               // gradients in the arena to the end
+  std::vector<std::unique_ptr<Packing>> others;  // made when first needed
   std::vector<int32_t> pack_order;
   MemoryReport report;
 };
@@ -140,9 +149,9 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
 
 // The packing problem of one device's arena: planned buffers, then scratch of steps. Recorded plans in
 // benchmarks/plans/ are written from it.
-Problem packing_problem(const Program& program, const Binding& binding, bool with_gradients, bool guard,
+Problem packing_problem(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
                         int32_t device = 0);
-const Packing& separate_packing(const Program& program, Binding& binding, bool guard);
+const Packing& packing_with(const Program& program, Binding& binding, bool guard, const GradientPlaces& gradients);
 
 constexpr int64_t kCanaryBytes = 64;
 

@@ -26,13 +26,11 @@ PlanResult Emitter::run() {
     emit_ready_gradients(order[i]);
     step_positions_.resize(program_.steps.size(), static_cast<int32_t>(i));
   }
-  finish_regions();
+  program_.regions.back().end = static_cast<int32_t>(program_.steps.size());
   number_gradients();
-  // Behind a cut at the last step nothing is left.
-  if (program_.regions.size() > 2 && program_.regions.back().first == program_.regions.back().end)
-    program_.regions.pop_back();
   finish_outputs();
   make_loops();
+  cut_backward();
   finish_lifetimes();
   check(program_);
   std::vector<int32_t> value_buffers;

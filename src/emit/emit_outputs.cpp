@@ -45,15 +45,6 @@ void Emitter::emit_gradient(size_t output_index) {
   program_.steps.push_back(std::move(step));
   program_.gradients.push_back(operand);
   program_.gradient_targets.push_back(static_cast<int32_t>(graph_.value(output.target).output_index));
-  if (program_.gradients.size() - handed_out_ == options_.gradients_per_region) cut_backward();
-}
-
-// The region ends here, and hands out what no other has.
-void Emitter::finish_regions() {
-  ProgramRegion& last = program_.regions.back();
-  last.end = static_cast<int32_t>(program_.steps.size());
-  for (; handed_out_ < program_.gradients.size(); ++handed_out_)
-    last.gradients.push_back(static_cast<int32_t>(handed_out_));
 }
 
 // As their targets are: every plan of a graph returns the same list, whatever order it computes them in.
@@ -72,14 +63,6 @@ void Emitter::number_gradients() {
   }
   for (ProgramStep& step : program_.steps)
     if (step.kind == StepKind::kEmit) step.index = number[static_cast<size_t>(step.index)];
-  for (ProgramRegion& region : program_.regions)
-    for (int32_t& gradient : region.gradients) gradient = number[static_cast<size_t>(gradient)];
-}
-
-void Emitter::cut_backward() {
-  finish_regions();
-  const int32_t end = program_.regions.back().end;
-  program_.regions.push_back({concat("backward ", program_.regions.size()), end, end, {}});
 }
 
 void Emitter::finish_outputs() {
@@ -114,22 +97,8 @@ void Emitter::finish_outputs() {
   }
 }
 
-void Emitter::end_gradients_at_cuts() {
-  const auto buffer_of = [&](int32_t operand) { return program_.operands[static_cast<size_t>(operand)].buffer; };
-  for (const ProgramRegion& region : program_.regions)
-    for (int32_t gradient : region.gradients) {
-      const int32_t id = buffer_of(program_.gradients[static_cast<size_t>(gradient)]);
-      int32_t last = region.end - 1;
-      for (int32_t i = region.end; i < static_cast<int32_t>(program_.steps.size()); ++i)
-        for (int32_t operand : program_.steps[static_cast<size_t>(i)].inputs)
-          if (operand >= 0 && buffer_of(operand) == id) last = i;
-      program_.buffers[static_cast<size_t>(id)].last = last;
-    }
-}
-
 void Emitter::finish_lifetimes() {
   set_lifetimes(program_);
-  if (options_.gradients_per_region > 0) end_gradients_at_cuts();
   const bool has_backward = graph_.yield().valid();
   for (const ProgramBuffer& buffer : program_.buffers) {
     const bool read_in_backward = has_backward && buffer.last >= forward_end(program_);

@@ -33,11 +33,10 @@ class Emitter {
   void list_places(NodeId id);
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);
-  void cut_backward();
-  void finish_regions();
   void number_gradients();
   void finish_outputs();
-  void end_gradients_at_cuts();
+  void cut_backward();
+  std::vector<int32_t> ready_steps() const;
   void finish_lifetimes();
   void make_loops();
   void emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps);
@@ -89,7 +88,6 @@ class Emitter {
   std::vector<ValuePlace> value_places_;
   std::vector<int32_t> step_positions_;
   int32_t zeros_buffer_ = -1;  // 0 and -0, for the sums of loops
-  size_t handed_out_ = 0;      // gradients that a region hands out already
 };
 
 }  // namespace lowtide

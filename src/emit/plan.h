@@ -15,10 +15,10 @@ namespace lowtide {
 struct PlanOptions {
   std::vector<std::string> disabled_kernels;  // kernel names or providers
   bool list_places = false;                   // fill PlanResult::places
-  // 0: backward is one region and its gradients live to its end: PyTorch may keep them. Otherwise backward is cut
-  // behind every so many gradients, in the order of their last write, and whoever takes them at the cut has used them
-  // up when the next region begins: their bytes are free from there on.
-  size_t gradients_per_region = 0;
+  // Backward is cut where it has made so many bytes of gradients since the cut before, and hands them out there.
+  // What is less than a first bucket makes no last one.
+  int64_t first_bucket_bytes = int64_t{1} << 20;
+  int64_t bucket_bytes = int64_t{25} << 20;
   // Runs of steps that go by blocks of rows, in order; Error(kInvalidGraph) for one that cannot.
   std::vector<RowBlocks> row_blocks = {};
 };

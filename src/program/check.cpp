@@ -87,6 +87,15 @@ class Checker {
     for (size_t i = 0; i < p_.steps.size(); ++i)
       if (p_.steps[i].kind == StepKind::kEmit)
         emitted[static_cast<size_t>(p_.steps[i].index)] = static_cast<int32_t>(i);
+    // Whoever takes a gradient may write into it, and into what it is the gradient of.
+    const auto touched_behind = [&](int32_t end, const auto& is_meant) {
+      const auto touches = [&](const std::vector<int32_t>& operands) {
+        return std::any_of(operands.begin(), operands.end(),
+                           [&](int32_t id) { return id >= 0 && is_meant(buffer_of(id)); });
+      };
+      return std::any_of(p_.steps.begin() + end, p_.steps.end(),
+                         [&](const ProgramStep& step) { return touches(step.inputs) || touches(step.outputs); });
+    };
     std::vector<bool> handed_out(p_.gradients.size());
     for (const ProgramRegion& region : p_.regions)
       for (int32_t gradient : region.gradients) {
@@ -98,6 +107,14 @@ class Checker {
                           emitted[at] < region.end && buffer.last >= region.end - 1,
                       "the region ", region.name, " cannot hand out gradient ", gradient, " in ", buffer.name,
                       ": it is handed out already, not ready, or gone");
+        const int32_t target = p_.gradient_targets[at];
+        LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                      !touched_behind(region.end,
+                                      [&](const ProgramBuffer& other) {
+                                        return &other == &buffer || (is_input(other) && other.source == target);
+                                      }),
+                      "the region ", region.name, " cannot hand out gradient ", gradient, " in ", buffer.name,
+                      ": a later step touches it, or what it is the gradient of");
         handed_out[at] = true;
       }
     for (size_t i = 0; i < handed_out.size(); ++i)

@@ -131,7 +131,17 @@ const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
   return *find_binding({symbol_values.begin(), symbol_values.end()});
 }
 
-MemoryReport Executor::memory(std::span<const int64_t> symbol_values) { return binding(symbol_values).report; }
+MemoryReport Executor::memory(std::span<const int64_t> symbol_values) {
+  binding(symbol_values);
+  Binding& bound = *bindings_.front();
+  MemoryReport report = bound.report;
+  if (latest_places_.used_up.empty()) return report;
+  const Packing& packing = packing_with(program_, bound, options_.guard, {false, latest_places_.used_up});
+  report.peak_bytes += packing.arenas[0].size_bytes - report.arena_bytes;
+  report.arena_bytes = packing.arenas[0].size_bytes;
+  report.lower_bound_bytes = packing.arenas[0].lower_bound_bytes;
+  return report;
+}
 
 // Runs what allocates; where memory is out, the error tells what takes it.
 template <class Allocate>
@@ -148,7 +158,9 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.
   if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) separate_gradients_ = true;
   Binding& binding = *state.binding_;
-  state.packing_ = separate_gradients_ ? &separate_packing(program_, binding, options_.guard) : &binding.packing;
+  look_at_last_handed_out();
+  latest_places_ = {separate_gradients_, habits_[static_cast<size_t>(state.hand_over_)].used_up};
+  state.packing_ = &packing_with(program_, binding, options_.guard, latest_places_);
   BlockPool& pool = process_pool();
   const int64_t planned =
       state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes + binding.report.output_bytes;
@@ -220,13 +232,14 @@ OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) 
 }
 
 std::shared_ptr<RunState> Executor::run_forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                                int64_t most_bytes) {
+                                                int64_t most_bytes, HandOver hand_over) {
   LT_USER_CHECK(ErrorKind::kInvalidArgument, inputs.size() == program_.inputs.size(), "expected ",
                 program_.inputs.size(), " tensors, found ", inputs.size());
   auto state = std::make_shared<RunState>();
   state->plan_ = options_.plan;
   state->binding_ = find_binding(read_symbols(program_, inputs));
   state->random_key_ = random_key;
+  state->hand_over_ = hand_over;
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->step_sizes_ = state->binding_->most;
   if (has_pending_calls_) state->pending_.resize(program_.steps.size());
@@ -248,8 +261,9 @@ std::shared_ptr<RunState> Executor::run_forward(std::span<const TensorRef> input
 }
 
 std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                           std::shared_ptr<RunState>* state_out, int64_t most_bytes) {
-  std::shared_ptr<RunState> state = run_forward(inputs, random_key, most_bytes);
+                                           std::shared_ptr<RunState>* state_out, int64_t most_bytes,
+                                           HandOver hand_over) {
+  std::shared_ptr<RunState> state = run_forward(inputs, random_key, most_bytes, hand_over);
   write_updates(*state);
   std::vector<OwnedTensor> outputs;
   for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
@@ -317,40 +331,13 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
   }
 }
 
-Gradients Executor::run_next_region(RunState& state) {
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, state.began_backward_ && !is_done(state),
-                "a region of backward runs after begin_backward, once");
-  const std::vector<int32_t>& gradients = program_.regions[state.next_region_].gradients;
-  run_region(state);
-  return hand_out(state, gradients);
-}
-
 Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients,
                              std::span<const TensorRef> saved_inputs) {
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients_stay_,
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients_stay_ && state.packing_->gradients.used_up.empty(),
                 "this program's gradients leave region by region: some are gone before the last one ends");
   begin_backward(state, gradients, saved_inputs);
   while (!is_done(state)) run_region(state);
   return hand_out(state, all_gradients_);
-}
-
-Gradients Executor::hand_out(RunState& state, std::span<const int32_t> gradients) {
-  Gradients results(state.binding_, gradients.size());
-  for (int32_t id : gradients) {
-    const BoundGradient& gradient = state.binding_->gradients[static_cast<size_t>(id)];
-    const auto buffer = static_cast<size_t>(gradient.buffer);
-    results.add(gradient.ref, state.bases_[buffer] + gradient.offset, state.packing_->offsets[buffer] < 0);
-  }
-  results.own(state.arena_, state.gradients_);
-  if (!is_done(state)) return results;
-  state.arena_.reset();
-  state.gradients_.reset();
-  state.outputs_.clear();
-  state.copies_.clear();
-  state.contexts_.clear();
-  state.device_arenas_.clear();
-  last_done_ = true;
-  return results;
 }
 
 }  // namespace lowtide

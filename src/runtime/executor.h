@@ -23,6 +23,13 @@ namespace lowtide {
 struct Block;
 class Trace;
 
+// How the gradients of a step reach their caller.
+enum class HandOver : uint8_t {
+  kTogether,            // when backward has ended
+  kByRegion,            // when a region of it has
+  kByRegionOntoOthers,  // likewise, and the caller has some of earlier steps, onto which he adds them
+};
+
 // One pending forward: its arena, output blocks, contexts, random key. Dropping it frees what the user does not hold.
 class RunState {
  public:
@@ -37,7 +44,11 @@ class RunState {
   int32_t plan_ = 0;
   std::shared_ptr<Binding> binding_;
   const Packing* packing_ = nullptr;
-  std::shared_ptr<Block> arena_;                      // the host's
+  std::shared_ptr<Block> arena_;  // the host's
+  HandOver hand_over_ = HandOver::kTogether;
+  std::vector<std::weak_ptr<void>> handed_out_;       // the gradients of the latest region; expired: nobody holds it
+  std::vector<bool> used_up_;                         // by gradient: expired when the next region began
+  std::vector<std::shared_ptr<Block>> left_;          // arenas that a gradient's holder has
   std::vector<std::shared_ptr<char>> device_arenas_;  // of the further devices
   std::shared_ptr<Block> gradients_;                  // where gradients do not lie in the arena
   std::vector<std::shared_ptr<Block>> outputs_;       // one after another, of the buffers of that kind
@@ -83,12 +94,15 @@ class Executor {
 
   // See Session::forward, run_forward and backward. `most_bytes`: a budget for the step and what the pool keeps free.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                   std::shared_ptr<RunState>* state, int64_t most_bytes = INT64_MAX);
+                                   std::shared_ptr<RunState>* state, int64_t most_bytes = INT64_MAX,
+                                   HandOver hand_over = HandOver::kTogether);
   std::shared_ptr<RunState> run_forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                        int64_t most_bytes = INT64_MAX);
+                                        int64_t most_bytes = INT64_MAX, HandOver hand_over = HandOver::kTogether);
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
   // The same, region by region: first begin, then each call runs the next region and returns what it hands out, in the
-  // region's order, until is_done. The caller's tensors stay where they are until then.
+  // region's order, until is_done. The caller's tensors stay where they are until then. A gradient that nobody held
+  // when the next region began is expected to be used up as early in later steps of the same HandOver: their regions
+  // use its bytes again. Where somebody holds one after all, the step moves to another arena and leaves him the first.
   void begin_backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
   Gradients run_next_region(RunState& state);
   bool is_done(const RunState& state) const { return state.next_region_ == program_.regions.size(); }
@@ -108,6 +122,12 @@ class Executor {
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
   void allocate(RunState& state, int64_t most_bytes);
+  // Before a region of backward: what became of the gradients of the last one.
+  void look_at_handed_out(RunState& state);
+  // Before a forward: what became of those of the last region of the backward before.
+  void look_at_last_handed_out();
+  void leave_arena(RunState& state);
+  void learn_what_is_used_up(const RunState& state);
   // Before the first region of forward or of backward.
   void begin_half();
   // The state's next one.
@@ -155,6 +175,15 @@ class Executor {
   std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
   bool last_done_ = false;
   bool separate_gradients_ = false;
+  // By HandOver: which gradients are expected to be used up; not `sure`: one was held after all.
+  struct Habit {
+    bool sure = true;
+    std::vector<bool> used_up;
+  };
+  Habit habits_[3];
+  std::vector<std::weak_ptr<void>> last_handed_out_;
+  HandOver last_hand_over_ = HandOver::kTogether;
+  GradientPlaces latest_places_;
   int64_t last_steps_ns_ = 0;
   std::unique_ptr<Trace> trace_;
   size_t records_ = 0;  // of all regions

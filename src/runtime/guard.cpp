@@ -40,14 +40,15 @@ class Guard {
     }
     for (size_t b = 0; b < run_.program.buffers.size(); ++b) {
       if (!in_arena(b) || buffer(b).first > index) continue;
-      const bool dies_here = buffer(b).last == index && (around == nullptr || buffer(b).first >= around->first);
-      const bool dies_with_loop = own != nullptr && buffer(b).last > index && buffer(b).last < own->end;
+      const bool dies_here = last(b) == index && (around == nullptr || buffer(b).first >= around->first);
+      const bool dies_with_loop = own != nullptr && last(b) > index && last(b) < own->end;
       if (dies_here || dies_with_loop) release(b, index);
     }
   }
 
  private:
   const ProgramBuffer& buffer(size_t b) const { return run_.program.buffers[b]; }
+  int32_t last(size_t b) const { return run_.packing.last[b]; }
   const std::string& node(int32_t index) const { return run_.program.steps[static_cast<size_t>(index)].node; }
   bool in_arena(size_t b) const { return run_.packing.offsets[b] >= 0 && buffer(b).device == 0; }
   int64_t bytes(size_t b) const { return run_.binding.buffer_bytes[b]; }

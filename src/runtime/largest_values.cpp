@@ -36,7 +36,7 @@ std::string made_by(const Program& program, const Binding& binding, int32_t buff
 
 std::string largest_values(const Program& program, const Binding& binding) {
   if (program.steps.empty()) return "";
-  const int32_t step = std::max(0, most_live(packing_problem(program, binding, true, false)).step);
+  const int32_t step = std::max(0, most_live(packing_problem(program, binding, {}, false)).step);
   const size_t peak = static_cast<size_t>(step);
   std::vector<Held> values;
   for (size_t i = 0; i < program.buffers.size(); ++i) {

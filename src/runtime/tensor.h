@@ -25,16 +25,30 @@ struct OwnedTensor {
 class Gradients {
  public:
   Gradients(std::shared_ptr<const void> holder, size_t size) : holder_(std::move(holder)) { entries_.reserve(size); }
-  void add(const TensorRef& metadata, void* data, bool separate) { entries_.push_back({&metadata, data, separate}); }
+  void add(const TensorRef& metadata, void* data, bool separate) {
+    entries_.push_back({&metadata, data, separate, {}});
+  }
   void own(std::shared_ptr<void> arena, std::shared_ptr<void> separate) {
     owners_[0] = std::move(arena);
     owners_[1] = std::move(separate);
+  }
+  // Gives each its own owner; what has expired later tells which of them nobody holds any more.
+  std::vector<std::weak_ptr<void>> watch() {
+    std::vector<std::weak_ptr<void>> watched;
+    for (Entry& entry : entries_) {
+      entry.own = std::make_shared<std::shared_ptr<void>>(owners_[entry.separate]);
+      watched.push_back(entry.own);
+    }
+    return watched;
   }
 
   size_t size() const { return entries_.size(); }
   const TensorRef& metadata(size_t index) const { return *entries_[index].metadata; }
   void* data(size_t index) const { return entries_[index].data; }
-  const std::shared_ptr<void>& owner(size_t index) const { return owners_[entries_[index].separate]; }
+  const std::shared_ptr<void>& owner(size_t index) const {
+    const Entry& entry = entries_[index];
+    return entry.own ? entry.own : owners_[entry.separate];
+  }
   std::vector<OwnedTensor> tensors() const {
     std::vector<OwnedTensor> tensors(size());
     for (size_t i = 0; i < size(); ++i) {
@@ -50,6 +64,7 @@ class Gradients {
     const TensorRef* metadata;
     void* data;
     bool separate;
+    std::shared_ptr<void> own;
   };
   std::shared_ptr<const void> holder_;  // of the metadata
   std::vector<Entry> entries_;

@@ -93,7 +93,7 @@ int64_t Plans::needed(int32_t plan, const std::vector<int64_t>& symbol_values) {
   const std::unique_ptr<Binding> binding = bind_program(program, symbol_values, program.pack_order, options_.guard);
   const int64_t together = binding->report.peak_bytes;
   if (!chosen_for_separate_) return together;
-  const Packing& separate = separate_packing(program, *binding, options_.guard);
+  const Packing& separate = packing_with(program, *binding, options_.guard, {.separate = true, .used_up = {}});
   return together - binding->packing.arenas[0].size_bytes + separate.arenas[0].size_bytes +
          separate.gradient_block_bytes;
 }

@@ -306,19 +306,54 @@ std::vector<bool> Session::existing_gradients(const std::vector<bool>& given,
 void Session::set_call_handler(CallHandler handler) { impl_->plans->set_call_handler(std::move(handler)); }
 
 std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                          std::shared_ptr<RunState>* state) {
+                                          std::shared_ptr<RunState>* state, HandOver hand_over) {
   Executor& serving = impl_->plans->serving(inputs);
-  return serving.forward(inputs, random_key, state, impl_->most_bytes());
+  return serving.forward(inputs, random_key, state, impl_->most_bytes(), hand_over);
 }
 
-std::shared_ptr<RunState> Session::run_forward(std::span<const TensorRef> inputs, uint64_t random_key) {
+std::shared_ptr<RunState> Session::run_forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                               HandOver hand_over) {
   Executor& serving = impl_->plans->serving(inputs);
-  return serving.run_forward(inputs, random_key, impl_->most_bytes());
+  return serving.run_forward(inputs, random_key, impl_->most_bytes(), hand_over);
 }
 
 Gradients Session::backward(RunState& state, std::span<const TensorRef> gradients,
                             std::span<const TensorRef> saved_inputs) {
   return impl_->plans->of(state.plan()).backward(state, gradients, saved_inputs);
+}
+
+void Session::begin_backward(RunState& state, std::span<const TensorRef> gradients,
+                             std::span<const TensorRef> saved_inputs) {
+  impl_->plans->of(state.plan()).begin_backward(state, gradients, saved_inputs);
+}
+
+Gradients Session::run_next_region(RunState& state) { return impl_->plans->of(state.plan()).run_next_region(state); }
+
+bool Session::is_done(const RunState& state) const { return impl_->plans->of(state.plan()).is_done(state); }
+
+std::vector<Session::BackwardRegion> Session::backward_regions(int32_t plan) const {
+  const Program& program = impl_->plans->of(plan).program();
+  std::vector<BackwardRegion> result;
+  for (size_t i = 1; i < program.regions.size(); ++i) {
+    const ProgramRegion& region = program.regions[i];
+    std::vector<bool> read(program.buffers.size());
+    for (int32_t step = region.first; step < region.end; ++step)
+      for (int32_t id : program.steps[static_cast<size_t>(step)].inputs)
+        if (id >= 0) read[static_cast<size_t>(program.operands[static_cast<size_t>(id)].buffer)] = true;
+    BackwardRegion found;
+    found.gradients.assign(region.gradients.begin(), region.gradients.end());
+    for (size_t b = 0; b < read.size(); ++b)
+      if (const ProgramBuffer& buffer = program.buffers[b];
+          read[b] && buffer.kind == BufferKind::kCaller && buffer.source >= 0)
+        found.reads_inputs.push_back(static_cast<int>(buffer.source));
+    for (size_t o = 0; o < program.outputs.size(); ++o) {
+      const ProgramOperand& operand = program.operands[static_cast<size_t>(program.outputs[o].operand)];
+      if (program.outputs[o].saved && read[static_cast<size_t>(operand.buffer)])
+        found.reads_outputs.push_back(static_cast<int>(o));
+    }
+    result.push_back(std::move(found));
+  }
+  return result;
 }
 
 std::vector<Inspected> Session::take_inspected() { return impl_->plans->latest().take_inspected(); }
@@ -352,7 +387,7 @@ std::string Session::arena_picture(std::span<const int64_t> symbol_values, int32
 
 std::string Session::packing_csv(std::span<const int64_t> symbol_values) {
   Executor& serving = impl_->plans->serving(symbol_values);
-  return write_csv(packing_problem(serving.program(), serving.binding(symbol_values), true, false));
+  return write_csv(packing_problem(serving.program(), serving.binding(symbol_values), {}, false));
 }
 
 std::string Session::explain() const {

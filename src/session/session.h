@@ -94,6 +94,12 @@ class Session {
   std::vector<int> saved_inputs(int32_t plan = 0) const;
   // Indices of module outputs whose bytes backward reads (in-place changes by the user must be caught).
   std::vector<int> saved_outputs(int32_t plan = 0) const;
+  // What each region of this plan's backward hands out, as indices into gradient_targets(), and the saved inputs and
+  // outputs that it reads.
+  struct BackwardRegion {
+    std::vector<int> gradients, reads_inputs, reads_outputs;
+  };
+  std::vector<BackwardRegion> backward_regions(int32_t plan = 0) const;
   // Indices of inputs that forward writes (buffers, mutated inputs): the caller bumps their versions.
   const std::vector<int>& updated_inputs() const;
   // Module outputs that take a gradient, in YieldOp's order.
@@ -115,13 +121,18 @@ class Session {
   // Checks dtypes, shapes, strides against the captured ones (sizes bind the symbols). Writes buffer updates through
   // the given tensors. `state` (may be null in inference) receives what backward needs; dropping it frees the arena.
   std::vector<OwnedTensor> forward(std::span<const TensorRef> inputs, uint64_t random_key,
-                                   std::shared_ptr<RunState>* state);
+                                   std::shared_ptr<RunState>* state, HandOver hand_over = HandOver::kTogether);
   // The same without writing into any input: for a further backward through a forward of these inputs and this key,
   // whose state has had its own. In PyTorch that is retain_graph=True.
-  std::shared_ptr<RunState> run_forward(std::span<const TensorRef> inputs, uint64_t random_key);
+  std::shared_ptr<RunState> run_forward(std::span<const TensorRef> inputs, uint64_t random_key,
+                                        HandOver hand_over = HandOver::kTogether);
   // `gradients` in the order of grad_outputs(); one with data == nullptr and present == false counts as zero.
   // Returns one gradient per gradient_targets(). A second backward on the same state is Error(kInvalidArgument).
   Gradients backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
+  // The same, region by region; see Executor.
+  void begin_backward(RunState& state, std::span<const TensorRef> gradients, std::span<const TensorRef> saved_inputs);
+  Gradients run_next_region(RunState& state);
+  bool is_done(const RunState& state) const;
 
   // What the Inspect nodes saw in the latest half of a step; once. See Executor::take_inspected.
   std::vector<Inspected> take_inspected();

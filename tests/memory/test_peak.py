@@ -42,6 +42,44 @@ step()
 print(json.dumps({"measured": counter.peak_above(), "reason": module.fallback_reason, **module.memory_report()}))
 """
 
+OPTIMIZER_IN_BACKWARD = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from measure import release_caches
+from memory_counter import MemoryCounter
+from lowtide.ortmodule import ORTModule
+
+WIDTH = 2600
+module = ORTModule(torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))))
+x = torch.ones(2, WIDTH)
+
+def update(parameter):
+    with torch.no_grad():
+        parameter.add_(parameter.grad, alpha=-0.1)
+    parameter.grad = None
+
+def step():
+    module(x).square().mean().backward()
+
+def peak():
+    step(), step()
+    for parameter in module.parameters():
+        parameter.grad = None
+    release_caches()
+    counter.restart()
+    step()
+    return {"measured": counter.peak_above(), **module.memory_report()}
+
+counter = MemoryCounter()
+peaks = [peak()]
+for parameter in module.parameters():
+    parameter.grad = None
+    parameter.register_post_accumulate_grad_hook(update)
+peaks.append(peak())
+print(json.dumps({"reason": module.fallback_reason, "peaks": peaks, "layer": (WIDTH + 1) * WIDTH * 4}))
+"""
+
 ONE_STEP = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -80,6 +118,15 @@ def test_measured_peak_is_the_planned_one(model, level):
     assert result["measured"] >= result["planned_peak_bytes"] * 0.85, result
     # The packing is tight.
     assert result["arena_bytes"] <= result["lower_bound_bytes"] * 1.01, result
+
+
+def test_an_optimizer_in_backward_needs_one_bucket_of_gradients():
+    result = json.loads(run(OPTIMIZER_IN_BACKWARD, "", counted_environment()).splitlines()[-1])
+    assert result["reason"] is None
+    kept, used_up = result["peaks"]
+    assert 4 * result["layer"] < kept["measured"] <= kept["planned_peak_bytes"] * SCRATCH, result
+    assert used_up["measured"] <= used_up["planned_peak_bytes"] * SCRATCH, result
+    assert used_up["planned_peak_bytes"] <= 1.05 * result["layer"], result
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 import lowtide
-from lowtide.environment import custom_functions_run
+from lowtide.environment import custom_functions_run, gradients_leave_by_bucket
 from lowtide.log import LogLevel
 
 from .fallback import FallbackPolicy, policy_in_force
@@ -36,7 +36,7 @@ def feature_table(agent, sizes, log_level, stat=None):
 def pieces_table(step, mode):
     """The same of a module in pieces: `step`: StepOfPieces."""
     rows = [
-        *_rows_of_all(step.in_engine[-1].agent.memory, step.memory(), step.report()),
+        *_rows_of_all(step.in_engine[-1].agent.memory, step.memory(), step.report(), mode == "training"),
         Row("Pieces", True, step.words()),
     ]
     return _table(mode, rows)
@@ -61,10 +61,11 @@ def _table(mode, rows, lines=(), notes=()):
 
 def feature_rows(agent, sizes, stat=None):
     """Every row says what this build does; what it does not have is OFF."""
-    return _rows_of_all(agent.memory, agent.session.memory(agent.symbol_values(sizes)), agent.session.report, stat)
+    memory = agent.session.memory(agent.symbol_values(sizes))
+    return _rows_of_all(agent.memory, memory, agent.session.report, agent.training, stat)
 
 
-def _rows_of_all(optimizer, memory, report, stat=None):
+def _rows_of_all(optimizer, memory, report, training, stat=None):
     """`optimizer`: MemoryOptions; `memory`, `report`: as Session has them."""
     return [
         Row("ATen Executor", True, "Dispatch ATen operators to ORT's ATen executor"),
@@ -72,6 +73,11 @@ def _rows_of_all(optimizer, memory, report, stat=None):
         Row("Custom Function", custom_functions_run(), "Support custom torch.autograd.Function export and execution"),
         memory_optimizer_row(optimizer, stat),
         memory_budget_row(optimizer, memory),
+        Row(
+            "Mem Efficient Grad",
+            training and gradients_leave_by_bucket(),
+            "Enable/Disable with env ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT=1/0",
+        ),
         Row(
             "Compute Optimizer",
             False,

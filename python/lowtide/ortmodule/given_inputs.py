@@ -43,7 +43,7 @@ class InputMemory:
             sizes,
             saved,
             watched,
-            [_version(tensor) for tensor in tensors.take(watched)],
+            [version_of(tensor) for tensor in tensors.take(watched)],
         )
 
     def recall(self, given, saved):
@@ -57,7 +57,7 @@ class InputMemory:
         for index, version in zip(given.watched, given.versions, strict=True):
             if found[index] is None:
                 raise EngineError(f"{_AGAIN} {self._text(index)}, which is gone: hold it until the last backward")
-            if (now := _version(found[index])) != version:
+            if (now := version_of(found[index])) != version:
                 raise EngineError(
                     f"{_AGAIN} {self._text(index)}, which has been modified by an inplace operation: it is at version "
                     f"{now}, expected {version}"
@@ -92,6 +92,17 @@ class GivenInputs:
         return self.memory.recall(self, saved)
 
 
-def _version(tensor):
+def check_versions(tensors, versions, places):
+    """PyTorch's error where somebody has changed one of them in place since its version was read."""
+    for place in places:
+        if (now := version_of(tensors[place])) != versions[place]:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation, by a "
+                f"hook of a gradient that this backward has handed out already: a {tensors[place].dtype} tensor of "
+                f"{list(tensors[place].shape)} is at version {now}, expected {versions[place]}"
+            )
+
+
+def version_of(tensor):
     """PyTorch's count of changes in place; inference tensors have none."""
     return None if tensor.is_inference() else tensor._version

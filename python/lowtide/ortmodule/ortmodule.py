@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from lowtide import _lowtide, environment, log
 from lowtide.capture import exclusive, exports_elsewhere, parse_keep_outputs, tensors_by_device, where_tensors_are
@@ -120,6 +121,9 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         skip_checks()  # names that nobody knows are the user's mistake, though none has an effect
         for name in _SHARED:
             own[name] = getattr(module, name)
+        if isinstance(module, DistributedDataParallel):
+            self._take_inside_of(module)
+            return
         pieces = None
         if environment.is_on_unless_off("LOWTIDE_PIECES"):
             pieces = Pieces(module, self._options, budget, self._asked["verify"])
@@ -144,6 +148,15 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
             _lowtide.install_torch(torch.get_num_threads())
         except BadInitialization as error:
             self._refuse(error)
+
+    def _take_inside_of(self, outer):
+        """Its forward stays PyTorch's, and the module in it runs in the engine; what we tell is that module's."""
+        if not isinstance(outer.module, ORTModule):
+            outer.module = ORTModule(outer.module, self._options, **self._asked)
+        inside = outer.module.__dict__
+        for name in ("_training_manager", "_inference_manager"):
+            self.__dict__[name] = inside[name]
+        self.__dict__["forward"] = outer.forward
 
     def _refuse(self, error):
         self._training_manager.refuse(error)

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch.autograd.graph import increment_version
 
+from lowtide import environment
+from lowtide._lowtide import HandOver
 from lowtide.errors import Error, InternalError, UnsupportedError
 from lowtide.guards import put_back, setters
 from lowtide.store import planned_session
 
 from .bug_reports import BugReports, Evidence
+from .chain import run_chain
 from .custom_functions import CallHandler
 from .given_inputs import InputMemory
 from .options import MemoryOptions, memory_options, session_options
 from .plan_check import PlanCheck
 from .pure import pure_calls
+from .regions import Regions
 from .second_derivatives import SecondDerivatives
 
 _MOST_PATTERNS = 64  # of gradients that are absent
@@ -64,17 +68,24 @@ class TrainingAgent:
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
         self._results = captured.imported.outputs
-        self._inspections, self._random = captured.inspections, captured.imported.random
+        self.inspections, self._random = captured.inspections, captured.imported.random
         self._draws = captured.exported.draws
         self._calls_out = self.session.report["python_nodes"] > 0
         self._prints = "".join(captured.exported.prints)
         self._write = setters(module, captured.exported.writes) if captured.exported.writes else None
-        self._inspects = bool(captured.inspections) or captured.inspections.steps > 0
+        self.inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self._check_updates()
         self.last_sizes = None
         self._check = PlanCheck(captured, self._options) if training and verify else None
         if training:
             self._saved = {}  # plan → (inputs, outputs) that its backward reads again
+            self._regions = {}  # plan → Regions of its backward
+            # One region hands out all gradients at once anyway; so does a step that is compared with another.
+            self.hands_out_by_region = (
+                environment.gradients_leave_by_bucket()
+                and self._check is None
+                and len(self.session.backward_regions(0)) > 1
+            )
             self._inputs = InputMemory(captured, self.session)
             self._second_derivatives = second_derivatives or SecondDerivatives(module)
             self._autocast_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
@@ -104,8 +115,7 @@ class TrainingAgent:
         """`tensors`: BoundInputs."""
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
-            step = _Step(self, tensors, sizes)
-            outputs, views = _ORTModuleFunction.apply(step, *tensors.take(self.gradient_targets)), step.views
+            outputs, views = run_chain(self, tensors, sizes)
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
         if self._prints:
@@ -137,13 +147,14 @@ class TrainingAgent:
                     self._draws.make()
                 key = _random_key() if self._random else 0
                 random = Randomness(key, torch.get_rng_state() if self._calls_out else None)
-                outputs, pending = self.session.forward(tensors, key, keep)
+                hand_over = self._hand_over(tensors) if keep else HandOver.TOGETHER
+                outputs, pending = self.session.forward(tensors, key, keep, hand_over)
             except BaseException as error:
                 put_back(states)
                 if isinstance(error, InternalError):
                     error.evidence = Evidence.of("forward", self.captured, self._options, self.last_sizes)
                 raise
-            step = self._inspections.forward_done(self.session.take_inspected()) if self._inspects else 0
+            step = self.inspections.forward_done(self.session.take_inspected()) if self.inspects else 0
             check = self._check.after(pending.plan, before, key, outputs) if before else None
         if self._updated:
             increment_version(tensors.take(self._updated))
@@ -152,6 +163,24 @@ class TrainingAgent:
             if type(output) is tuple:
                 outputs[index], views[index] = None, _View(*output)
         return outputs, views, _Forward(pending, step, check, random)
+
+    def _hand_over(self, tensors):
+        """Of the gradients of this call's step."""
+        if not self.hands_out_by_region:
+            return HandOver.TOGETHER
+        index = self.regions_of(0).parameter
+        if index is None:
+            return HandOver.BY_REGION
+        (parameter,) = tensors.take([index])
+        has_one = parameter.is_leaf and parameter.grad is not None
+        return HandOver.BY_REGION_ONTO_OTHERS if has_one else HandOver.BY_REGION
+
+    def regions_of(self, plan):
+        """Regions of the backward of this plan of the session."""
+        regions = self._regions.get(plan)
+        if regions is None:
+            regions = self._regions[plan] = Regions(self, plan)
+        return regions
 
     def saved_by(self, plan):
         """(inputs, outputs) that backward reads again in this plan of the session, as their indices."""
@@ -184,29 +213,41 @@ class TrainingAgent:
         return torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)
 
     def backward(self, forward, gradients, saved_inputs):
+        """All gradients, by gradient_targets."""
         pending, step, check = forward.take()
+
+        def run():
+            found = self.session.backward(pending, gradients, saved_inputs)
+            if check is not None:
+                self._check.compare(check, gradients, found)
+            return found
+
+        found, missing, inspected = self.run_backward(run)
+        if self.inspects:
+            self.inspections.backward_done(step, inspected)
+        if not missing:
+            return found
+        given = tuple(gradient is not None for gradient in gradients)
+        exist = self.gradients_that_exist(given, missing)
+        return [gradient if exists else None for gradient, exists in zip(found, exist, strict=True)]
+
+    def run_backward(self, run):
+        """(what `run` returns, arguments of custom functions without a gradient, what was inspected)."""
         begin = time.perf_counter()
         with self._lock:
             self._calls.missing.clear()
             try:
-                found = self.session.backward(pending, gradients, saved_inputs)
-                if check is not None:
-                    self._check.compare(check, gradients, found)
+                found = run()
             except InternalError as error:
                 error.evidence = Evidence.of("backward", self.captured, self._options, self.last_sizes)
                 self.bugs.tell(error)
                 raise
             missing = frozenset(self._calls.missing) if self._calls.missing else None
-            if self._inspects:
-                self._inspections.backward_done(step, self.session.take_inspected())
+            inspected = self.session.take_inspected() if self.inspects else ()
         self.backward_seconds += time.perf_counter() - begin
-        if missing is None:
-            return found
-        given = tuple(gradient is not None for gradient in gradients)
-        exist = self._gradients_that_exist(given, missing)
-        return [gradient if exists else None for gradient, exists in zip(found, exist, strict=True)]
+        return found, missing, inspected
 
-    def _gradients_that_exist(self, given, missing):
+    def gradients_that_exist(self, given, missing):
         """Where a function's backward gave None: what only that leads to is none either."""
         exist = self._existing.get((given, missing))
         if exist is None:
@@ -304,45 +345,3 @@ class _Forward:
         taken = self.pending, self.step, self.check
         self.pending = self.check = None
         return taken
-
-
-class _Step:
-    """What one call of the autograd Function needs besides the tensors that take gradients."""
-
-    def __init__(self, agent, tensors, sizes):
-        self.agent, self.tensors, self.sizes, self.views = agent, tensors, sizes, None
-
-
-class _ORTModuleFunction(torch.autograd.Function):
-    """The two halves of a step. Parameters are arguments: hooks and accumulation are autograd's."""
-
-    @staticmethod
-    def forward(ctx, step, *targets):
-        agent = ctx.agent = step.agent
-        outputs, step.views, ctx.forward = agent.forward_step(step.tensors, keep=True)
-        plan = ctx.forward.pending.plan
-        # PyTorch looks in backward whether somebody changed these in place, and hooks on saved tensors see them.
-        saved_inputs, saved_outputs = agent.saved_by(plan)
-        saved = [outputs[index] for index in saved_outputs]
-        ctx.save_for_backward(*step.tensors.take(saved_inputs), *saved)
-        ctx.given = agent.remember(step.tensors, step.sizes, plan)
-        if agent.outputs_without_grad:
-            others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
-            ctx.mark_non_differentiable(*others)
-        ctx.set_materialize_grads(False)
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        agent, forward = ctx.agent, ctx.forward
-        saved = ctx.saved_tensors  # an error of PyTorch's where its graph was not kept
-        incoming = [gradients[index] for index in agent.grad_outputs]
-        if torch.is_grad_enabled():
-            return None, *agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming)
-        if forward.pending is not None:
-            return None, *agent.backward(forward, incoming, saved[: len(ctx.given.saved)])
-        # The backward before has used the activations up.
-        inputs = ctx.given.recall(saved)
-        forward = agent.forward_again(forward, inputs, ctx.given.sizes)
-        saved_inputs, _ = agent.saved_by(forward.pending.plan)
-        return None, *agent.backward(forward, incoming, [inputs[index] for index in saved_inputs])

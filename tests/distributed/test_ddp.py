@@ -1,0 +1,35 @@
+"""DistributedDataParallel around ORTModule and inside it, on two processes: losses and final parameters are eager's.
+
+overlap: buckets travel while backward runs, from the second step on (the first has one bucket, PyTorch's own rule)."""
+
+import pytest
+from ranks import run_ranks
+
+LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
+CASES = [
+    ("gpt2", ("plain", "inside", "overlap"), {}, False),
+    (
+        "gpt2",
+        ("accumulation", "clipping", "bucket_view", "zeros", "static_graph", "unused", "comm_hook", "budget"),
+        {},
+        True,
+    ),
+    ("gpt2", ("plain", "accumulation"), LEVEL, True),
+    ("bert", ("plain",), {}, True),
+    ("bert", ("accumulation", "clipping", "budget", "inside"), {}, True),
+    ("bert", ("plain", "accumulation"), LEVEL, True),
+    ("resnet", ("plain", "accumulation", "clipping", "inside"), {}, True),
+    ("resnet", ("plain",), LEVEL, True),
+]
+
+
+@pytest.mark.parametrize(
+    "model, cases, variables",
+    [
+        pytest.param(*case, id="-".join([case[0], *case[1], *case[2].values()]), marks=pytest.mark.long if long else ())
+        for *case, long in CASES
+    ],
+)
+def test_training_is_eagers(model, cases, variables):
+    output = run_ranks("ddp_cases.py", model, *cases, **variables)
+    assert output.count(": right on rank") == 2 * len(cases)
