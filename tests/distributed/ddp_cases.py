@@ -2,6 +2,7 @@
 then cases, or overlap."""
 
 import contextlib
+import functools
 import sys
 
 import torch
@@ -9,13 +10,14 @@ import zoo_sizes
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-zoo_sizes.HIDDEN = 128  # gradients of several buckets
+zoo_sizes.HIDDEN = 192  # gradients of several buckets
 
 import zoo  # noqa: E402
 
 from lowtide.ortmodule import ORTModule  # noqa: E402
 
 STEPS = 20
+LARGE = {"batch": 12, "length": 48}  # activations count beside gradients
 CASES = {
     "plain": {},
     "accumulation": {"micro_steps": 3},
@@ -26,15 +28,22 @@ CASES = {
     "unused": {"ddp": {"find_unused_parameters": True}},
     "comm_hook": {"comm_hook": True, "tolerance": 1e-3},  # f16 on the wire
     "inside": {"ddp_inside": True},
-    "budget": {"options": {"memory_budget": "85%"}},
+    "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
+    "other_plan": {"options_of_rank_1": {"memory_budget": "85%"}, "batch": LARGE},
+    "join": {"join": True},
 }
 
 
-def train(outer, make_batch, micro_steps=1, clip=None, set_to_none=True):
-    """Losses of all steps."""
+def train(outer, make_batch, join=False, **how):
+    """Losses of all steps. `join`: rank 1 has fewer."""
+    with outer.join() if join else contextlib.nullcontext():
+        return train_alike(outer, make_batch, STEPS - 3 * torch.distributed.get_rank() if join else STEPS, **how)
+
+
+def train_alike(outer, make_batch, steps, micro_steps=1, clip=None, set_to_none=True):
     rank, losses = torch.distributed.get_rank(), []
-    optimizer = torch.optim.SGD(outer.parameters(), lr=0.05, momentum=0.9)
-    for step in range(STEPS):
+    optimizer = torch.optim.SGD(outer.parameters(), lr=0.01, momentum=0.9)
+    for step in range(steps):
         optimizer.zero_grad(set_to_none=set_to_none)
         for micro_step in range(micro_steps):
             is_last = micro_step + 1 == micro_steps
@@ -50,13 +59,15 @@ def train(outer, make_batch, micro_steps=1, clip=None, set_to_none=True):
 
 def run(name, case, wrap):
     model, make_batch = zoo.build(name, dtype=torch.float64)
+    make_batch = functools.partial(make_batch, **case.get("batch", {}))
     if case.get("ddp", {}).get("find_unused_parameters"):
+        torch.manual_seed(0)
         model.unused = torch.nn.Linear(3, 3).double()
     options = case.get("ddp", {})
     outer = wrap(model, options)
     if case.get("comm_hook"):
         outer.register_comm_hook(None, fp16_compress_hook)
-    how = {key: case[key] for key in ("micro_steps", "clip", "set_to_none") if key in case}
+    how = {key: case[key] for key in ("micro_steps", "clip", "set_to_none", "join") if key in case}
     return outer, [train(outer, make_batch, **how), *model.parameters(), *model.buffers()]
 
 
@@ -65,6 +76,8 @@ def compare(name, label):
     case = CASES[label]
     _, expected = run(name, case, lambda model, options: DistributedDataParallel(model, **options))
     module_options = case.get("options", {})
+    if torch.distributed.get_rank() == 1:
+        module_options = case.get("options_of_rank_1", module_options)
 
     def around(model, options):
         return DistributedDataParallel(ORTModule(model, **module_options), **options)
@@ -76,11 +89,13 @@ def compare(name, label):
     engine = outer if case.get("ddp_inside") else outer.module
     assert engine.fallback_reason is None, engine.fallback_reason
     agent = engine._training_manager.last_agent
-    assert len(agent.session.backward_regions(0)) > 1
+    assert len(agent.session.backward_regions(0)) > 1 or name == "resnet"  # which is small
     tolerance = case.get("tolerance", 1e-6)
     for ours, theirs in zip(found, expected, strict=True):
-        # transformers computes the loss in f32, whose rounding is a part of the largest entries.
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()))
+        # transformers computes gpt2's loss in f32, whose rounding is a part of the largest entries; biases of keys are
+        # nothing but rounding.
+        atol = max(tolerance * float(theirs.abs().max()), 1e-12)
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=atol)
 
 
 def look_at_overlap():

@@ -14,6 +14,7 @@ CASES = [
         {},
         True,
     ),
+    ("gpt2", ("other_plan", "join"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("bert", ("plain",), {}, True),
     ("bert", ("accumulation", "clipping", "budget", "inside"), {}, True),
