@@ -323,3 +323,17 @@ def test_a_librarys_model_is_found_by_another_process(folder):
     name = "CausalLMOutputWithCrossAttentions"
     assert start() == ["1", name, "2", name]  # the other loss lies in a table of the library's
     assert start() == ["0", name, "0", name]
+
+
+FACTORS = [torch.ones(4)]
+
+
+def test_a_tensor_that_is_no_attribute_is_not_stored(folder, exports):
+    class Scaled(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * FACTORS[0]
+
+    for value in (1.0, 2.0):
+        FACTORS[0] = torch.full((4,), value)
+        run(Scaled(4, 4), torch.randn(3, 4))
+    assert len(exports) == 2 and not graphs(folder)

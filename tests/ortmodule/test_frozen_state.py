@@ -21,6 +21,7 @@ ARRAY = numpy.array([1.0, 2.0])
 FUNCTIONS = {"act": torch.tanh}
 NAMESPACE = types.SimpleNamespace(scale=2.0)
 COUNT = 0
+TENSOR = torch.ones(4)
 
 
 class Settings:
@@ -408,3 +409,28 @@ def test_a_tensor_that_the_first_call_makes_is_real():
     for _ in range(3):
         torch.testing.assert_close(wrapped(x()), torch.tril(torch.ones(3, 3)) @ module.l(x()))
         assert type(module.mask) is torch.Tensor and wrapped.fallback_reason is None
+
+
+def doubled_tensor(container, key):
+    container[key] = container[key] * 2
+
+
+@pytest.mark.parametrize(
+    "function, change",
+    [
+        (lambda m, a: m.l(a) * TENSOR, lambda m: doubled_tensor(globals(), "TENSOR")),
+        (lambda m, a: m.l(a) * m.parts["scales"][1], lambda m: doubled_tensor(m.parts["scales"], 1)),
+        (lambda m, a: m.l(a) * m.schedule.scale, lambda m: doubled_tensor(vars(m.schedule), "scale")),
+    ],
+    ids=["a global", "in containers", "of an object"],
+)
+def test_another_tensor_of_the_same_type_is_read_anew(function, change):
+    module = of(function, parts={"scales": [None, torch.ones(4)]}, schedule=Schedule())
+    module.schedule.scale = torch.ones(4)
+    wrapped = ORTModule(module)
+    for _ in range(3):
+        torch.testing.assert_close(wrapped(x()), module(x()))
+        assert wrapped.fallback_reason is None
+        change(module)
+    (counts,) = wrapped.transition_counts().values()
+    assert sum(counts.values()) == 1

@@ -45,6 +45,12 @@ def recurrent(m, a):
     return m.hidden + m.l(a)
 
 
+def recurrent_tree(m, a):
+    before = {"cell": (torch.zeros_like(a), [a])} if m.hidden is None else m.hidden
+    m.hidden = {"cell": (torch.tanh(m.l(a) + before["cell"][0]).detach(), [before["cell"][1][0].detach() * 2])}
+    return m.hidden["cell"][0] + m.l(a) * m.hidden["cell"][1][0]
+
+
 def sizes(m, a):
     m.length, m.shape = a.shape[0], (a.shape[0] * 2, a.shape[1])
     return m.l(a)
@@ -86,6 +92,7 @@ WRITES = {
     "of a child": lambda: of(of_a_child),
     "a detached loss": lambda: of(detached),
     "a state": lambda: of(recurrent, hidden=None),
+    "a tree of states": lambda: of(recurrent_tree, hidden=None),
     "sizes": lambda: of(sizes),
     "a cache": lambda: of(mask_once, mask=None),
     "a counter": lambda: of(counted, steps=0),

@@ -61,6 +61,7 @@ class Guards:
         self._foreign = None  # why no file can hold the places
         self._places = []
         self._shared = {}  # id of a tensor → number of its first place, while all of them are there
+        self._constants = {}  # id of a constant of the graph → number of its place, or None
         self._known = {}  # (number of an object, way) → number of its __dict__ or class
         self._tensors = {}  # (id of the owner, name) → number of a parameter, a buffer, an attribute
         self.hooks = []  # (hook, number)
@@ -131,6 +132,14 @@ class Guards:
     def tensor(self, owner, name):
         """The number of the place of a parameter, a buffer or an attribute; None where it is not guarded."""
         return self._tensors.get((id(owner), name))
+
+    def place_of(self, tensor):
+        """The number of the first place that has a constant of the graph when this is first asked; None where none has
+        it. The graph keeps its constants."""
+        if id(tensor) not in self._constants:
+            number = self._shared.get(id(tensor))
+            self._constants[id(tensor)] = number if number is not None and self.now(number) is tensor else None
+        return self._constants[id(tensor)]
 
     # ---- as data
 
@@ -209,6 +218,8 @@ class Guards:
     def _structure(self, module, number, path):
         self.modules[id(module)] = module, number, path
         self.type_of(number, type(module), class_change(module_words(path), type(module)))
+        if isinstance(module, torch.jit.ScriptModule):
+            return  # its tables are no dicts, and no graph holds what it computes
         attributes = self.dict_of(number)
         for which in HOOKS:
             self._hook_table(attributes, which, getattr(module, which), module_words(path))

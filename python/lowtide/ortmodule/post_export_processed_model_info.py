@@ -114,9 +114,7 @@ def _place(source, owner, guards):
     """Of a graph input, as lowtide._lowtide.GraphInputs takes it."""
     if source.kind == "input":
         return "input", source.index
-    if owner is None:
-        return "tensor", source.tensor
-    number = guards.tensor(owner, _name(source))
+    number = guards.place_of(source.tensor) if owner is None else guards.tensor(owner, _name(source))
     return ("tensor", source.tensor) if number is None else ("guard", number)
 
 

@@ -47,7 +47,7 @@ def to_text(captured, module, digest):
                 "ranges": sizes.ranges(),
                 "dynamic_axes": [[name, sorted(axes.items())] for name, axes in sizes.dynamic_axes().items()],
             },
-            "sources": [_source_to_json(source) for source in imported.sources],
+            "sources": [_source_to_json(source, exported.guards) for source in imported.sources],
             "outputs": imported.outputs,
             "random": imported.random,
             "facts": {
@@ -150,9 +150,11 @@ def _pairs(dims):
 # ---- sources
 
 
-def _source_to_json(source):
+def _source_to_json(source, guards):
     fields = {field.name: getattr(source, field.name) for field in dataclasses.fields(source)}
     if source.kind == "constant" and not source.paths:
+        if guards.place_of(source.tensor) is not None:
+            raise NotStorable("forward reads a tensor of a container, or of a global")
         fields["tensor"] = _tensor_to_json(source.tensor)
     else:
         fields["tensor"] = None
