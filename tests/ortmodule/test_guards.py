@@ -1,6 +1,7 @@
 """lowtide.guards alone: what a tree finds, in words, what its digest tells apart, and what costs nothing."""
 
 import copy
+import gc
 import weakref
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from lowtide import _lowtide
 from lowtide.capture import Call, schema_of
-from lowtide.guards import Guards, NotCacheable
+from lowtide.guards import Guards, NotCacheable, leftovers
 from lowtide.guards.observe import Seen
 from lowtide.guards.tree import key_of
 
@@ -255,3 +256,13 @@ def test_what_no_file_can_hold():
     module = model()
     with pytest.raises(NotCacheable, match="attribute `one` of module '1' is a builtins.object"):
         guards_of(module, names=NAMES).digest()
+
+
+def test_what_holds_the_tensors_of_a_trace_is_sought_once(monkeypatch):
+    searches, search = [], gc.get_referrers
+    monkeypatch.setattr(leftovers.gc, "get_referrers", lambda *things: searches.append(things) or search(*things))
+    held, by_name = [torch.ones(1) for _ in range(20)], {}
+    by_name |= {"a": held[3], "b": torch.ones(2)}
+    references = [weakref.ref(tensor) for tensor in (*held, by_name["b"])]
+    assert leftovers.let_go(references) in ("a list", "a dict")
+    assert held == [] and by_name == {} and len(searches) <= 2

@@ -1,12 +1,13 @@
 """Habits of ordinary code: each trains as in PyTorch, as one graph or in pieces."""
 
-import copy
 import functools
 
+import numpy as np
 import pytest
 import torch
-from modules import assert_same, step
+from modules import assert_same, assert_same_state, step
 from torch import nn
+from torch.nn.utils import prune
 
 from lowtide.ortmodule import ORTModule
 
@@ -82,7 +83,44 @@ def spoken(index):
     return numbers(3, 9 + index % 2, 4), torch.randint(1, 6, (3, 4)), lengths
 
 
+class Codebook(nn.Module):
+    """Of a VQ-VAE: means that move with what is assigned to them, written through `.data`."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 3)
+        self.register_buffer("codes", torch.randn(5, 3))
+        self.register_buffer("counts", torch.ones(5))
+        self.register_buffer("sums", self.codes.clone())
+
+    def forward(self, x):
+        found = self.l(x)
+        codes = self.codes.data
+        places = (found.unsqueeze(1) - codes).square().sum(-1).argmin(-1)
+        taken = nn.functional.embedding(places, codes)
+        hot = nn.functional.one_hot(places, 5).to(x.dtype)
+        self.counts.data.mul_(0.9).add_(hot.sum(0), alpha=0.1)
+        self.sums.data.mul_(0.9).add_(hot.t() @ found.detach(), alpha=0.1)
+        self.codes.data.copy_(self.sums / (self.counts + 1e-5).unsqueeze(1))
+        return found + (taken - found).detach(), (taken.detach() - found).square().mean()
+
+
+class Normed(nn.Module):
+    """Hooks compute weights at each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.utils.weight_norm(nn.Linear(4, 4))
+        self.second = nn.utils.spectral_norm(nn.Linear(4, 4))
+        self.third = prune.l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
+
+    def forward(self, x):
+        return self.third(self.second(self.first(x)).relu())
+
+
 ONE_GRAPH = {
+    "codebook": (Codebook, lambda i: (numbers(5 + i % 2, 4),)),
+    "normed and pruned weights": (Normed, lambda i: (numbers(5, 4),)),
     "ctc_loss": (Speech, spoken),
     "mask of an encoder": (Encoder, lambda i: (numbers(2, 5 + i % 2, 4), causal_mask(5 + i % 2))),
     "mask that is not causal": (Encoder, lambda i: (numbers(2, 5, 4), numbers(5, 5))),
@@ -125,7 +163,35 @@ class Counted(Cached):
         return self.l(torch.ones(rows, 4, dtype=x.dtype)).sin() * rows
 
 
+class Replaced(nn.Module):
+    """A new Parameter for the old one."""
+
+    def __init__(self):
+        super().__init__()
+        self.l, self.mean = nn.Linear(4, 4), nn.Parameter(torch.zeros(4), requires_grad=False)
+
+    def forward(self, x):
+        y = self.l(x)
+        self.mean = nn.Parameter(self.mean * 0.9 + y.detach().mean(0) * 0.1, requires_grad=False)
+        return y - self.mean
+
+
+class Shuffled(nn.Module):
+    """NumPy's random numbers are NumPy's, not PyTorch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.l(x)
+        np.random.seed(3)
+        return y[:, torch.from_numpy(np.random.permutation(4))] * torch.arange(4.0, dtype=x.dtype)
+
+
 PIECES = {
+    "a parameter replaced": (Replaced, lambda i: (numbers(6, 4),)),
+    "NumPy's random numbers": (Shuffled, lambda i: (numbers(6, 4),)),
     "distributions": (Likelihood, lambda i: (numbers(6 + i, 4),)),
     "lru_cache of a size": (Cached, lambda i: (numbers(5 + i % 3, 4),)),
     "BatchNorm without momentum": (Averaged, lambda i: (numbers(6, 4),)),
@@ -133,21 +199,53 @@ PIECES = {
 }
 
 
+class SetsData(nn.Module):
+    """Weights in a range, by another tensor for a parameter's data."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.l.weight.data = self.l.weight.data.clamp(-0.2, 0.2)
+        return self.l(x)
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l, self.child = nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+
+    def forward(self, x):
+        return self.child(self.l(x))
+
+
+IN_PYTORCH = {
+    "data set": (SetsData, "forward sets the data of a tensor"),
+    "a scripted child": (Scripted, "module 'child' is a torch.jit.ScriptModule"),
+}
+
+
 def train(make, arguments_of, steps):
-    torch.manual_seed(0)
-    module = make().double()
-    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    made = []
+    for _ in range(2):  # not a copy, which modules that hold computed tensors refuse
+        torch.manual_seed(0)
+        made.append(make().double())
+    eager, wrapped = made[0], ORTModule(made[1])
     for index in range(steps):
         arguments = arguments_of(index)
         expected = step(eager, arguments)
         assert_same(step(wrapped, arguments), expected, rtol=1e-9, atol=1e-9)
+    assert_same_state(wrapped, eager)
     return wrapped
 
 
 @pytest.mark.parametrize(
     "make, arguments_of",
     [
-        pytest.param(*case, id=name, marks=[] if name in ("ctc_loss", "mask made in forward") else pytest.mark.long)
+        pytest.param(
+            *case, id=name, marks=[] if name in ("codebook", "ctc_loss", "mask made in forward") else pytest.mark.long
+        )
         for name, case in ONE_GRAPH.items()
     ],
 )
@@ -161,3 +259,9 @@ def test_pieces(make, arguments_of):
     wrapped = train(make, arguments_of, 12)
     assert wrapped.fallback_reason is None or "pieces in the engine" in wrapped.fallback_reason
     assert "; in PyTorch" not in (wrapped.fallback_reason or "")
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("make, reason", IN_PYTORCH.values(), ids=IN_PYTORCH)
+def test_what_no_piece_runs(make, reason):
+    assert train(make, lambda i: (numbers(6, 4),), 3).fallback_reason.startswith(reason)

@@ -146,6 +146,8 @@ def _rewritten(graph_module, placeholders, carried):
             forward, backward = (getattr(graph_module, part.target) for part in node.args[:2])
             copy.target, copy.args = _function(forward, backward, **node.kwargs), copy.args[2:]
             copy.kwargs = {}
+        elif getattr(node.target, "__name__", None) == "_get_data_attr":  # tensor.data, which no trace sees
+            copy.op, copy.target = "call_method", "detach"
     inline_pointwise_vmap(graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")
     return graph

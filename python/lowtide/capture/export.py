@@ -110,11 +110,14 @@ class _Flat(torch.nn.Module):
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
-        buffers = [(path, child, dict(child._buffers)) for path, child in self.module.named_modules()]
+        children = [
+            (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
+        ]
         self.observation.made(tensors)
         output = self.observation.call(self.module, *args, **kwargs)
-        for path, child, before in buffers:
-            _write_assigned_buffers(path, child, before)
+        for path, child, parameters, buffers in children:
+            _refuse_assigned_parameters(path, child, parameters)
+            _write_assigned_buffers(path, child, buffers)
         # Here and not later: the exporter puts attributes back itself.
         values = self.observation.take_writes()
         self.observation.note_changes()
@@ -143,6 +146,13 @@ class _Flat(torch.nn.Module):
         except InvalidArgument as mistake:
             self.found.mistake = mistake
             raise
+
+
+def _refuse_assigned_parameters(path, module, before):
+    """The exporter would put the old ones back."""
+    now = module._parameters
+    if names := [name for name in (*before, *now) if now.get(name) is not before.get(name)]:
+        raise UnsupportedError(f"forward replaces the parameter '{f'{path}.{names[0]}'.lstrip('.')}'")
 
 
 def _write_assigned_buffers(path, module, before):

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from lowtide.errors import UnsupportedDevice, UnsupportedModel
+from lowtide.errors import UnsupportedDevice, UnsupportedError, UnsupportedModel
 from lowtide.guards.values import PLAIN_TENSORS
 
 _MOST_NAMES = 3  # in a message
@@ -21,7 +21,9 @@ def refuse_backward_hooks(module):
 
 
 def refuse_state(module):
-    """Parameters and buffers that the engine cannot take."""
+    """Parameters and buffers that the engine cannot take, and modules whose code is not Python's."""
+    if scripted := [path for path, child in module.named_modules() if isinstance(child, torch.jit.ScriptModule)]:
+        raise UnsupportedError(f"module '{scripted[0]}' is a torch.jit.ScriptModule")
     by_device = tensors_by_device(module)
     if by_device.keys() - {"cpu"}:
         raise UnsupportedDevice(where_tensors_are(by_device))

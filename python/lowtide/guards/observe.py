@@ -45,6 +45,7 @@ _HOOKS_ON_TENSORS = frozenset(
 )
 _FREEZES = "forward changes {}, which a graph would freeze"
 _ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
+_ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
 
 
 @dataclass
@@ -185,7 +186,7 @@ class Observation:
         if not self._left():
             return None
         gc.collect()
-        return next(filter(None, [let_go(reference) for reference in self._left()]), None)
+        return let_go(self._left())
 
     def _left(self):
         return [reference for reference in self._tensors if reference() is not None]
@@ -448,6 +449,12 @@ class _Calls(TorchFunctionMode):
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}
+        if func == _ASKS_FOR_DATA:
+            func = torch.Tensor.detach  # which is in the trace
+        elif func == _SETS_DATA:
+            if args[0] is args[1]:
+                return None
+            raise UnsupportedError("forward sets the data of a tensor")
         result = self._call(func, args, kwargs or {})
         self._observation.made(result)
         return result

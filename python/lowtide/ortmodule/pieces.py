@@ -50,7 +50,8 @@ class Pieces:
             self._allowance.call_begins()
         begin = time.perf_counter()
         try:
-            with _quiet(self._calls <= _QUIET_CALLS):
+            # Dynamo would have PyTorch's generator draw in the place of NumPy's.
+            with _quiet(self._calls <= _QUIET_CALLS), torch._dynamo.config.patch(use_numpy_random_stream=True):
                 result = self._compiled(*args, **kwargs)
         except Error:
             raise
