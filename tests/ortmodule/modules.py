@@ -1,6 +1,8 @@
-"""A small module made from a function, an input of it, and the comparison of a training step with PyTorch's."""
+"""A small module made from a function, an input of it, the comparison of a step with PyTorch's; calls in threads."""
 
 import copy
+import queue
+import threading
 
 import torch
 
@@ -80,3 +82,22 @@ def check(module, *args, steps=2, in_engine=True, tolerance=None, **kwargs):
         assert (wrapped.fallback_reason is None) == in_engine, wrapped.fallback_reason
         assert_same(found, expected, **(tolerance or {}))
     return wrapped
+
+
+def run_all(*functions):
+    """Each in a thread of its own; the first error is raised here."""
+    errors = queue.SimpleQueue()
+
+    def guarded(function):
+        try:
+            function()
+        except BaseException as error:
+            errors.put(error)
+
+    threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not errors.empty():
+        raise errors.get()

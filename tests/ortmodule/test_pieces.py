@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from modules import assert_same_state
+from modules import assert_same_state, run_all
 
 from lowtide.errors import FallbackWarning, OutOfMemory, UnsupportedError
 from lowtide.ortmodule import ORTModule
@@ -290,3 +290,22 @@ def test_kept_outputs():
     found = ours(batch())
     assert found["out"] is None and found["loss"].requires_grad
     assert "pieces in the engine" in ours.fallback_reason
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_threads_share_a_module_in_pieces():
+    def sized(rows):
+        return torch.randn(rows, 64, generator=torch.Generator().manual_seed(rows), requires_grad=True)
+
+    module = Wide()
+    twin, ours = copy.deepcopy(module), ORTModule(module)
+
+    def work(rows):
+        for _ in range(6):
+            leaf, other = sized(rows), sized(rows)
+            ours(leaf)["out"].sum().backward()
+            twin(other)["out"].sum().backward()
+            torch.testing.assert_close(leaf.grad, other.grad)
+
+    run_all(*(lambda rows=rows: work(rows) for rows in (400, 390, 380)))
+    assert ours.fallback_reason.startswith("2 of 2 pieces in the engine")

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from modules import Of, x
+from modules import Of, run_all, x
 
 import lowtide
 from lowtide.ortmodule import ORTModule
@@ -16,25 +16,6 @@ def pair():
     """A module, its wrapper, and a copy that stays PyTorch's."""
     module = Of(lambda m, a: torch.tanh(m.l(torch.nn.functional.dropout(torch.sin(m.l(a)), 0.0))))
     return ORTModule(module), copy.deepcopy(module)
-
-
-def run_all(*functions):
-    """Each in a thread of its own; the first error is raised here."""
-    errors = queue.SimpleQueue()
-
-    def guarded(function):
-        try:
-            function()
-        except BaseException as error:
-            errors.put(error)
-
-    threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if not errors.empty():
-        raise errors.get()
 
 
 def test_a_call_while_another_thread_exports():

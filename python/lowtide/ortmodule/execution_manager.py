@@ -95,9 +95,8 @@ class ExecutionManager:
             else:
                 self._reason = self.last_step = None
                 return result
-            self._announce_pieces()
             # First, whether PyTorch can: a mistake in the user's call is the user's to see.
-            result, self.last_step = self._without_graph(failure, args, kwargs)
+            result = self._without_graph(failure, args, kwargs)
             if (keep := self._kept_now()) is not None:
                 result = keep_only(result, keep)
             self._reason = reason_of(failure)
@@ -118,19 +117,22 @@ class ExecutionManager:
         return f"{pieces}; as one graph: {self._reason}" if pieces else self._reason
 
     def _without_graph(self, failure, args, kwargs):
-        """(the module's output, its StepOfPieces, or None where it had none)."""
         refusal = None
         if self._pieces is not None and type(failure) in _OF_GRAPHS:
             try:
-                result, step = self._pieces(args, kwargs)
-                return result, step if step.in_engine else None
+                with exclusive:  # while a thread exports, the module's parameters are fake ones
+                    self._announce_pieces()
+                    result, step = self._pieces(args, kwargs)
+                    self.last_step = step if step.in_engine else None
+                return result
             except UnsupportedError as error:
                 refusal = str(error)
         result = self._module(*args, **kwargs)
+        self.last_step = None
         if refusal is not None:
             logger.info("%s has no pieces: %s", type(self._module).__name__, refusal)
             self._pieces.refuse(refusal)
-        return result, None
+        return result
 
     def _kept_now(self):
         """In evaluation, and without gradients, calls return everything: who asks for metrics then wants the logits."""
