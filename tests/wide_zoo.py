@@ -198,7 +198,7 @@ NAMES = tuple(TABLE)
 
 # These compute a part in fp32 themselves: logits of causal losses, norms, angles, states.
 IN_FP32 = ("mamba", "mamba2", "rwkv", "gptj", "codegen", "qwen3", "gemma3", "olmo2", "cohere", "phi", "stablelm")
-IN_FP32 += ("starcoder2", "llama4", "mt5")
+IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba")
 
 
 def build(name):

@@ -9,7 +9,6 @@ import torch
 
 from lowtide import compile_backend
 from lowtide.ortmodule import ORTModule
-from lowtide.ortmodule import piece as piece_module
 from lowtide.ortmodule.transitions import TRANSITIONS, Action
 
 STEPS = 20
@@ -67,14 +66,7 @@ def test_losses_of_ortmodule_are_eagers(make):
 
 
 @MODELS
-def test_losses_of_torch_compile_are_eagers(make, monkeypatch):
-    pieces, init = [], piece_module.Piece.__init__
-
-    def noting(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        pieces.append(self)
-
-    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
+def test_losses_of_torch_compile_are_eagers(make, pieces):
     train_beside(make, lambda module: torch.compile(module, backend=compile_backend.lowtide))
     assert pieces
     assert {piece.fallback_reason for piece in pieces} == {None}
