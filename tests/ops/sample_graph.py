@@ -13,6 +13,7 @@ from lowtide.capture import Facts
 from lowtide.capture.functions import FunctionTable
 from lowtide.capture.importer import import_program
 from lowtide.capture.op_schemas import target_name
+from lowtide.capture.whole_calls import WholeCalls
 from lowtide.ortmodule.custom_functions import CallHandler
 
 
@@ -58,9 +59,11 @@ class SampleGraph:
         self._invocations = invocations
         self._tensors = [tensor for invocation in invocations for tensor in invocation.tensors]
         try:
-            traced = make_fx(self._flat, tracing_mode="fake", pre_dispatch=True)(*self._inputs())
+            with WholeCalls() as whole_calls:
+                traced = make_fx(self._flat, tracing_mode="fake", pre_dispatch=True)(*self._inputs())
         except Exception as error:
             raise TracingFailed(f"{type(error).__name__}: {error}") from error
+        whole_calls.name_in(traced)
         self._constants = _constants_as_inputs(traced)
         placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
         for node, tensor in zip(placeholders, [*self._tensors, *self._constants], strict=True):
