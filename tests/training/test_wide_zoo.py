@@ -9,7 +9,7 @@ from list_architectures import documented, fallbacks
 
 from lowtide.ortmodule import ORTModule
 
-IN_CI = ("bert_qa", "segformer_maps")
+IN_CI = ("bert_qa",)
 
 
 @pytest.mark.parametrize(
