@@ -3,6 +3,7 @@ then cases, or overlap."""
 
 import contextlib
 import functools
+import gc
 import sys
 
 import torch
@@ -134,6 +135,7 @@ def main():
     for label in cases:
         look_at_overlap() if label == "overlap" else compare(name, label)
         print(f"{name} {label}: right on rank {torch.distributed.get_rank()}", flush=True)
+    gc.collect()  # PyTorch may hang where a DistributedDataParallel is freed behind its group
     torch.distributed.destroy_process_group()
 
 
