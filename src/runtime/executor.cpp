@@ -159,7 +159,9 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) separate_gradients_ = true;
   Binding& binding = *state.binding_;
   look_at_last_handed_out();
-  latest_places_ = {separate_gradients_, habits_[static_cast<size_t>(state.hand_over_)].used_up};
+  latest_places_ = {separate_gradients_, {}};
+  // One that is held after all moves the step to another arena, which no budget has counted.
+  if (most_bytes == INT64_MAX) latest_places_.used_up = habits_[static_cast<size_t>(state.hand_over_)].used_up;
   state.packing_ = &packing_with(program_, binding, options_.guard, latest_places_);
   BlockPool& pool = process_pool();
   const int64_t planned =

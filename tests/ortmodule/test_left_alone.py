@@ -323,7 +323,7 @@ def test_a_forward_that_stops_anywhere_has_changed_nothing(step, globals_as_they
     [
         *("torch.export.export", "lowtide.guards.Observation.note_changes", "lowtide.guards.Guards.add"),
         *("lowtide.guards.Observation.refuse_leftovers", "lowtide.capture.numbers.difference"),
-        *("lowtide.capture.trees.flatten", "lowtide.guards.observe._Calls.__torch_function__"),
+        *("lowtide.capture.trees.flatten", "lowtide.guards.calls.Calls.__torch_function__"),
     ],
 )
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -19,15 +19,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import UnsupportedError
 
+from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .kept import Kept, slots_of
 from .leftovers import let_go
 from .prints import recording
-from .traced_draws import MAKERS, TracedDraws, called, drawing_functions, has_drawn
+from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
 from .words import module_words
@@ -40,12 +40,7 @@ OF_EVERY_MODULE = frozenset((*vars(torch.nn.Module()), *vars(torch.nn.Module))) 
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, functools.partial)
 # Packages whose objects have nothing to do with what a model computes.
 _LEFT_ALONE = ("torch", "lowtide", "builtins", "logging", "threading", "_thread", "weakref", "warnings")
-_HOOKS_ON_TENSORS = frozenset(
-    (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad)
-)
 _FREEZES = "forward changes {}, which a graph would freeze"
-_ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
-_ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
 
 
 @dataclass
@@ -120,7 +115,7 @@ class Observation:
         self._count()
         self._thread, self.draws, self.prints = threading.get_ident(), TracedDraws(), []
         try:
-            with _Calls(self):
+            with Calls(self):
                 return function(*args, **kwargs)
         finally:
             self._thread = None
@@ -425,49 +420,6 @@ class Observation:
                 self._tensors.append(weakref.ref(tensor))
 
 
-_CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
-
-
-class _Calls(TorchFunctionMode):
-    """Sees what forward calls of PyTorch."""
-
-    def __init__(self, observation):
-        super().__init__()
-        self._observation = observation
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        frame = sys._getframe(1)
-        self._observation.ran(frame)
-        if func in _HOOKS_ON_TENSORS:
-            raise UnsupportedError(f"forward calls Tensor.{func.__name__}")
-        if kwargs and isinstance(kwargs.get("generator"), torch.Generator):
-            raise UnsupportedError("forward draws from a generator of its own")
-        if func == _ASKS_FOR_GRADIENT and _asks_itself(frame):
-            self._observation.seen.asks_for_gradients = True
-        if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
-            return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
-        if func is _CHUNKS_A_LOSS:
-            # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
-            kwargs = {**kwargs, "options": None}
-        if func == _ASKS_FOR_DATA:
-            func = torch.Tensor.detach  # which is in the trace
-        elif func == _SETS_DATA:
-            if args[0] is args[1]:
-                return None
-            raise UnsupportedError("forward sets the data of a tensor")
-        result = self._call(func, args, kwargs or {})
-        self._observation.made(result)
-        return result
-
-    def _call(self, func, args, kwargs):
-        draws = self._observation.draws
-        if draws and has_drawn(args, kwargs):
-            return called(func, args, kwargs, draws)
-        if func in MAKERS and (drawn := draws.tensor(func, args, kwargs)) is not None:
-            return drawn
-        return func(*args, **kwargs)
-
-
 @contextlib.contextmanager
 def _attribute(owner, name, value):
     """Another value for a time. A name that the owner only inherits is deleted again, not copied down."""
@@ -485,12 +437,6 @@ def _attribute(owner, name, value):
 
 def _attribute_words(path, name):
     return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"
-
-
-def _asks_itself(frame):
-    """Code of users and of PyTorch's layers: torch.nn.MultiheadAttention takes another way for frozen tensors."""
-    name = frame.f_globals.get("__name__") or ""
-    return name.startswith(("torch.nn.modules.", "torch.nn.functional")) or not is_ours(name)
 
 
 def _at(container, key):
