@@ -81,21 +81,32 @@ class Checker {
     LT_USER_CHECK(ErrorKind::kInvalidProgram, at == steps, "the regions end at step ", at, " of ", steps);
   }
 
+  struct LastTouches {
+    std::vector<int32_t> of_buffers, of_inputs;  // the last step that does, or -1
+  };
+  LastTouches last_touches() const {
+    LastTouches last{std::vector<int32_t>(p_.buffers.size(), -1), std::vector<int32_t>(p_.inputs.size(), -1)};
+    const auto touch = [&](const std::vector<int32_t>& operands, int32_t step) {
+      for (int32_t id : operands) {
+        if (id < 0) continue;
+        last.of_buffers[static_cast<size_t>(p_.operands[static_cast<size_t>(id)].buffer)] = step;
+        if (is_input(buffer_of(id))) last.of_inputs[static_cast<size_t>(buffer_of(id).source)] = step;
+      }
+    };
+    for (size_t i = 0; i < p_.steps.size(); ++i) {
+      touch(p_.steps[i].inputs, static_cast<int32_t>(i));
+      touch(p_.steps[i].outputs, static_cast<int32_t>(i));
+    }
+    return last;
+  }
+
   // Each gradient leaves once, by a region of backward that ends after its last write and while its bytes are there.
   void check_handing_out() const {
     std::vector<int32_t> emitted(p_.gradients.size(), -1);
     for (size_t i = 0; i < p_.steps.size(); ++i)
       if (p_.steps[i].kind == StepKind::kEmit)
         emitted[static_cast<size_t>(p_.steps[i].index)] = static_cast<int32_t>(i);
-    // Whoever takes a gradient may write into it, and into what it is the gradient of.
-    const auto touched_behind = [&](int32_t end, const auto& is_meant) {
-      const auto touches = [&](const std::vector<int32_t>& operands) {
-        return std::any_of(operands.begin(), operands.end(),
-                           [&](int32_t id) { return id >= 0 && is_meant(buffer_of(id)); });
-      };
-      return std::any_of(p_.steps.begin() + end, p_.steps.end(),
-                         [&](const ProgramStep& step) { return touches(step.inputs) || touches(step.outputs); });
-    };
+    const auto [of_buffers, of_inputs] = last_touches();
     std::vector<bool> handed_out(p_.gradients.size());
     for (const ProgramRegion& region : p_.regions)
       for (int32_t gradient : region.gradients) {
@@ -107,12 +118,10 @@ class Checker {
                           emitted[at] < region.end && buffer.last >= region.end - 1,
                       "the region ", region.name, " cannot hand out gradient ", gradient, " in ", buffer.name,
                       ": it is handed out already, not ready, or gone");
-        const int32_t target = p_.gradient_targets[at];
-        LT_USER_CHECK(ErrorKind::kInvalidProgram,
-                      !touched_behind(region.end,
-                                      [&](const ProgramBuffer& other) {
-                                        return &other == &buffer || (is_input(other) && other.source == target);
-                                      }),
+        // Whoever takes a gradient may write into it, and into what it is the gradient of.
+        const auto own = static_cast<size_t>(p_.operands[static_cast<size_t>(p_.gradients[at])].buffer);
+        const auto target = static_cast<size_t>(p_.gradient_targets[at]);
+        LT_USER_CHECK(ErrorKind::kInvalidProgram, std::max(of_buffers[own], of_inputs[target]) < region.end,
                       "the region ", region.name, " cannot hand out gradient ", gradient, " in ", buffer.name,
                       ": a later step touches it, or what it is the gradient of");
         handed_out[at] = true;
