@@ -15,7 +15,11 @@ NATIVE = ("gpt2", "bloom", "bert", "llama", "vit", "resnet", "t5")
 IN_FP64 = (
     *("bert", "roberta", "distilbert", "albert", "electra", "vit", "swin", "convnext", "resnet", "segformer", "clip"),
 )
-WITH_ALL = ("marian", "opt", "whisper", "wav2vec2")  # near kin of bart: with ./dev test --all
+# Near kin of bart, bert, llama and gpt2: with ./dev test --all.
+WITH_ALL = (
+    *("marian", "opt", "whisper", "wav2vec2", "roberta", "distilbert", "electra", "mistral", "qwen2", "phi3"),
+    *("falcon", "mpt", "gpt_neox"),
+)
 GUARDED = ("gpt2", "t5", "resnet")  # the others with ./dev test --all
 
 LOSS_TOLERANCE = 1e-5
@@ -24,9 +28,13 @@ ROUNDING_FLOOR = 1e-6  # what fp32's roundings do counts as at least this
 FP64_TOLERANCE = 1e-10
 
 
+def with_all(name):
+    return pytest.param(name, marks=pytest.mark.long) if name in WITH_ALL else name
+
+
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.long) if name in WITH_ALL else name for name in zoo.NAMES],
+    params=[with_all(name) for name in zoo.NAMES],
 )
 def run(request):
     """Five steps of one architecture, for all tests of it."""
@@ -104,7 +112,7 @@ def test_fallbacks_are_those_of_the_list(run):
         assert run.report["python_nodes"] == 0 and run.report["fallbacks"] == []
 
 
-@pytest.mark.parametrize("name", IN_FP64)
+@pytest.mark.parametrize("name", [with_all(name) for name in IN_FP64])
 def test_fp64_agrees_to_the_last_digits(name):
     run = compare(name, steps=2, dtype=torch.float64)
     check_losses(run.engine, run.eager, FP64_TOLERANCE)
