@@ -2,6 +2,7 @@
 fails, the module and all that its code reaches are the same objects with the same contents."""
 
 import collections
+import gc
 import pkgutil
 import random
 import sys
@@ -340,3 +341,27 @@ def test_a_capture_that_breaks_anywhere_has_changed_nothing(place, error, monkey
         capture(module, (x(),))
     assert everything_around(module) == before and next(module.steps) == 1
     assert "__getattribute__" not in vars(torch.nn.Module) and type(torch.random.default_generator) is torch.Generator
+
+
+class InACycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        REGISTRY.kept.append(type(torch.ones(1)))
+
+
+def test_what_finalizers_compute_is_not_traced():
+    """DeepSpeed's engine asks in its finalizer whether tensors are pinned, wherever the garbage collector ends it."""
+
+    def forward(m, a):
+        InACycle()
+        [[] for _ in range(5000)]  # starts the collector
+        return m.l(a) * 2
+
+    wrapped = ORTModule(Of(forward))
+    REGISTRY.kept.clear()
+    wrapped(x(2, 4)).sum().backward()
+    assert wrapped.fallback_reason is None
+    gc.collect()
+    assert set(REGISTRY.kept) == {torch.Tensor}

@@ -24,6 +24,7 @@ from lowtide.log import exporter_is_heard, logger
 from . import trees
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
+from .garbage import garbage_waits
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import difference
@@ -232,6 +233,7 @@ def _export(module, call, facts, observation):
         with contextlib.ExitStack() as stack:
             stack.enter_context(exclusive)
             stack.enter_context(_this_thread_exports())
+            stack.enter_context(garbage_waits())
             stack.enter_context(_quiet())
             stack.enter_context(saved_tensors_hooks_masked())
             # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
