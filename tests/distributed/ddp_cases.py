@@ -1,24 +1,17 @@
 """One rank: training under DistributedDataParallel through ORTModule and in eager, side by side. Arguments: the model,
-then cases, or overlap."""
+then cases."""
 
 import contextlib
+import copy
 import functools
-import gc
-import sys
 
 import torch
-import zoo_sizes
+from rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-zoo_sizes.HIDDEN = 192  # gradients of several buckets
+from lowtide.ortmodule import ORTModule
 
-import zoo  # noqa: E402
-
-from lowtide.ortmodule import ORTModule  # noqa: E402
-
-STEPS = 20
-LARGE = {"batch": 12, "length": 48}  # activations count beside gradients
 CASES = {
     "plain": {},
     "accumulation": {"micro_steps": 3},
@@ -41,15 +34,17 @@ def train(outer, make_batch, join=False, **how):
         return train_alike(outer, make_batch, STEPS - 3 * torch.distributed.get_rank() if join else STEPS, **how)
 
 
-def train_alike(outer, make_batch, steps, micro_steps=1, clip=None, set_to_none=True):
-    rank, losses = torch.distributed.get_rank(), []
+def train_alike(outer, make_batch, steps, micro_steps=1, clip=None, set_to_none=True, autocast=False):
+    rank, ranks, losses = torch.distributed.get_rank(), torch.distributed.get_world_size(), []
     optimizer = torch.optim.SGD(outer.parameters(), lr=0.01, momentum=0.9)
     for step in range(steps):
         optimizer.zero_grad(set_to_none=set_to_none)
         for micro_step in range(micro_steps):
             is_last = micro_step + 1 == micro_steps
+            batch = make_batch(seed=(step * micro_steps + micro_step) * ranks + rank)
             with contextlib.nullcontext() if is_last else outer.no_sync():
-                loss = outer(**make_batch(seed=(step * micro_steps + micro_step) * 2 + rank)).loss
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                    loss = outer(**batch).loss
                 loss.backward()
             losses.append(loss.detach())
         if clip is not None:
@@ -91,15 +86,54 @@ def compare(name, label):
     assert engine.fallback_reason is None, engine.fallback_reason
     agent = engine._training_manager.last_agent
     assert len(agent.session.backward_regions(0)) > 1 or name == "resnet"  # which is small
-    tolerance = case.get("tolerance", 1e-6)
-    for ours, theirs in zip(found, expected, strict=True):
-        # transformers computes gpt2's loss in f32, whose rounding is a part of the largest entries; biases of keys are
-        # nothing but rounding.
-        atol = max(tolerance * float(theirs.abs().max()), 1e-12)
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=atol)
+    assert_same(found, expected, case.get("tolerance", 1e-6))
 
 
-def look_at_overlap():
+def compare_autocast(name):
+    def trained(wrap, autocast):
+        model, make_batch = zoo.build(name)
+        module = wrap(model)
+        losses = train_alike(DistributedDataParallel(module), make_batch, STEPS, autocast=autocast)
+        assert getattr(module, "fallback_reason", None) is None
+        return [losses, *model.parameters(), *model.buffers()]
+
+    fresh, _ = zoo.build(name)
+    start = [torch.zeros(STEPS), *fresh.parameters(), *fresh.buffers()]
+    exact, eager = (trained(lambda model: model, autocast) for autocast in (False, True))
+    assert_as_near(trained(ORTModule, True), eager, exact, start)
+
+
+def compare_dropout(name):
+    """Each rank draws what it does alone: beside it, one process runs both, and averages their gradients by hand."""
+    model, make_batch = zoo.build(name, dropout=0.1, dtype=torch.float64)
+    alone = [copy.deepcopy(model) for _ in range(torch.distributed.get_world_size())]
+    torch.manual_seed(torch.distributed.get_rank())
+    outer = DistributedDataParallel(ORTModule(model))
+    found = [train(outer, make_batch), *model.parameters()]
+    wrapped = [ORTModule(one) for one in alone]
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.01, momentum=0.9) for one in alone]
+    losses = [[] for _ in alone]
+    states = [torch.Generator().manual_seed(rank).get_state() for rank in range(len(alone))]
+    for step in range(STEPS):
+        for rank, one in enumerate(wrapped):
+            torch.set_rng_state(states[rank])
+            optimizers[rank].zero_grad()
+            loss = one(**make_batch(seed=step * len(alone) + rank)).loss
+            loss.backward()
+            losses[rank].append(loss.detach())
+            states[rank] = torch.get_rng_state()
+        for parameters in zip(*(one.parameters() for one in alone), strict=True):
+            mean = sum(parameter.grad for parameter in parameters) / len(alone)
+            for parameter in parameters:
+                parameter.grad = mean.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    rank = torch.distributed.get_rank()
+    assert not torch.equal(losses[0][0], losses[1][0])
+    assert_same(found, [torch.stack(losses[rank]), *alone[rank].parameters()])
+
+
+def look_at_overlap(_):
     """In which order gradients of layers and buckets of DistributedDataParallel come."""
     torch.manual_seed(0)
     width = 2600  # 27 MB a layer: a bucket
@@ -128,16 +162,16 @@ def look_at_overlap():
     assert events[0][1] >= 4 and events[1][1] >= 2, events
 
 
-def main():
-    name, *cases = sys.argv[1:]
-    torch.distributed.init_process_group("gloo")
-    torch.set_num_threads(1)
-    for label in cases:
-        look_at_overlap() if label == "overlap" else compare(name, label)
-        print(f"{name} {label}: right on rank {torch.distributed.get_rank()}", flush=True)
-    gc.collect()  # PyTorch may hang where a DistributedDataParallel is freed behind its group
-    torch.distributed.destroy_process_group()
+WITHOUT_A_LINE = {"overlap": look_at_overlap, "autocast": compare_autocast, "dropout": compare_dropout}
+
+
+def run_case(name, label):
+    if label in WITHOUT_A_LINE:
+        WITHOUT_A_LINE[label](name)
+    else:
+        compare(name, label)
 
 
 if __name__ == "__main__":
-    main()
+    torch.distributed.init_process_group("gloo")
+    run_cases(run_case)

@@ -1,4 +1,4 @@
-"""Starts a script on several processes of this machine with torchrun's launcher."""
+"""Starts a script on several processes of this machine."""
 
 import os
 import signal
@@ -9,20 +9,46 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def run_ranks(script, *arguments, ranks=2, timeout=240, **variables):
-    """Their output, where all of them end well. A hang ends after `timeout` seconds, with all processes."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE", **variables}
-    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])
+def run_ranks(script, *arguments, ranks=2, timeout=240, max_restarts=0, **variables):
+    """With torchrun's launcher: their output, where all of them end well. A hang ends after `timeout` seconds, with all
+    processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(TESTS / "distributed" / script), *map(str, arguments)]
-    started = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    command += [f"--max-restarts={max_restarts}", str(TESTS / "distributed" / script), *map(str, arguments)]
+    started = _start(command, variables)
     try:
         output, _ = started.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(started.pid, signal.SIGKILL)
+        _kill(started)
         output, _ = started.communicate()
         raise AssertionError(f"{script} {arguments} did not end within {timeout} s:\n{output[-4000:]}") from None
     assert started.returncode == 0, output[-4000:]
     return output
+
+
+def run_until_one_ends(script, *arguments, number, ranks=2, timeout=120):
+    """Without a launcher, which would end all ranks with the first: (exit status, output) of rank `number` when it has
+    ended by itself. The others are killed then."""
+    command = [sys.executable, str(TESTS / "distributed" / script), *map(str, arguments)]
+    started = [_start(command, {"RANK": str(rank)}) for rank in range(ranks)]
+    try:
+        output, _ = started[number].communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"rank {number} of {script} {arguments} did not end within {timeout} s") from None
+    finally:
+        for process in started:
+            _kill(process)
+    return started[number].returncode, output
+
+
+def _start(command, variables):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE", **variables}
+    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def _kill(started):
+    if started.poll() is None:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()

@@ -1,4 +1,5 @@
-"""DistributedDataParallel around ORTModule and inside it, on two processes: losses and final parameters are eager's.
+"""DistributedDataParallel around ORTModule and inside it, on two and on four processes: losses and final parameters are
+eager's.
 
 overlap: buckets travel while backward runs, from the second step on (the first has one bucket, PyTorch's own rule)."""
 
@@ -15,12 +16,15 @@ CASES = [
         True,
     ),
     ("gpt2", ("other_plan", "join"), {}, True),
+    ("gpt2", ("autocast", "dropout"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("bert", ("plain",), {}, True),
-    ("bert", ("accumulation", "clipping", "budget", "inside"), {}, True),
-    ("bert", ("plain", "accumulation"), LEVEL, True),
-    ("resnet", ("plain", "accumulation", "clipping", "inside"), {}, True),
-    ("resnet", ("plain",), LEVEL, True),
+    ("bert", ("accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),
+    ("bert", ("plain", "accumulation", "clipping"), LEVEL, True),
+    ("t5", ("plain", "accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),
+    ("t5", ("plain", "accumulation"), LEVEL, True),
+    ("resnet", ("plain", "accumulation", "clipping", "inside", "autocast"), {}, True),
+    ("resnet", ("plain", "accumulation"), LEVEL, True),
 ]
 
 
@@ -32,5 +36,12 @@ CASES = [
     ],
 )
 def test_training_is_eagers(model, cases, variables):
-    output = run_ranks("ddp_cases.py", model, *cases, **variables)
+    output = run_ranks("ddp_cases.py", model, *cases, timeout=380, **variables)
     assert output.count(": right on rank") == 2 * len(cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["gpt2", "resnet"])
+def test_four_processes(model):
+    output = run_ranks("ddp_cases.py", model, "plain", "accumulation", ranks=4, timeout=380)
+    assert output.count(": right on rank") == 4 * 2

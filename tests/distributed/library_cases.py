@@ -1,0 +1,82 @@
+"""One rank: accelerate and transformers' Trainer, which put DistributedDataParallel around what they are given.
+Arguments: the model, then cases."""
+
+import tempfile
+
+import accelerate
+import torch
+import transformers
+from rank import STEPS, assert_same, run_cases, zoo
+from torch.nn.parallel import DistributedDataParallel
+
+from lowtide.ortmodule import ORTModule
+
+
+def rows(make_batch, count=24):
+    """Samples of one length, as a data set of a user's would hold them."""
+    batches = [make_batch(batch=1, length=12, seed=seed) for seed in range(count)]
+    return [{name: tensor[0] for name, tensor in batch.items()} for batch in batches]
+
+
+def train_with_accelerate(name, wrap):
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model, make_batch = zoo.build(name, dtype=torch.float64)
+    module = wrap(model)
+    loader = torch.utils.data.DataLoader(rows(make_batch), batch_size=2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    prepared, optimizer, loader = accelerator.prepare(module, optimizer, loader)
+    assert isinstance(prepared, DistributedDataParallel) and accelerator.unwrap_model(prepared) is module
+    losses = []
+    for _ in range(3):
+        for batch in loader:
+            with accelerator.accumulate(prepared):
+                loss = prepared(**batch).loss
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(prepared.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(accelerator.gather(loss.detach()))
+    return module, [torch.stack(losses), *model.parameters()]
+
+
+def train_with_trainer(name, wrap):
+    model, make_batch = zoo.build(name, dtype=torch.float64)
+    module = wrap(model)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = transformers.TrainingArguments(
+            output_dir=folder,
+            max_steps=STEPS,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=2,
+            optim="sgd",
+            learning_rate=0.01,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            seed=3,
+            disable_tqdm=True,
+        )
+        trainer = transformers.Trainer(model=module, args=settings, train_dataset=rows(make_batch))
+        trainer.train()
+    assert isinstance(trainer.model_wrapped, DistributedDataParallel)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == STEPS
+    return module, [torch.tensor(losses), *model.parameters()]
+
+
+WAYS = {"accelerate": train_with_accelerate, "trainer": train_with_trainer}
+
+
+def compare(name, label):
+    (_, expected), (module, found) = (WAYS[label](name, wrap) for wrap in (lambda model: model, ORTModule))
+    assert module.fallback_reason is None, module.fallback_reason
+    # Trainer logs losses in four places.
+    assert_same(found[:1], expected[:1], 1e-3 if label == "trainer" else 1e-6)
+    assert_same(found[1:], expected[1:])
+
+
+if __name__ == "__main__":
+    torch.distributed.init_process_group("gloo")
+    run_cases(compare)

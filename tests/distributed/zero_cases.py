@@ -1,0 +1,116 @@
+"""One rank: training under DeepSpeed's ZeRO through ORTModule and in eager, one after the other. Arguments: the model,
+then cases, each behind its stage: 2-plain, 1-checkpoint."""
+
+import functools
+import sys
+import tempfile
+
+import deepspeed
+import torch
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+from rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
+
+from lowtide.ortmodule import ORTModule
+
+# DeepSpeed would compile its own communication in shared memory, behind a lock that a killed run leaves behind.
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+
+CASES = {
+    "plain": {},
+    "accumulation": {"config": {"gradient_accumulation_steps": 3}},
+    "clipping": {"config": {"gradient_clipping": 0.1}},
+    "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
+    "autocast": {"config": {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}},
+}
+
+# DeepSpeed keeps parameters in f32, and t5's norms are in it: one step of 20 finds a ReLU on the other side of 0.
+TOLERANCES = {"t5": 1e-5}
+
+
+class Training:
+    """A model of the zoo with its engine of DeepSpeed."""
+
+    def __init__(self, name, stage, case, dtype=torch.float64, through_lowtide=True):
+        self.model, make_batch = zoo.build(name, dtype=dtype)
+        self._make_batch = functools.partial(make_batch, **case.get("batch", {}))
+        self.module = ORTModule(self.model, **case.get("options", {})) if through_lowtide else self.model
+        config = {
+            "train_micro_batch_size_per_gpu": 2,
+            "zero_optimization": {"stage": stage, "reduce_bucket_size": 200_000},
+            "zero_allow_untested_optimizer": True,
+            **case.get("config", {}),
+        }
+        optimizer = torch.optim.SGD(self.module.parameters(), lr=0.01, momentum=0.9)
+        self.engine, *_ = deepspeed.initialize(model=self.module, optimizer=optimizer, config=config)
+        self.losses = []
+
+    def run(self, first, end):
+        for step in range(first, end):
+            seed = 2 * step + torch.distributed.get_rank()
+            loss = self.engine(**self._make_batch(seed=seed)).loss
+            self.engine.backward(loss)
+            self.engine.step()
+            self.losses.append(loss.detach())
+        return self
+
+    def state(self):
+        return [*(parameter.detach().clone() for parameter in self.model.parameters()), *self.model.buffers()]
+
+    def end(self):
+        """Losses, parameters and buffers."""
+        assert getattr(self.module, "fallback_reason", None) is None, self.module.fallback_reason
+        self.engine.destroy()
+        return [torch.stack(self.losses), *self.state()]
+
+
+def compare(name, stage, case):
+    def train(**how):
+        training = Training(name, stage, case, **how)
+        return training.run(0, STEPS * training.engine.gradient_accumulation_steps()).end()
+
+    assert_same(train(), train(through_lowtide=False), TOLERANCES.get(name, 1e-6))
+
+
+def compare_autocast(name, stage, case):
+    start = [torch.zeros(STEPS), *Training(name, stage, {}, torch.float32, False).state()]
+    exact = Training(name, stage, {}, torch.float32, False).run(0, STEPS).end()
+    eager, ours = (Training(name, stage, case, torch.float32, way).run(0, STEPS).end() for way in (False, True))
+    assert_as_near(ours, eager, exact, start)
+
+
+def compare_checkpoints(name, stage):
+    """Written around ORTModule and read around the plain module, and back."""
+    folders = [None]
+    if torch.distributed.get_rank() == 0:
+        folders = [tempfile.mkdtemp()]
+    torch.distributed.broadcast_object_list(folders)
+    ours, theirs = f"{folders[0]}/ours", f"{folders[0]}/theirs"
+    first = Training(name, stage, {}).run(0, 4)
+    first.engine.save_checkpoint(ours)
+    fresh, _ = zoo.build(name)
+    fresh.load_state_dict(get_fp32_state_dict_from_zero_checkpoint(ours))
+    assert_same(fresh.parameters(), [parameter.float() for parameter in first.model.parameters()])
+    second = Training(name, stage, {}, through_lowtide=False)
+    second.engine.load_checkpoint(ours)
+    second.engine.save_checkpoint(theirs)
+    third = Training(name, stage, {})
+    third.engine.load_checkpoint(theirs)
+    whole, *others = (training.run(4, 8).end() for training in (first, second, third))
+    assert_same(*others)
+    count = 1 + len(list(fresh.parameters()))  # each rank goes on with buffers of rank 0, which wrote the file
+    assert_same([others[0][0], *others[0][1:count]], [whole[0][4:], *whole[1:count]])
+
+
+def run(name, label):
+    stage, _, label = label.partition("-")
+    if label == "checkpoint":
+        compare_checkpoints(name, int(stage))
+    elif label == "autocast":
+        compare_autocast(name, int(stage), CASES[label])
+    else:
+        compare(name, int(stage), CASES[label])
+
+
+if __name__ == "__main__":
+    deepspeed.init_distributed("gloo", verbose=False)
+    run_cases(run)
