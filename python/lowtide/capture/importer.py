@@ -24,6 +24,7 @@ from .op_schemas import (
     writes_of_users_op,
     written_placeholders,
 )
+from .operators import is_point_to_point, waits_for_collective
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
 
@@ -187,6 +188,8 @@ class _Importer:
             self._python_op(node)
         elif node.target is torch.ops.lowtide.inspect.default:
             self._inspect(node)
+        elif waits_for_collective(node):
+            self._values[node] = self._values[node.args[0]]
         elif isinstance(node.target, torch._ops.OpOverload):
             self._aten(node)
         else:
@@ -274,6 +277,8 @@ class _Importer:
                 names.append(argument.name)
             elif (attr := self._attributes.of(argument.name, kind, value)) is not None:
                 attrs[argument.name] = attr
+        if is_point_to_point(overload):
+            raise UnsupportedError("forward sends to another process or receives from it")
         if attrs.get("sparse") == ("bool", True):
             raise UnsupportedError("forward asks for sparse gradients")
         if self._autocast is not None:

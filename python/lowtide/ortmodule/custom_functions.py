@@ -8,7 +8,7 @@ import torch.utils._pytree as pytree
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from lowtide.capture.operators import overload_of
+from lowtide.capture.operators import is_collective, overload_of, wait_for
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import DTYPES
 
@@ -87,7 +87,10 @@ class CallHandler:
         args, kwargs = _arguments(overload._schema.arguments, attrs, tensors)
         autocast = _TORCH_DTYPES.get(attrs.get("autocast"))
         with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-            return _tensors(overload(*args, **kwargs)) + [tensors[index] for index in written]
+            results = overload(*args, **kwargs)
+            if is_collective(overload):
+                results = wait_for(results)
+            return _tensors(results) + [tensors[index] for index in written]
 
     def _run_function(self, attrs, tensors):
         record = self._functions[attrs["call"]]

@@ -1,0 +1,118 @@
+"""One rank: modules whose forward calls collectives, through ORTModule and in eager, side by side. Arguments: cases."""
+
+import copy
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import torch.distributed.nn.functional as differentiable
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from lowtide.ortmodule import ORTModule
+
+STEPS, WIDTH = 3, 16
+
+
+def reduced(h):
+    return functional.all_reduce(h, "sum", dist.group.WORLD)
+
+
+def used_before_the_wait(h):
+    """What is between a collective and the first reader of its result."""
+    everywhere = functional.all_reduce(h, "sum", dist.group.WORLD)
+    return h.tanh().exp() * everywhere
+
+
+def gathered(h):
+    return functional.all_gather_tensor_autograd(h, 0, dist.group.WORLD)
+
+
+def scattered(h):
+    return functional.reduce_scatter_tensor_autograd(h, "sum", 0, dist.group.WORLD)
+
+
+def several(h):
+    first, second = functional.all_reduce_coalesced([h, 2 * h.detach()], "sum", dist.group.WORLD)
+    return first * second
+
+
+def exchanged(h):
+    half = h.shape[0] // 2
+    return functional.all_to_all_single_autograd(h, [half, half], [half, half], dist.group.WORLD)
+
+
+# Case → what forward does with the layers' result, whether it is one graph.
+CASES = {
+    **{
+        each.__name__: (each, True) for each in (reduced, used_before_the_wait, gathered, scattered, several, exchanged)
+    },
+    "all_reduce_of_nn": (differentiable.all_reduce, False),
+    "all_gather_of_nn": (lambda h: torch.cat(differentiable.all_gather(h)), False),
+}
+
+
+class Net(nn.Module):
+    def __init__(self, collective=None):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.collective = collective
+
+    def forward(self, x):
+        h = self.down(torch.relu(self.up(x)))
+        return torch.tanh(self.collective(h)) if self.collective else h
+
+
+def net(*arguments):
+    torch.manual_seed(0)
+    return Net(*arguments).double()
+
+
+def train(module, same_batches=False):
+    """Losses, then parameters."""
+    generator = torch.Generator().manual_seed(0 if same_batches else dist.get_rank())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(torch.randn(4 + 2 * step, WIDTH, dtype=torch.float64, generator=generator)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    whole = [getattr(parameter, "full_tensor", parameter.detach)() for parameter in module.parameters()]
+    return [*losses, *whole]
+
+
+def compare(case):
+    collective, is_one_graph = CASES[case]
+    eager = net(collective)
+    engine = ORTModule(copy.deepcopy(eager))
+    for ours, theirs in zip(train(engine), train(eager), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    assert (engine.fallback_reason is None) == is_one_graph, engine.fallback_reason
+
+
+def look_at_tensor_parallel():
+    """DTensors run in PyTorch, and compute what they do there."""
+    mesh = init_device_mesh("cpu", (2,))
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    eager = parallelize_module(net(), mesh, plan)
+    engine = ORTModule(parallelize_module(net(), mesh, plan))
+    for ours, theirs in zip(train(engine, True), train(eager, True), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    assert "DTensor" in engine.fallback_reason, engine.fallback_reason
+
+
+def main():
+    dist.init_process_group("gloo")
+    for case in sys.argv[1:]:
+        look_at_tensor_parallel() if case == "tensor_parallel" else compare(case)
+        print(f"{case}: right on rank {dist.get_rank()}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
