@@ -36,6 +36,15 @@ def pooled_beyond_the_image(m, image):
     return F.avg_pool2d(m.conv(image), 64, ceil_mode=True) + F.max_pool2d(m.conv(image), 64, ceil_mode=True)
 
 
+def bias_of_scores(m, hidden, bias):
+    """As in WavLM: that the bias is as wide as it is high follows from the number of its elements alone."""
+    batch, length, _ = hidden.shape
+    bias = (m.l(hidden).sum(2, keepdim=True) * bias).view(-1, length, length)
+    if bias.shape != (batch, length, length):
+        raise ValueError
+    return torch.baddbmm(bias, m.l(hidden), hidden.transpose(1, 2)) / length
+
+
 CASES = {
     sum_of_two_and_two: [
         (x(2, 6, 4), x(2, 3, 4), x(6), x(3)),
@@ -44,6 +53,7 @@ CASES = {
     segmentation: [(x(b, 3, 8, 8), labels(b, 8, 8)) for b in (2, 3)],
     flat_segmentation: [(x(b, 3, 8, 8), labels(b, 8, 8)) for b in (2, 3)],
     upsampled_segmentation: [(x(b, 3, 8, 8), labels(b, 16, 16)) for b in (2, 3)],
+    bias_of_scores: [(x(b, n, 4), x(b, n, n)) for b, n in ((2, 5), (3, 7))],
     pooled_beyond_the_image: [(x(b, 3, 8, 8),) for b in (2, 3)],
 }
 

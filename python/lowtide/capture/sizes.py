@@ -206,15 +206,34 @@ class Sizes(KnownSizes):
             symbol for size in shapes if not isinstance(size, int) for symbol in sorted(size.free_symbols, key=str)
         ]
         self._symbols = list(dict.fromkeys(symbols))
-        for guard in self._environment.guards if self._environment is not None else ():
-            expression = self.resolve(guard.expr)
+        for guard in self._guards():
+            expression = self.resolve(guard)
             if isinstance(expression, sympy.Eq):
-                self._replace_one_of(expression.lhs - expression.rhs)
+                difference = expression.lhs - expression.rhs
+                exact = self._without_exact_divisions(difference) if difference.has(FloorDiv) else None
+                if exact is None or not self._replace_one_of(exact):
+                    self._replace_one_of(difference)
         self._replace_equal_data_sizes()
         for first, second in sizes_of_labels(self._exported.program):
             difference = sympy.expand(self.resolve(first) - self.resolve(second))
             if not self._replace_one_of(difference) and difference.is_polynomial():
                 self._unsolved.append(difference)
+
+    def _without_exact_divisions(self, difference):
+        """A polynomial that is 0 where `difference` is: of `(a*b*c)//(b*b) - a`, whose division the guards say to be
+        exact, `c - b`. Where b is 0 that asks for more than must hold. None where there is none."""
+        exact = {self.resolve(guard.lhs) for guard in self._guards() if isinstance(guard, sympy.Eq) and guard.rhs == 0}
+        for division in difference.atoms(FloorDiv):
+            dividend, divisor = division.args
+            if Mod(dividend, divisor) not in exact:
+                return None
+            difference = sympy.expand(difference.xreplace({division: dividend / divisor}) * divisor)
+        if difference == 0 or not difference.is_polynomial():
+            return None
+        return sympy.terms_gcd(difference).as_coeff_mul()[1][-1]
+
+    def _guards(self):
+        return [guard.expr for guard in self._environment.guards] if self._environment is not None else []
 
     def _replace_equal_data_sizes(self):
         """Of `u0 == u1` u1 becomes u0, or what else it equals in sizes that only add up: where they are counted, they
@@ -329,8 +348,8 @@ class Sizes(KnownSizes):
                 self.guards.append(Guard(f"{name} >= {low}"))
             if high is not None:
                 self.guards.append(Guard(f"{name} <= {high}"))
-        for guard in self._environment.guards if self._environment is not None else ():
-            self.add_guard(guard.expr)
+        for guard in self._guards():
+            self.add_guard(guard)
 
     def add_guard(self, expression):
         expression = self.resolve(expression)
