@@ -37,7 +37,6 @@ class Call {
 
   Builder& b;
 
-  const Graph& captured() const { return captured_; }
   const Node& node() const { return captured_.node(id_); }
   const DimRanges& ranges() const { return captured_.ranges(); }
   // The op of the table's row, for lowerings that serve several.

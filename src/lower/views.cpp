@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "lower/alias.h"
 #include "lower/targets.h"
 
 namespace lowtide {
@@ -212,28 +211,14 @@ bool lower_meshgrid(Call& c) {
   return true;
 }
 
-// as_strided reads memory, and ours is row-major: the same bytes only where PyTorch's were so too, and start at the
-// same place.
-static bool is_whole_and_row_major(const Graph& captured, ValueId value) {
-  std::vector<bool> fits(captured.value_count());
-  for (const GraphInput& input : captured.inputs()) fits[input.value.at()] = input.strides.empty();
-  for (NodeId id : captured.order()) {
-    const Node& node = captured.node(id);
-    const Aliasing kind = aliasing(captured, node);
-    bool all = kind != Aliasing::kView || keeps_all_in_order(node);
-    for (ValueId input : node.inputs)
-      if (input && !node.target.starts_with("aten::contiguous.")) all = all && fits[input.at()];
-    for (ValueId output : node.outputs)
-      if (output) fits[output.at()] = all;
-  }
-  return fits[value.at()];
-}
-
+// as_strided reads memory, and ours is row-major. "memory": the dims of the operand as they lie in PyTorch's, the
+// outermost first, where the operand is all of its memory; absent where capture does not know that.
 bool lower_as_strided(Call& c) {
   Builder& b = c.b;
-  if (!is_whole_and_row_major(c.captured(), c.node().inputs[0]))
-    c.unsupported("it reads memory that is not known to be row-major");
-  const ValueId x = c.tensor("self");
+  if (!c.has("memory")) c.unsupported("it reads memory of which the operand is not known to be all");
+  std::vector<int64_t> order;
+  for (const Dim& dim : c.dims("memory")) order.push_back(dim.constant());
+  const ValueId x = b.transpose(c.tensor("self"), order);
   const std::vector<Dim> strides = c.dims("stride");
   ValueId index = c.constant(c.has("storage_offset") ? c.number("storage_offset") : Number(Dim(0)), DType::kI64);
   for (size_t i = 0; i < strides.size(); ++i) {

@@ -1,5 +1,7 @@
 """Slices of sizes that change: what lies beyond the ends is cut off, and no size is thought to be at least 1."""
 
+import copy
+
 import pytest
 import torch
 
@@ -31,10 +33,10 @@ class Slice(torch.nn.Module):
         return self.function(x * self.weight, y.shape[1])
 
 
-def step(module, x, y):
+def step(module, *inputs):
     """The output and the weight's gradient."""
     module.zero_grad()
-    output = module(x, y)
+    output = module(*inputs)
     (output * torch.arange(1.0, output.numel() + 1).reshape(output.shape)).sum().backward()
     return output, next(module.parameters()).grad
 
@@ -57,3 +59,30 @@ def test_one_place_from_the_end():
         assert wrapped.fallback_reason is None
     with pytest.raises(IndexError):
         wrapped(torch.randn(4, 5), torch.randn(2, 8))
+
+
+class Windows(torch.nn.Module):
+    """Rows that overlap by half, as Longformer reads them, of memory in which the rows of a batch lie side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        hidden = self.linear(x.transpose(0, 1))  # length, batch, width
+        rows = hidden.transpose(0, 1).view(x.shape[0], x.shape[1] // 4, 4, 4)
+        sizes, strides = list(rows.shape), list(rows.stride())
+        sizes[1], strides[1] = 2 * sizes[1] - 1, strides[1] // 2
+        return rows.as_strided(sizes, strides)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_memory_read_by_strides():
+    eager = Windows()
+    wrapped = ORTModule(copy.deepcopy(eager))
+    for batch, length in ((2, 8), (3, 16)):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(step(wrapped, x), step(eager, x))
+        assert wrapped.fallback_reason is None
+    x = torch.randn(8, 2, 4).transpose(0, 1)  # an input that is not row-major: another call's may be
+    torch.testing.assert_close(step(wrapped, x), step(eager, x))

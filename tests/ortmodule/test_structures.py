@@ -162,12 +162,14 @@ def test_arrays_are_constants_by_their_bytes():
     check(Of(lambda m, a, n: m.l(a) * float(n)), x(), numpy.float32(2))
 
 
-def test_sizes_among_outputs_are_those_of_the_call():
-    module = Of(lambda m, a: {"y": m.l(a), "rows": a.shape[0], "twice": [2 * a.shape[0]]})
+def test_sizes_and_conditions_on_them_among_outputs_are_those_of_the_call():
+    module = Of(lambda m, a: {"y": m.l(a), "rows": a.shape[0], "twice": [2 * a.shape[0]], "many": a.shape[0] > 4})
     wrapped = ORTModule(module)
     for batch in (3, 5):
         output = wrapped(x(batch, 4))
         assert (output["rows"], output["twice"]) == (batch, [2 * batch]) and wrapped.fallback_reason is None
+        assert output["many"] is (batch > 4)
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
 
 
 @pytest.mark.parametrize("place", ["an argument", "an output"])

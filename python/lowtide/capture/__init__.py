@@ -8,8 +8,6 @@ captured.accepts(Call(args, kwargs).sizes())
 import functools
 from dataclasses import dataclass, replace
 
-import torch
-
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import is_array
 
@@ -108,9 +106,8 @@ class Captured:
                 leaf = next(rest)
             elif is_array(leaf):
                 leaf = leaf.copy()
-            elif isinstance(leaf, torch.SymInt | SizeText):
-                text = leaf.text if isinstance(leaf, SizeText) else self.imported.sizes.text(leaf)
-                leaf = int(self.imported.sizes.evaluate(text, sizes))
+            elif (size := SizeText.of(leaf, self.imported.sizes)) is not None:
+                leaf = size.value(self.imported.sizes, sizes)
             leaves.append(leaf)
         return trees.unflatten(leaves, self.exported.output_structure)
 

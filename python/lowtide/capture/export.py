@@ -130,7 +130,7 @@ class _Flat(torch.nn.Module):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
             if is_unread(leaf):
                 raise UnsupportedError("an output is a string that changes")
-            if not isinstance(leaf, torch.Tensor | torch.SymInt) and not is_plain(leaf):
+            if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]

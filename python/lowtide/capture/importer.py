@@ -15,6 +15,7 @@ from .aliases import Aliases
 from .attributes import Attributes
 from .data_sizes import DataSizes
 from .export import origin
+from .memory_order import memory_order
 from .numbers import Numbers, is_item
 from .op_schemas import (
     arguments_of,
@@ -26,7 +27,7 @@ from .op_schemas import (
 )
 from .operators import is_point_to_point, waits_for_collective
 from .positions import positions_from_start
-from .sizes import NeedsConstants, Sizes
+from .sizes import NeedsConstants, Sizes, SizeText
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class _Importer:
         self._aliases = Aliases()
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
+        self._row_major_inputs = True
 
     def run(self):
         program = self._exported.program
@@ -112,6 +114,7 @@ class _Importer:
     def _strides(self, fake):
         if fake.is_contiguous():
             return []
+        self._row_major_inputs = False
         return self._sizes.shape(fake.stride())
 
     def _add_state(self, node, spec):
@@ -279,6 +282,10 @@ class _Importer:
                 attrs[argument.name] = attr
         if is_point_to_point(overload):
             raise UnsupportedError("forward sends to another process or receives from it")
+        if overload is torch.ops.aten.as_strided.default:
+            # Another call's inputs may have other strides than those that are no row-major ones.
+            order = memory_order(node.args[0].meta["val"], self._sizes) if self._row_major_inputs else None
+            attrs |= {} if order is None else {"memory": ("ints", order)}
         if attrs.get("sparse") == ("bool", True):
             raise UnsupportedError("forward asks for sparse gradients")
         if self._autocast is not None:
@@ -406,8 +413,7 @@ class _Importer:
         results = next(node for node in program.graph.nodes if node.op == "output").args[0]
         outputs, places = [], {}
         for leaf in self._exported.output_leaves:
-            if isinstance(leaf, torch.SymInt):
-                self._sizes.text(leaf)
+            SizeText.of(leaf, self._sizes)
         for result in results:
             value = self._value(result)
             if value in self._source_values:

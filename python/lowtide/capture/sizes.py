@@ -34,9 +34,21 @@ class Guard:
 
 @dataclass
 class SizeText:
-    """A size among a module's outputs: of a SizeFormula over the names of dims."""
+    """A size, or a condition on sizes, among a module's outputs: of a SizeFormula over the names of dims."""
 
     text: str
+    is_condition: bool = False
+
+    @classmethod
+    def of(cls, leaf, sizes):
+        """Of a leaf among what an export returns, which may be one of these already; None of any other."""
+        if isinstance(leaf, torch.SymInt | torch.SymBool):
+            return cls(sizes.text(leaf), isinstance(leaf, torch.SymBool))
+        return leaf if isinstance(leaf, cls) else None
+
+    def value(self, sizes, actual):
+        """As forward returns it, at the call's `actual` sizes."""
+        return sizes.holds(self.text, actual) if self.is_condition else int(sizes.evaluate(self.text, actual))
 
 
 class KnownSizes:
@@ -56,6 +68,9 @@ class KnownSizes:
 
     def evaluate(self, text, sizes):
         return self.formula(text).value(self._values(sizes))
+
+    def holds(self, text, sizes):
+        return self.formula(text).holds(self._values(sizes))
 
     def accepts(self, sizes):
         values = self._values(sizes)
@@ -133,6 +148,11 @@ class Sizes(KnownSizes):
             return _GrammarPrinter(self._text).print(value)
         except _OutsideGrammar:
             raise NeedsConstants(self.dims_of(value)) from None
+
+    def are_equal(self, first, second):
+        """Whether two sizes are one, for all that is known."""
+        difference = sympy.expand(self.resolve(first) - self.resolve(second))
+        return difference == 0 or difference.has(FloorDiv) and self._without_exact_divisions(difference) == 0
 
     def shape(self, values):
         shape = [self.dim(value) for value in values]
@@ -222,15 +242,18 @@ class Sizes(KnownSizes):
     def _without_exact_divisions(self, difference):
         """A polynomial that is 0 where `difference` is: of `(a*b*c)//(b*b) - a`, whose division the guards say to be
         exact, `c - b`. Where b is 0 that asks for more than must hold. None where there is none."""
-        exact = {self.resolve(guard.lhs) for guard in self._guards() if isinstance(guard, sympy.Eq) and guard.rhs == 0}
+        equal = [self.resolve(guard) for guard in self._guards() if isinstance(guard, sympy.Eq)]
+        zeros = {sympy.expand(each.lhs - each.rhs) for each in equal if isinstance(each, sympy.Eq)}
         for division in difference.atoms(FloorDiv):
             dividend, divisor = division.args
-            if Mod(dividend, divisor) not in exact:
+            rest = sympy.expand(dividend - divisor * division)
+            if zeros.isdisjoint((Mod(dividend, divisor), rest, sympy.expand(-rest))):
                 return None
             difference = sympy.expand(difference.xreplace({division: dividend / divisor}) * divisor)
-        if difference == 0 or not difference.is_polynomial():
+        if not difference.is_polynomial():
             return None
-        return sympy.terms_gcd(difference).as_coeff_mul()[1][-1]
+        factors = sympy.Mul.make_args(sympy.terms_gcd(difference))
+        return next((factor for factor in factors if factor.is_Add), difference)
 
     def _guards(self):
         return [guard.expr for guard in self._environment.guards] if self._environment is not None else []

@@ -203,8 +203,8 @@ def _tensor_from_json(told):
 
 
 def _leaf_to_json(leaf, sizes):
-    if isinstance(leaf, torch.SymInt | SizeText):
-        return ["size", leaf.text if isinstance(leaf, SizeText) else sizes.text(leaf)]
+    if (size := SizeText.of(leaf, sizes)) is not None:
+        return ["condition" if size.is_condition else "size", size.text]
     if leaf is None or type(leaf) in (bool, int, str):
         return ["plain", leaf]
     if type(leaf) is float:
@@ -216,4 +216,6 @@ def _leaf_to_json(leaf, sizes):
 
 def _leaf_from_json(told):
     kind, value = told
+    if kind == "condition":
+        return SizeText(value, True)
     return {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__}[kind](value)
