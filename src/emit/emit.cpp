@@ -108,6 +108,7 @@ void Emitter::emit(NodeId id, int32_t position) {
   if (is_yield(node.op)) return emit_yield(id);
   if (is_view(node.op)) return emit_view(id, position);
   if (is_call(node.op) || is_call_gradient(node.op)) return emit_call(id);
+  if (is_collective(node.op)) return emit_collective(id);
   if (is_inspection(node.op)) return emit_inspect(id);
   if (has_trait(node.op, Trait::kFiller)) {
     const bool symbolic = node.attrs.has("int_value") && !node.attrs.dim("int_value").is_constant();
@@ -209,6 +210,21 @@ void Emitter::emit_call(NodeId id) {
   }
   KernelChoice choice{step.node, "python", {}};
   choices_.push_back(std::move(choice));
+  program_.steps.push_back(std::move(step));
+}
+
+void Emitter::emit_collective(NodeId id) {
+  const Node& node = graph_.node(id);
+  ProgramStep step;
+  step.kind = StepKind::kHostCall;
+  step.target = name(node.op);
+  step.attrs = program_attrs(node.attrs);
+  step.node = describe(graph_, id);
+  const ValueId input = node.inputs[0], output = node.outputs[0];
+  step.inputs = {add_operand(graph_.type(input), comply(input, Accept::kRowMajor, false, step.node))};
+  places_[output.at()] = place_new(output, row_major_strides(graph_.type(output).shape));
+  step.outputs = {operand_of(output)};
+  choices_.push_back({step.node, "python", {}});
   program_.steps.push_back(std::move(step));
 }
 

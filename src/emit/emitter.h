@@ -27,6 +27,7 @@ class Emitter {
   void emit_constant(NodeId id);
   void emit_yield(NodeId id);
   void emit_call(NodeId id);
+  void emit_collective(NodeId id);
   void emit_inspect(NodeId id);
   void emit_kernel(NodeId id, int32_t position);
   void emit_data_size(NodeId id);

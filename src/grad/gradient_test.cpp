@@ -233,6 +233,23 @@ TEST(Gradient, ACallKeepsItsOperandsAndResults) {
 )");
 }
 
+TEST(Gradient, GathersReduceTheGradientOfTheWholeParameter) {
+  EXPECT_EQ(backward_of(R"(graph @gather(%part: f32[2, 3] param) {
+  %w: f32[4, 3] = AllGather(group=0, ranks=2) %part
+  %y: f32[4, 3] = Exp %w
+  %z: f32[4, 3] = Add %y, %w
+  return %z output
+})"),
+            R"(
+  %z_grad: f32[4, 3] = YieldOp(grads=[0]) %z
+  %w_grad: f32[4, 3] = Mul %z_grad, %y  // gradient of:
+  %w_grad_1: f32[4, 3] = Add %z_grad, %w_grad  // gradient of:
+  %part_grad: f32[2, 3] = ReduceScatter(group=0, ranks=2) %w_grad_1  // gradient of:
+  return %part_grad gradient %part
+}
+)");
+}
+
 TEST(Gradient, ActivationsReadTheirResultWhereItIsEnough) {
   EXPECT_EQ(backward_of(R"(graph @activations(%x: f32[n] input grad) {
   %a: f32[n] = Relu %x

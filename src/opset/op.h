@@ -100,5 +100,7 @@ inline bool is_aten_call(Op op) { return op == Op::kAten; }
 inline bool is_custom_function(Op op) { return op == Op::kPythonOp; }
 inline bool is_call(Op op) { return is_aten_call(op) || is_custom_function(op); }
 inline bool is_call_gradient(Op op) { return op == Op::kCallGrad; }
+// All processes of a group run them in the same order.
+inline bool is_collective(Op op) { return op == Op::kAllGather || op == Op::kReduceScatter; }
 
 }  // namespace lowtide

@@ -115,7 +115,7 @@ class Schedule {
   bool is_fixed(const Node& node) const {
     if (names_data_size(node)) return true;
     return is_yield(node.op) || is_inspection(node.op) || is_call_gradient(node.op) || is_call(node.op) ||
-           has_trait(node.op, Trait::kEffect);
+           is_collective(node.op) || has_trait(node.op, Trait::kEffect);
   }
   bool is_view_at(int32_t position) const { return is_view(node_at(position).op); }
 

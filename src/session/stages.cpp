@@ -46,10 +46,10 @@ MemoryOptions memory_options(const SessionOptions& options, std::string_view con
   return result;
 }
 
-// A graph of ops of ours (a user's text) needs no lowering.
+// A graph of ops of ours (a user's text) needs no lowering. Captured ones have calls, and collectives before them.
 static bool is_lowered(const Graph& graph) {
   for (NodeId id : graph.order())
-    if (!is_call(graph.node(id).op)) return true;
+    if (const Op op = graph.node(id).op; !is_call(op) && !is_collective(op)) return true;
   return graph.order().empty();
 }
 
