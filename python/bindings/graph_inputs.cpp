@@ -18,9 +18,9 @@ namespace {
 
 class GraphInputs {
  public:
-  // `sources`: per input of the graph ("input", index among the call's tensors), ("guard", number of a place) or
-  // ("tensor", tensor). `wants_gradient`: what the graph was processed for; none: it does not matter. `written`: inputs
-  // that forward writes into.
+  // `sources`: per input of the graph ("input", index among the call's tensors), ("guard", number of a place),
+  // ("tensor", tensor) or ("made", function that makes the tensor in each call). `wants_gradient`: what the graph was
+  // processed for; none: it does not matter. `written`: inputs that forward writes into.
   GraphInputs(nb::object guards, nb::list sources, std::vector<std::optional<bool>> wants_gradient,
               std::vector<size_t> written)
       : guards_object_(guards),
@@ -31,8 +31,11 @@ class GraphInputs {
       const nb::tuple pair = nb::cast<nb::tuple>(source);
       const std::string_view kind = nb::cast<const char*>(pair[0]);
       Source added;
-      added.kind = kind == "input" ? Kind::kInput : kind == "guard" ? Kind::kGuard : Kind::kTensor;
-      if (added.kind == Kind::kTensor) {
+      added.kind = kind == "input"   ? Kind::kInput
+                   : kind == "guard" ? Kind::kGuard
+                   : kind == "made"  ? Kind::kMade
+                                     : Kind::kTensor;
+      if (added.kind == Kind::kTensor || added.kind == Kind::kMade) {
         added.tensor = pair[1];
       } else {
         added.index = nb::cast<size_t>(pair[1]);
@@ -54,7 +57,8 @@ class GraphInputs {
         const Guards::Tensor& seen = guards_->tensor(source.index);
         bound.add(seen.object, seen.view, seen.requires_grad);
       } else {
-        bound.add(source.tensor, view_of(source.tensor), requires_grad(source.tensor));
+        const nb::object tensor = source.kind == Kind::kMade ? source.tensor() : source.tensor;
+        bound.add(tensor, view_of(tensor), requires_grad(tensor));
       }
       as_wanted = as_wanted && (!wants_gradient_[i] || bound.requires_grad.back() == *wants_gradient_[i]);
     }
@@ -92,11 +96,11 @@ class GraphInputs {
   }
 
  private:
-  enum class Kind { kInput, kGuard, kTensor };
+  enum class Kind { kInput, kGuard, kTensor, kMade };
   struct Source {
     Kind kind = Kind::kInput;
     size_t index = 0;
-    nb::object tensor;
+    nb::object tensor;  // or the function that makes it
   };
   nb::object guards_object_;
   Guards* guards_;

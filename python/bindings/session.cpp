@@ -402,6 +402,13 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("report", report)
       .def("memory", memory, "symbol_values"_a)
       .def(
+          "collectives",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            nb::gil_scoped_release unlocked;
+            return self.session.collectives(symbol_values);
+          },
+          "symbol_values"_a, "What processes do together in the plan that serves a call of these sizes, a line each.")
+      .def(
           "timeline_peak",
           [](const PythonSession& self, const std::vector<int64_t>& symbol_values) {
             return self.session.timeline_peak(symbol_values);

@@ -402,6 +402,20 @@ MemoryReport Session::memory(std::span<const int64_t> symbol_values) {
   return impl_->plans->serving(symbol_values).memory(symbol_values);
 }
 
+std::string Session::collectives(std::span<const int64_t> symbol_values) {
+  const Program& program = impl_->plans->serving(symbol_values).program();
+  std::string text;
+  for (const ProgramStep& step : program.steps) {
+    const std::optional<Op> op = step.kind == StepKind::kHostCall ? find_op(step.target) : std::nullopt;
+    if (!op || !is_collective(*op)) continue;
+    const auto name_of = [&](int32_t operand) {
+      return program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer)].name;
+    };
+    text += concat(step.target, " ", name_of(step.inputs[0]), " ", name_of(step.outputs[0]), "\n");
+  }
+  return text;
+}
+
 std::vector<std::string> Session::symbols() const {
   std::vector<std::string> names;
   for (const SymbolSource& symbol : program().symbols) names.push_back(symbol.name);

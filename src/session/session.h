@@ -158,6 +158,8 @@ class Session {
   std::string explain() const;  // per node, the kernel taken and why faster ones refused
   const SessionReport& report() const;
   MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
+  // What processes do together in the plan that serves a call of these sizes, a line each: theirs must be the same.
+  std::string collectives(std::span<const int64_t> symbol_values);
   std::vector<std::string> symbols() const;
   Executor& executor();  // traces, bindings
   // The plan as text, with the order that packs best at these sizes. See src/session/stored_plan.h. Empty: sizes from

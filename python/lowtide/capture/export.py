@@ -15,6 +15,7 @@ import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree
 from torch.export import Dim
 
+from lowtide.distributed import WholeParameters
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph
 from lowtide.guards.unread import is_unread
@@ -176,14 +177,21 @@ def export(module, call: Call, facts: Facts) -> Exported:
     """UnsupportedError with the reason and the user's line where PyTorch must run the module itself."""
     call.check(module.forward)
     refuse_backward_hooks(module)
-    refuse_state(module)
-    for _ in range(_TRIES - 1):
-        try:
-            return _export_until_stable(module, call, facts)
-        except UnsupportedError as error:
-            if _DISTURBED not in str(error):
-                raise
-    return _export_until_stable(module, call, facts)
+    with exclusive, WholeParameters(module) as whole:
+        refuse_state(module)
+        for _ in range(_TRIES - 1):
+            try:
+                return _export_until_stable(module, call, facts, whole)
+            except UnsupportedError as error:
+                if _DISTURBED not in str(error):
+                    raise
+        return _export_until_stable(module, call, facts, whole)
+
+
+def _guards(module, observation, whole):
+    """Of the module as calls find it."""
+    with whole.put_back():
+        return Guards(module, observation.seen)
 
 
 # PyTorch follows the calls of modules of all threads while it exports in one, and stumbles over the others'.
@@ -191,18 +199,18 @@ _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 
 
-def _export_until_stable(module, call, facts):
+def _export_until_stable(module, call, facts, whole):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
     only counts is counted after each call."""
     observation = Observation(module)
-    exported = _export(module, call, facts, observation)
+    exported = _export(module, call, facts, observation, whole)
     if observation.changes is None:
         return exported
     observation.changes.make()
     again = Observation(module)
     try:
-        stable = _export(module, call, facts, again)
+        stable = _export(module, call, facts, again, whole)
         if again.changes is None and difference(exported, stable, {}) is None:
             return stable
         refusal = observation.refusal()
@@ -212,14 +220,14 @@ def _export_until_stable(module, call, facts):
     if counters := observation.counters():
         counting = Observation(module, counters)
         with contextlib.suppress(UnsupportedError):
-            counted = _export(module, call, facts, counting)
+            counted = _export(module, call, facts, counting, whole)
             if counting.changes is None:
                 return counted
-    refusal.guards = Guards(module, observation.seen)
+    refusal.guards = _guards(module, observation, whole)
     raise refusal
 
 
-def _export(module, call, facts, observation):
+def _export(module, call, facts, observation, whole):
     sizes = _example_sizes(call, facts)
     # Fresh tensors: one object given for two arguments would make them one input; their values are never read.
     examples = tuple(_example(tensor, size) for tensor, size in zip(call.tensors, sizes, strict=True))
@@ -258,7 +266,7 @@ def _export(module, call, facts, observation):
         _clear_frames(error)
         observation.restore()
         observation.let_go()
-        error.guards = Guards(module, observation.seen)
+        error.guards = _guards(module, observation, whole)
         raise
     except InvalidArgument:
         observation.restore()
@@ -274,7 +282,7 @@ def _export(module, call, facts, observation):
         flat.found.structure,
         flat.found.leaves,
         flat.found.is_tensor,
-        Guards(module, observation.seen),
+        _guards(module, observation, whole),
         call.number_indices(),
         tuple(observation.writes),
         tuple(observation.prints),

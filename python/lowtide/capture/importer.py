@@ -2,12 +2,13 @@
 
 import operator
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.export.graph_signature import InputKind
 
 from lowtide._lowtide import Graph
+from lowtide.distributed import shard_of
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import dtype_name
 
@@ -41,6 +42,7 @@ class Source:
     name: str = ""  # of the graph's input
     requires_grad: bool = False
     used: bool = True  # by some node or output
+    shard: object = None  # lowtide.distributed.Shard of a parameter that the graph gathers
 
 
 @dataclass
@@ -50,6 +52,7 @@ class ImportedGraph:
     sources: list
     outputs: list  # per tensor output: ("graph", index among the graph's outputs) or ("source", index)
     random: bool  # some node draws random numbers
+    groups: list = field(default_factory=list)  # ProcessGroups, by the numbers that collectives give them
 
 
 def import_program(exported, facts, module, inputs_require_grad=None) -> ImportedGraph:
@@ -69,6 +72,8 @@ class _Importer:
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
         self._row_major_inputs = True
+        self._groups = []
+        self._gathered = {}  # value number of a shard → that of the whole parameter, once some node reads it
 
     def run(self):
         program = self._exported.program
@@ -88,7 +93,7 @@ class _Importer:
                 self._add_state(node, spec)
         self._block(program.graph_module)
         outputs = self._outputs(program)
-        return ImportedGraph(self._graph, self._sizes, self._sources, outputs, self._random)
+        return ImportedGraph(self._graph, self._sizes, self._sources, outputs, self._random, self._groups)
 
     # ---- inputs
 
@@ -141,10 +146,16 @@ class _Importer:
             source = Source(kind, paths=(path,))
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
-        source = replace(source, name=path or node.name, requires_grad=requires_grad, used=bool(node.users))
-        value = self._graph.add_input(
-            path or node.name, dtype_name(tensor.dtype), list(tensor.shape), kind, requires_grad, strides
+        shard = shard_of(tensor)
+        source = replace(
+            source, name=path or node.name, requires_grad=requires_grad, used=bool(node.users), shard=shard
         )
+        shape = list(tensor.shape)
+        if shard is not None:
+            shape[0], strides = shard.rows_each, []
+        value = self._graph.add_input(path or node.name, dtype_name(tensor.dtype), shape, kind, requires_grad, strides)
+        if shard is not None:
+            self._gathered[value] = None
         self._source_of_tensor[id(tensor)] = len(self._sources), value
         self._remember(node, value, source)
         if kind == "param":
@@ -158,11 +169,36 @@ class _Importer:
         self._aliases.inputs.add(value)
         self._sources.append(source)
 
+    def _gather(self, node):
+        """A parameter that is divided is whole from the first node on that reads it."""
+        part = self._values.get(node)
+        if not isinstance(part, int) or part not in self._gathered:
+            return
+        if self._gathered[part] is None:
+            shard = self._sources[self._source_values[part]].shard
+            if shard.group not in self._groups:
+                self._groups.append(shard.group)
+            group = {"group": ("int", self._groups.index(shard.group)), "ranks": ("int", shard.ranks)}
+            (whole,) = self._graph.add_op("AllGather", [part], group)
+            name = f"{self._graph.value_name(part)}_whole"
+            self._graph.rename_value(whole, name)
+            if shard.rows % shard.ranks:
+                dtype, shape = self._graph.type_of(whole)
+                rows = {"dim": ("int", 0), "start": ("int", 0), "end": ("int", shard.rows), "step": ("int", 1)}
+                output = (name, dtype, [shard.rows, *shape[1:]])
+                (whole,) = self._graph.add_aten("aten::slice.Tensor", [whole], ["self"], [output], rows, "", "")
+            self._aliases.note_view(whole, part)
+            self._gathered[part] = whole
+        self._values[node] = self._gathered[part]
+
     # ---- nodes
 
     def _block(self, graph_module):
         """Imports the calls of a graph; returns the output node's arguments."""
         for node in graph_module.graph.nodes:
+            if node.op in ("call_function", "output"):
+                for argument in node.all_input_nodes:
+                    self._gather(argument)
             if node.op == "call_function":
                 try:
                     self._call(graph_module, node)

@@ -19,7 +19,7 @@ from .code import is_users_name
 from .digest import CONTAINERS, Digest, NotCacheable
 from .observe import HOOKS, Seen
 from .reads import add_reads
-from .values import PLAIN, array_key, describe, is_array
+from .values import PLAIN, PLAIN_TENSORS, array_key, describe, is_array
 from .words import (
     MISSING,
     Change,
@@ -252,7 +252,8 @@ class Guards:
     def _tensor_table(self, module, attributes, which, word, table, path):
         place = self.add(attributes, Way.ITEM, which, table, Expected.KEYS, None, names_change(word, table, path))
         for name, tensor in table.items():
-            expected = Expected.SAME if tensor is None or is_lazy(tensor) else Expected.TENSOR
+            is_plain = type(tensor) in PLAIN_TENSORS and not is_lazy(tensor)
+            expected = Expected.TENSOR if is_plain else Expected.SAME
             number = self.add(
                 place, Way.ITEM, name, tensor, expected, None, tensor_change(word, join(path, name), tensor)
             )

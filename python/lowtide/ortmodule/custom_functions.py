@@ -9,6 +9,7 @@ from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from lowtide.capture.operators import is_collective, overload_of, wait_for
+from lowtide.distributed import Collectives
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import DTYPES
 
@@ -24,14 +25,17 @@ class CallHandler:
     engine's memory. The plan keeps these bytes until the backward of the call.
     """
 
-    def __init__(self, functions):
-        self._functions = functions
+    def __init__(self, functions, groups=()):
+        """`groups`: of processes, by the numbers that collectives of the graph give them."""
+        self._functions, self._collectives = functions, Collectives(groups)
         self._overloads = {}
         self.missing = set()  # (function call, argument) without a gradient, in the backward that runs or ran last
         self._inputs = defaultdict(_RetentionTracker)  # by function call: of what forward takes and makes
         self._gradients = defaultdict(_RetentionTracker)  # of what backward takes
 
     def forward(self, target, attrs, inputs, outputs, wants_context, needs_grad):
+        if (collective := self._collectives.find(target)) is not None:
+            return collective(attrs, inputs, outputs)
         is_function = "operands" not in attrs
         tracker = self._inputs[attrs["call"]] if is_function else _RETAINS_NOTHING
         given, tracked = tracker.prepare(inputs)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lowtide import environment, log
 from lowtide.capture import DynamoGraph, Facts, exclusive, keep_only
+from lowtide.distributed import Agreement
 from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError
 from lowtide.log import logger
 
@@ -60,6 +61,7 @@ class ExecutionManager:
         self._refused = self._fallback.refusal_of_backward() if self.training else None
         self.last_agent = None
         self.last_step = None  # StepOfPieces, where the last call ran in pieces
+        self._agreement = None  # of processes, known from the first call on
         self._reason = None  # why the last call was no graph in the engine
         self.last_call = 0.0  # when
 
@@ -175,7 +177,25 @@ class ExecutionManager:
             agent.failure = Failure.of(error) if self._fallback.takes(error) else None
             raise
 
+    def _agreement_of_processes(self):
+        """None where the module's parameters are whole."""
+        if self._agreement is None:
+            self._agreement = Agreement(self._module)
+            if self._agreement.is_needed:
+                self._pieces = None  # Dynamo would look into the hooks that gather parameters
+        return self._agreement if self._agreement.is_needed else None
+
     def _in_engine(self, args, kwargs):
+        def together():
+            prepared = self._prepared(args, kwargs)
+            return prepared, prepared[0].agent.collectives(prepared[1].sizes())
+
+        agreement = self._agreement_of_processes()
+        info, seen, tensors = self._prepared(args, kwargs) if agreement is None else agreement.reached(together)
+        return self._run(info.agent, tensors, seen.sizes()), info.agent
+
+    def _prepared(self, args, kwargs):
+        """(PostExportProcessedModelInfo, ArgumentTensors, BoundInputs)."""
         if self._refused is not None:
             raise self._refused.error()
         transition = self._graph_transition_manager
@@ -196,8 +216,8 @@ class ExecutionManager:
             announce(agent, seen.sizes(), self._options)
         if self.training and not self._noticed and saved_tensors_are_hooked():
             self._noticed = True
-            warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=5)
-        return self._run(agent, tensors, seen.sizes()), agent
+            warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=6)
+        return info, seen, tensors
 
     def _make_agent(self, captured):
         if captured.functions and not environment.custom_functions_run():

@@ -74,7 +74,7 @@ class PlanCheck:
     def _run(self, step, incoming):
         if self._session is None:
             self._session = Session(self._captured.graph, **self._options)
-            self._session.set_call_handler(CallHandler(self._captured.functions))
+            self._session.set_call_handler(CallHandler(self._captured.functions, self._captured.imported.groups))
         session, now = self._session, torch.get_rng_state()
         torch.set_rng_state(step.before.random_state)
         try:

@@ -114,6 +114,9 @@ def _place(source, owner, guards):
     """Of a graph input, as lowtide._lowtide.GraphInputs takes it."""
     if source.kind == "input":
         return "input", source.index
+    if source.shard is not None:
+        table, name = _table(source, owner), _name(source)
+        return "made", lambda: source.shard.local(table[name])
     number = guards.place_of(source.tensor) if owner is None else guards.tensor(owner, _name(source))
     return ("tensor", source.tensor) if number is None else ("guard", number)
 

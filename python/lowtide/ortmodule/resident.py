@@ -5,6 +5,8 @@ import weakref
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from lowtide.distributed import part_of
+
 
 class Resident:
     """Parameters, buffers, gradients that are kept, and the state of optimizers that have these parameters: that is
@@ -41,6 +43,7 @@ class Resident:
 
 
 def _bytes_of(tensors):
-    """Tied parameters and views share a storage, which counts once."""
+    """Tied parameters and views share a storage, which counts once; of a sharded parameter this process has a part."""
+    tensors = [part_of(tensor) for tensor in tensors]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())

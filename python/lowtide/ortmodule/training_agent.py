@@ -63,7 +63,7 @@ class TrainingAgent:
         self.export_seconds = None  # of the capture
         self.arguments = None  # a Call without tensors, like those that the graph serves
         self.failure = None  # of an earlier call, which PyTorch took over
-        self._calls = CallHandler(captured.functions)
+        self._calls = CallHandler(captured.functions, captured.imported.groups)
         self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
@@ -263,6 +263,10 @@ class TrainingAgent:
         sizes = sizes or self.last_sizes or self.captured.exported.sizes
         places = [self.captured.imported.sizes.dims[name] for name in self.session.symbols]
         return [sizes[index][position] for index, position in places]
+
+    def collectives(self, sizes):
+        """What processes do together in a call with these sizes, as text."""
+        return self.session.collectives(self.symbol_values(sizes))
 
     def memory_stat(self, memory_optimization_config="", probe_config="", sizes=None, peaks=True):
         """What could be recomputed or compressed, as Session.memory_stat of src/report/insight.h tells it: rows, tables

@@ -1,0 +1,7 @@
+"""What training on several processes asks: parameters of which a process holds a part, and what all do together."""
+
+from .agreement import Agreement
+from .collectives import Collectives
+from .shards import WholeParameters, part_of, shard_of
+
+__all__ = ["Agreement", "Collectives", "WholeParameters", "part_of", "shard_of"]

@@ -1,0 +1,80 @@
+"""Before each call the processes tell each other what they would do together. It is the same, or PyTorch runs all of
+them."""
+
+import hashlib
+
+import torch
+
+from lowtide.errors import Error, UnsupportedModel
+
+from .collectives import all_gather
+from .shards import is_divided, shard_of, sharded_modules
+
+_PYTORCH = 0  # in the place of a hash
+
+
+class Agreement:
+    """Of one module, for all its calls."""
+
+    def __init__(self, module):
+        self._module, self._sharded = module, sharded_modules(module)
+        self._groups, self._refusal = {}, None
+        try:
+            shards = [shard_of(parameter) for root in self._sharded for parameter in root.parameters()]
+            self._groups = {shard.group.group_name: shard.group for shard in shards if shard is not None}
+            for root in self._sharded:
+                _check_dtypes(root)
+        except UnsupportedModel as refusal:
+            self._refusal = refusal
+
+    @property
+    def is_needed(self):
+        return bool(self._groups) or self._refusal is not None
+
+    def reached(self, prepare):
+        """What `prepare` returns beside a text of what the processes will do together. UnsupportedModel where others do
+        something else, or PyTorch runs their module."""
+        if self._refusal is not None:
+            raise self._refusal
+        if any(not is_divided(parameter) for root in self._sharded for parameter in root.parameters()):
+            for root in self._sharded:
+                root.reshard()  # PyTorch has run the module before, and may have left parameters whole
+        try:
+            prepared, text = prepare()
+        except Error:
+            self._tell(_PYTORCH)
+            raise
+        mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) + 1
+        told = self._tell(mine)
+        if _PYTORCH in told:
+            raise UnsupportedModel("PyTorch runs the module of another process, and all gather parameters together")
+        if any(number != mine for number in told):
+            raise UnsupportedModel(
+                "processes would gather parameters in different orders: their graphs, or under a memory budget their "
+                "plans, are not the same"
+            )
+        return prepared
+
+    def _tell(self, number):
+        """The numbers of all."""
+        told = []
+        for group in self._groups.values():
+            numbers = torch.empty(group.size(), dtype=torch.int64, device="cpu")
+            mine = torch.tensor([number], dtype=torch.int64, device="cpu")
+            all_gather(numbers, mine, group)
+            told += numbers.tolist()
+        return told
+
+
+def _check_dtypes(root):
+    """Only what is gathered shows a MixedPrecisionPolicy."""
+    before = {name: parameter.dtype for name, parameter in root.named_parameters()}
+    root.unshard()
+    after = {name: parameter.dtype for name, parameter in root.named_parameters()}
+    root.reshard()
+    for name, dtype in before.items():
+        if after[name] != dtype:
+            raise UnsupportedModel(
+                f"fully_shard gathers parameter '{name}' of {dtype} as {after[name]}: lowtide works without a "
+                "MixedPrecisionPolicy; torch.autocast is one for both"
+            )

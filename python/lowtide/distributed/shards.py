@@ -1,0 +1,122 @@
+"""Parameters that `fully_shard` has divided: of each, a process holds some rows.
+
+A graph takes these rows and gathers the parameter where it is read; PyTorch's hooks, which gather it around calls of
+modules, have no part in it.
+"""
+
+import contextlib
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from lowtide.errors import UnsupportedModel
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """How a parameter is divided."""
+
+    group: object  # of processes
+    ranks: int
+    rows: int  # of the whole parameter
+
+    @property
+    def rows_each(self):
+        """What every process gives; the last ones may lack some of them."""
+        return -(-self.rows // self.ranks)
+
+    def local(self, parameter):
+        """The rows of this process, filled up with zeros. Gradients flow to the parameter."""
+        part = parameter.to_local()
+        missing = self.rows_each - part.shape[0]
+        return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
+
+
+def is_divided(tensor):
+    return "torch.distributed.tensor" in sys.modules and isinstance(tensor, torch.distributed.tensor.DTensor)
+
+
+def part_of(tensor):
+    """What this process holds of a tensor."""
+    return tensor.detach().to_local() if is_divided(tensor) else tensor
+
+
+def sharded_modules(module):
+    """The modules in it that `fully_shard` was called for."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return []
+    return [child for child in module.modules() if isinstance(child, torch.distributed.fsdp.FSDPModule)]
+
+
+def shard_of(parameter):
+    """Its Shard, None where it is whole. UnsupportedModel where it is divided in another way than by rows."""
+    if not is_divided(parameter):
+        return None
+    mesh, placements = parameter.device_mesh, parameter.placements
+    if mesh.ndim != 1 or placements != (torch.distributed.tensor.Shard(0),):
+        raise UnsupportedModel(
+            f"a parameter of shape {list(parameter.shape)} is placed as {placements} on a mesh of {mesh.ndim} dims, "
+            "expected (Shard(dim=0),) on one dim"
+        )
+    return Shard(mesh.get_group(), mesh.size(), parameter.shape[0])
+
+
+class WholeParameters:
+    """`with WholeParameters(module) as whole:` the module's sharded parameters are plain ones of whole size, which
+    nobody may read, and PyTorch's hooks that gather them are not there."""
+
+    def __init__(self, module):
+        self._tables = []  # (table, what is in it, what is in it inside)
+        self._whole = {}  # id of a parameter → the one in its place
+        roots = sharded_modules(module)
+        children = dict.fromkeys(child for root in roots for child in root.modules())
+        for child in children:
+            self._add(child._parameters, lambda name, parameter: True, self._whole_of)
+            for which in _HOOKS:
+                self._add(getattr(child, which), lambda key, hook: not _gathers(hook), lambda hook: hook)
+
+    def _add(self, table, keeps, replaced):
+        before = dict(table)
+        inside = {key: replaced(value) for key, value in before.items() if keeps(key, value)}
+        if len(inside) != len(before) or any(inside[key] is not value for key, value in before.items()):
+            self._tables.append((table, before, inside))
+
+    def _whole_of(self, parameter):
+        if parameter is None or shard_of(parameter) is None:
+            return parameter
+        if id(parameter) not in self._whole:
+            # Never touched, so that it is no memory.
+            whole = torch.empty(parameter.shape, dtype=parameter.dtype)
+            self._whole[id(parameter)] = torch.nn.Parameter(whole, parameter.requires_grad)
+        return self._whole[id(parameter)]
+
+    def __enter__(self):
+        self._fill(2)
+        return self
+
+    def __exit__(self, *_):
+        self._fill(1)
+        for whole in self._whole.values():
+            whole.untyped_storage().resize_(0)
+
+    @contextlib.contextmanager
+    def put_back(self):
+        """The module as it is outside."""
+        self._fill(1)
+        try:
+            yield
+        finally:
+            self._fill(2)
+
+    def _fill(self, which):
+        for entry in self._tables:
+            table = entry[0]
+            table.clear()
+            table.update(entry[which])
+
+
+def _gathers(hook):
+    return (getattr(hook, "__module__", None) or "").startswith("torch.distributed.fsdp.")

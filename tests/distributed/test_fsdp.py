@@ -1,0 +1,30 @@
+"""fully_shard and ORTModule on two processes: losses and final parameters are eager's, and parameters are gathered by
+steps of the plan."""
+
+import pytest
+from ranks import run_ranks
+
+LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
+TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
+CASES = [
+    ("gpt2", ("plain",), {}, False),
+    ("gpt2", ("kept", "accumulation", "clipping", "lengths", "one_group", "adam"), {}, True),
+    ("gpt2", ("budget",), {}, True),
+    ("gpt2", ("plain", "accumulation"), LEVEL, True),
+    ("gpt2", ("mixed", "one_refuses", "other_plan"), TORCH, True),
+    ("bert", ("plain", "accumulation", "clipping"), {}, True),
+    ("resnet", ("plain", "clipping"), {}, True),
+    ("t5", ("plain", "accumulation"), {}, True),
+]
+
+
+@pytest.mark.parametrize(
+    "model, cases, variables",
+    [
+        pytest.param(*case, id="-".join([case[0], *case[1], *case[2].values()]), marks=pytest.mark.long if long else ())
+        for *case, long in CASES
+    ],
+)
+def test_training_is_eagers(model, cases, variables):
+    output = run_ranks("fsdp_cases.py", model, *cases, **variables)
+    assert output.count(": right on rank") == 2 * len(cases)
