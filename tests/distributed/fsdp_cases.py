@@ -22,6 +22,7 @@ LAYERS = {
 }
 CASES = {
     "plain": {},
+    "short": {"steps": 4},
     "kept": {"fsdp": {"reshard_after_forward": False}},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
@@ -44,11 +45,11 @@ def shard(model, name, one_group=False, **options):
     return fully_shard(model, **options)
 
 
-def train(outer, make_batch, micro_steps=1, clip=None, lengths=None, optimizer=None):
+def train(outer, make_batch, micro_steps=1, clip=None, lengths=None, optimizer=None, steps=STEPS):
     rank, losses = torch.distributed.get_rank(), []
     length = {} if lengths is None else {"length": lengths[rank]}
     optimizer = (optimizer or functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9))(outer.parameters())
-    for step in range(STEPS):
+    for step in range(steps):
         for micro_step in range(micro_steps):
             outer.set_requires_gradient_sync(micro_step + 1 == micro_steps)
             loss = outer(**make_batch(seed=(step * micro_steps + micro_step) * 2 + rank, **length)).loss
@@ -68,7 +69,7 @@ def run(name, case, wrap):
     if case.get("hook_of_rank_1") and torch.distributed.get_rank() == 1:
         LAYERS[name](model)[0].register_full_backward_hook(lambda module, gradients, incoming: None)
     outer = wrap(model)
-    how = {key: case[key] for key in ("micro_steps", "clip", "lengths", "optimizer") if key in case}
+    how = {key: case[key] for key in ("micro_steps", "clip", "lengths", "optimizer", "steps") if key in case}
     losses = train(outer, make_batch, **how)
     whole = {
         key: value.full_tensor() if isinstance(value, DTensor) else value
