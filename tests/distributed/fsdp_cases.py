@@ -3,13 +3,16 @@
 import functools
 import gc
 import sys
+import tempfile
 
 import torch
 import zoo
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from lowtide.errors import UnsupportedModel
 from lowtide.ortmodule import ORTModule
 
 STEPS = 20
@@ -29,6 +32,8 @@ CASES = {
     "budget": {"options": {"memory_budget": "90%"}, "batch": LARGE},
     "lengths": {"lengths": (16, 11)},  # by rank
     "one_group": {"one_group": True},
+    "verify": {"options": {"verify": True}, "steps": 3},
+    "late": {"late": True, "steps": 4},
     "adam": {"optimizer": functools.partial(torch.optim.AdamW, lr=1e-3, eps=1e-3)},
     "other_plan": {"options_of_rank_1": {"memory_budget": "80%"}, "batch": LARGE, "refused": "different orders"},
     "one_refuses": {"hook_of_rank_1": True, "refused": "process"},
@@ -64,11 +69,15 @@ def train(outer, make_batch, micro_steps=1, clip=None, lengths=None, optimizer=N
 
 def run(name, case, wrap):
     model, make_batch = zoo.build(name, dtype=torch.float64)
-    shard(model, name, case.get("one_group", False), **case.get("fsdp", {}))
+    options = case.get("fsdp", {})
+    if not case.get("late"):
+        shard(model, name, case.get("one_group", False), **options)
     make_batch = functools.partial(make_batch, **case.get("batch", {}))
     if case.get("hook_of_rank_1") and torch.distributed.get_rank() == 1:
         LAYERS[name](model)[0].register_full_backward_hook(lambda module, gradients, incoming: None)
     outer = wrap(model)
+    if case.get("late"):
+        shard(model, name)
     how = {key: case[key] for key in ("micro_steps", "clip", "lengths", "optimizer", "steps") if key in case}
     losses = train(outer, make_batch, **how)
     whole = {
@@ -110,12 +119,60 @@ def check_plan(outer):
     assert backward.count("ReduceScatter") == len(parameters)
 
 
+def check_state(name):
+    """What eager saves the engine loads, and the other way round; evaluation between steps is eager's."""
+    generator = torch.Generator().manual_seed(0)
+    folder = [tempfile.mkdtemp() if torch.distributed.get_rank() == 0 else None]
+    torch.distributed.broadcast_object_list(folder)
+    found = []
+    for wrap in (lambda model: model, ORTModule):
+        losses = []
+        for begin, inside in ((0, wrap), (3, lambda model: model), (6, wrap)):
+            model, make_batch = zoo.build(name, dtype=torch.float64)
+            with torch.no_grad():
+                for parameter in model.parameters():  # else what is not loaded would be the same anyway
+                    parameter.add_(torch.rand(parameter.shape, generator=generator, dtype=parameter.dtype) * 0.01)
+            outer = inside(shard(model, name))
+            optimizer = torch.optim.AdamW(outer.parameters(), lr=1e-3, eps=1e-3)
+            path = f"{folder[0]}/{wrap.__name__}{{}}".format
+            if begin:
+                state = dict(zip(("model", "optimizer"), get_state_dict(outer, optimizer), strict=True))
+                checkpoint.load(state, checkpoint_id=path(begin))
+                set_state_dict(outer, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            for step in range(begin, begin + 3):
+                outer(**make_batch(seed=step)).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                outer.eval()
+                with torch.no_grad():
+                    losses.append(outer(**make_batch(seed=100)).loss)
+                outer.train()
+            state = dict(zip(("model", "optimizer"), get_state_dict(outer, optimizer), strict=True))
+            checkpoint.save(state, checkpoint_id=path(begin + 3))
+            assert getattr(outer, "fallback_reason", None) is None
+        generator.manual_seed(0)
+        found.append(torch.stack(losses))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
+
+
+def check_around(name):
+    """fully_shard would gather parameters around the wrapper, whose module has none of its state."""
+    model, _ = zoo.build(name)
+    try:
+        fully_shard(ORTModule(model))
+    except UnsupportedModel as error:
+        assert "before ORTModule" in str(error), error
+    else:
+        raise AssertionError("fully_shard took an ORTModule")
+
+
 def main():
     name, *cases = sys.argv[1:]
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
     for label in cases:
-        compare(name, label)
+        checks = {"state": check_state, "around": check_around}
+        checks[label](name) if label in checks else compare(name, label)
         print(f"{name} {label}: right on rank {torch.distributed.get_rank()}", flush=True)
         gc.collect()
     torch.distributed.destroy_process_group()

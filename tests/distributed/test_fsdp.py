@@ -9,7 +9,7 @@ TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
 CASES = [
     ("gpt2", ("short",), {}, False),
     ("gpt2", ("plain", "kept", "accumulation", "clipping", "lengths", "one_group", "adam"), {}, True),
-    ("gpt2", ("budget",), {}, True),
+    ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("gpt2", ("mixed", "one_refuses", "other_plan"), TORCH, True),
     ("bert", ("plain", "accumulation", "clipping"), {}, True),

@@ -46,9 +46,12 @@ def part_of(tensor):
 
 def sharded_modules(module):
     """The modules in it that `fully_shard` was called for."""
-    if "torch.distributed.fsdp" not in sys.modules:
-        return []
-    return [child for child in module.modules() if isinstance(child, torch.distributed.fsdp.FSDPModule)]
+    return [child for child in module.modules() if is_sharded_class(type(child))]
+
+
+def is_sharded_class(cls):
+    """Whether `fully_shard` has made it."""
+    return "torch.distributed.fsdp" in sys.modules and issubclass(cls, torch.distributed.fsdp.FSDPModule)
 
 
 def shard_of(parameter):

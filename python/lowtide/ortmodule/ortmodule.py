@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lowtide import _lowtide, environment, log
 from lowtide.capture import exclusive, exports_elsewhere, parse_keep_outputs, tensors_by_device, where_tensors_are
+from lowtide.distributed import is_sharded_class
 from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedDevice, UnsupportedModel
 
 from . import terminal_log
@@ -297,6 +298,8 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
 
     @__class__.setter
     def __class__(self, cls):
+        if is_sharded_class(cls) and not is_sharded_class(type(self._original)):
+            raise UnsupportedModel("fully_shard was called for an ORTModule: call it for the module, before ORTModule")
         self._original.__class__ = cls
 
     def __getattr__(self, name):
@@ -313,7 +316,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         return sorted({*super().__dir__(), *dir(self._original)})
 
     def __setattr__(self, name, value):
-        if name in self.__dict__ or name in _OWN or isinstance(getattr(ORTModule, name, None), property):
+        if name in self.__dict__ or name in _OWN or isinstance(vars(ORTModule).get(name), property):
             object.__setattr__(self, name, value)
         elif inspect.isroutine(value) and inspect.isroutine(inspect.getattr_static(type(self._original), name, None)):
             # A method is replaced for who calls it on the wrapper, as ORTModule does: the user's module keeps its own.
