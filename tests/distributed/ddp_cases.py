@@ -10,6 +10,7 @@ from rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from lowtide.errors import UnsupportedError
 from lowtide.ortmodule import ORTModule
 
 CASES = {
@@ -24,6 +25,7 @@ CASES = {
     "inside": {"ddp_inside": True},
     "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
     "other_plan": {"options_of_rank_1": {"memory_budget": "85%"}, "batch": LARGE},
+    "other_shape": {"batch_of_rank_1": {"batch": 3, "length": 24}},
     "join": {"join": True},
 }
 
@@ -55,7 +57,10 @@ def train_alike(outer, make_batch, steps, micro_steps=1, clip=None, set_to_none=
 
 def run(name, case, wrap):
     model, make_batch = zoo.build(name, dtype=torch.float64)
-    make_batch = functools.partial(make_batch, **case.get("batch", {}))
+    batch = case.get("batch", {})
+    if torch.distributed.get_rank() == 1:
+        batch = case.get("batch_of_rank_1", batch)
+    make_batch = functools.partial(make_batch, **batch)
     if case.get("ddp", {}).get("find_unused_parameters"):
         torch.manual_seed(0)
         model.unused = torch.nn.Linear(3, 3).double()
@@ -133,6 +138,21 @@ def compare_dropout(name):
     assert_same(found, [torch.stack(losses[rank]), *alone[rank].parameters()])
 
 
+def look_at_sync_batch_norm(name):
+    """PyTorch trains it on no CPU, and its own words reach the user; without training it computes."""
+    model, make_batch = zoo.build(name, dtype=torch.float64)
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    module = ORTModule(model)
+    try:
+        module(**make_batch())
+    except UnsupportedError as error:
+        assert "SyncBatchNorm expected input tensor to be on GPU" in str(error), error
+    else:
+        raise AssertionError("SyncBatchNorm trains on the CPU: it belongs to the cases")
+    assert_same([module.eval()(**make_batch()).loss], [model(**make_batch()).loss])
+    assert module.fallback_reason is None
+
+
 def look_at_overlap(_):
     """In which order gradients of layers and buckets of DistributedDataParallel come."""
     torch.manual_seed(0)
@@ -162,7 +182,12 @@ def look_at_overlap(_):
     assert events[0][1] >= 4 and events[1][1] >= 2, events
 
 
-WITHOUT_A_LINE = {"overlap": look_at_overlap, "autocast": compare_autocast, "dropout": compare_dropout}
+WITHOUT_A_LINE = {
+    "overlap": look_at_overlap,
+    "autocast": compare_autocast,
+    "dropout": compare_dropout,
+    "sync_batch_norm": look_at_sync_batch_norm,
+}
 
 
 def run_case(name, label):

@@ -15,7 +15,7 @@ CASES = [
         {},
         True,
     ),
-    ("gpt2", ("other_plan", "join"), {}, True),
+    ("gpt2", ("other_plan", "other_shape", "join"), {}, True),
     ("gpt2", ("autocast", "dropout"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("bert", ("plain",), {}, True),
@@ -23,7 +23,7 @@ CASES = [
     ("bert", ("plain", "accumulation", "clipping"), LEVEL, True),
     ("t5", ("plain", "accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),
     ("t5", ("plain", "accumulation"), LEVEL, True),
-    ("resnet", ("plain", "accumulation", "clipping", "inside", "autocast"), {}, True),
+    ("resnet", ("plain", "accumulation", "clipping", "inside", "autocast", "sync_batch_norm"), {}, True),
     ("resnet", ("plain", "accumulation"), LEVEL, True),
 ]
 
