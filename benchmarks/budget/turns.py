@@ -5,7 +5,8 @@ import json
 
 import torch
 from models import build
-from ways import Others, take_turns, warm_up, ways_of
+from others import Others
+from ways import take_turns, warm_up, ways_of
 
 
 def measure(model_name, names, rounds, steps):

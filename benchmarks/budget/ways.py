@@ -1,7 +1,6 @@
 """The ways to run a model's training step that take turns in one process, and how they do."""
 
 import copy
-import os
 import statistics
 import sys
 import time
@@ -76,25 +75,6 @@ def budget_ways(model, step, names):
 
 def loss_of(module):
     return lambda **batch: module(**batch).loss
-
-
-class Others:
-    """with Others() as others: …; others.share: of the machine's processors that other processes had meanwhile."""
-
-    def __enter__(self):
-        self._begin = self._read()
-        return self
-
-    def __exit__(self, *_):
-        total, busy, own = (now - before for now, before in zip(self._read(), self._begin, strict=True))
-        self.share = max(0.0, busy - own) / max(total, 1e-9)
-
-    @staticmethod
-    def _read():
-        """Seconds of processors: all there were, those that worked, those of this process."""
-        with open("/proc/stat") as file:
-            ticks = [int(field) / os.sysconf("SC_CLK_TCK") for field in file.readline().split()[1:9]]
-        return sum(ticks), sum(ticks) - ticks[3] - ticks[4], time.process_time()
 
 
 def warm_up(ways, batch):

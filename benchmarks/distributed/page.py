@@ -1,0 +1,91 @@
+"""The figures of docs/distributed.md, of measured points."""
+
+import statistics
+
+CALM = 0.05  # of the processors
+BEGIN, END = "<!-- written by ./dev bench distributed -->", "<!-- end -->"
+
+READING = """## Measured
+
+Models, batches and counter are those of `./dev bench training`; {cores} cores in all, gloo on one machine, of which
+every rank has its part. *step* is forward, backward and the optimizer (AdamW), the slowest rank's, with quartiles;
+*peak* is what forward and backward need above parameters, optimizer state and the wrapper's own buffers, *with
+optimizer* that of the whole step, of the rank that needs most; *sent* is what one rank has given to TCP in a step.
+*hidden* is how much of the time that the exchange of all gradients takes by itself does not show in a step beside the
+same step without it (`no_sync`). On one machine gloo's threads have the same cores as the kernels, so that hiding it
+gains only what cores would wait.
+"""
+
+
+def figures(points):
+    lines = [BEGIN]
+    if turns := points.get("turns", {}):
+        cores = max(row.get("cores", 0) for rows in turns.values() for row in rows.values())
+        lines += [READING.format(cores=cores)]
+        for key in sorted(turns):
+            model, _, ranks = key.partition("/")
+            rows = list(turns[key].values())
+            lines += [f"### {model} on {ranks} processes", "", *disturbance(rows), *table(rows), ""]
+    if traces := points.get("overlap", {}):
+        lines += ["### Buckets and gradients in a backward", "", *overlap_lines(traces), ""]
+    return "\n".join([*lines, END])
+
+
+def disturbance(rows):
+    others = max(row.get("others", 0) for row in rows)
+    if others > CALM:
+        yield f"Other work had up to {others:.0%} of the processors meanwhile: the times say little."
+        yield ""
+
+
+def table(rows):
+    yield "| wrapper | way | step ms | over eager | peak MB | of eager | with optimizer MB | sent MB | hidden |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    for row in rows:
+        start = f"| {row['wrapper']} | {row['way']} | "
+        if "error" in row:
+            yield f"{start}{row['error']} | | | | | | |"
+            continue
+        eager = next(
+            (r for r in rows if r["wrapper"] == row["wrapper"] and r["way"] == "eager" and "error" not in r), None
+        )
+        times = row["step_times_ms"]
+        low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
+        cells = [
+            f"{middle:.0f} ({low:.0f} to {high:.0f})",
+            f"{middle / statistics.median(eager['step_times_ms']):.2f}x" if eager and eager is not row else "",
+            f"{row['peak_bytes'] / 1e6:.1f}",
+            f"{row['peak_bytes'] / eager['peak_bytes']:.2f}" if eager and eager is not row else "",
+            f"{row['peak_with_optimizer_bytes'] / 1e6:.1f}",
+            f"{row['sent_bytes'] / 1e6:.1f}",
+            hidden(row) if "alone_ms" in row else "",
+        ]
+        if row["fallback_reason"]:
+            cells[0] += f", in PyTorch: {row['fallback_reason']}"
+        yield start + " | ".join(cells) + " |"
+
+
+def hidden(row):
+    """Of the exchange's own time, where times are steady enough to tell."""
+    if row["others"] > CALM:
+        return "?"
+    return f"{1 - (row['together_ms'] - row['alone_ms']) / row['exchange_ms']:.0%} of {row['exchange_ms']:.0f} ms"
+
+
+def overlap_lines(traces):
+    yield "On rank 0 (`--overlap`): where in backward hooks run and buckets of DistributedDataParallel travel. A bucket"
+    yield "that ends behind 100 % is what the step waits for."
+    yield ""
+    yield "| model | way | backward ms | first gradient | half of them | bucket | MB | begins | ends |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    for model, way, trace in [(m, way, trace) for m in sorted(traces) for way, trace in traces[m].items()]:
+        whole = trace["backward_ms"]
+        of_kind = {kind: [e for e in trace["events"] if e["kind"] == kind] for kind in ("gradient", "begins", "ends")}
+        gradients = sorted(event["ms"] for event in of_kind["gradient"])
+        ends = {event["index"]: event["ms"] for event in of_kind["ends"]}
+        middle = gradients[len(gradients) // 2]
+        first = [model, way, f"{whole:.0f}", f"{gradients[0] / whole:.0%}", f"{middle / whole:.0%}"]
+        for event in of_kind["begins"]:
+            cells = [str(event["index"]), f"{event['bytes'] / 1e6:.1f}", f"{event['ms'] / whole:.0%}"]
+            yield "| " + " | ".join([*first, *cells, f"{ends[event['index']] / whole:.0%}"]) + " |"
+            first = [""] * len(first)
