@@ -32,15 +32,20 @@ def figures(points):
 
 
 def disturbance(rows):
-    others = max(row.get("others", 0) for row in rows)
-    if others > CALM:
-        yield f"Other work had up to {others:.0%} of the processors meanwhile: the times say little."
+    if is_disturbed(rows):
+        others = max(row.get("others", 0) for row in rows)
+        yield f"Other work had up to {others:.0%} of the processors meanwhile: the times tell nothing, bytes are exact."
         yield ""
 
 
+def is_disturbed(rows):
+    return max(row.get("others", 0) for row in rows) > CALM
+
+
 def table(rows):
-    yield "| wrapper | way | step ms | over eager | peak MB | of eager | with optimizer MB | sent MB | hidden |"
+    yield "| wrapper | way | step ms | of eager | peak MB | of eager | with optimizer MB | sent MB | hidden |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    disturbed = is_disturbed(rows)
     for row in rows:
         start = f"| {row['wrapper']} | {row['way']} | "
         if "error" in row:
@@ -53,22 +58,26 @@ def table(rows):
         low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
         cells = [
             f"{middle:.0f} ({low:.0f} to {high:.0f})",
-            f"{middle / statistics.median(eager['step_times_ms']):.2f}x" if eager and eager is not row else "",
+            "?" if disturbed else share(middle, eager and statistics.median(eager["step_times_ms"]), row is eager),
             f"{row['peak_bytes'] / 1e6:.1f}",
-            f"{row['peak_bytes'] / eager['peak_bytes']:.2f}" if eager and eager is not row else "",
+            share(row["peak_bytes"], eager and eager["peak_bytes"], row is eager),
             f"{row['peak_with_optimizer_bytes'] / 1e6:.1f}",
             f"{row['sent_bytes'] / 1e6:.1f}",
-            hidden(row) if "alone_ms" in row else "",
+            "?" if disturbed else hidden(row),
         ]
         if row["fallback_reason"]:
             cells[0] += f", in PyTorch: {row['fallback_reason']}"
         yield start + " | ".join(cells) + " |"
 
 
+def share(part, whole, is_itself):
+    return f"{part / whole:.2f}" if whole and not is_itself else ""
+
+
 def hidden(row):
-    """Of the exchange's own time, where times are steady enough to tell."""
-    if row["others"] > CALM:
-        return "?"
+    """Of the exchange's own time."""
+    if "alone_ms" not in row:
+        return ""
     return f"{1 - (row['together_ms'] - row['alone_ms']) / row['exchange_ms']:.0%} of {row['exchange_ms']:.0f} ms"
 
 
