@@ -156,6 +156,16 @@ def test_a_batch_of_one_is_not_specialised():
     assert captured.accepts(((1, 4),)) and captured.accepts(((6, 4),))
 
 
+def test_whether_a_tensor_is_contiguous_is_no_guard():
+    captured = capture(Of(lambda m, x: m.l(x).transpose(0, 1).contiguous().view(-1, 4)), (torch.randn(1, 5, 4),))
+    assert captured.accepts(((1, 5, 4),)) and captured.accepts(((6, 1, 4),))
+
+
+def test_a_copy_that_contiguous_need_not_make_is_none():
+    module = Of(lambda m, x: m.l(x).contiguous().mul_(2))
+    assert "aten::clone" not in capture(module, (torch.randn(3, 4),)).graph.text()
+
+
 def test_a_branch_on_size_one_is_a_guard_and_leads_to_another_capture():
     module = Of(lambda m, x: m.l(x) * 2 if x.shape[0] == 1 else m.l(x))
     many = capture(module, (torch.randn(3, 4),))

@@ -1,10 +1,13 @@
-"""Functions of PyTorch that look at data on the way to a result whose type is known without: one node each.
+"""Functions of PyTorch that ask for more than their result needs, data or sizes: one node each.
 
-torch.export follows such a function into an op whose result, read by the function alone, has a size from data.
+torch.export follows such a function into an op whose result, read by the function alone, has a size from data, or makes
+guards of what it asks.
 """
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from .contiguous import contiguous
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define(
@@ -36,7 +39,11 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduct
     return torch.ops.lowtide.ctc_loss(log_probs, targets, *lengths, blank, number, zero_infinity)
 
 
-_WHOLE = {torch.ctc_loss: _ctc_loss, torch.nn.functional.ctc_loss: _ctc_loss}
+_WHOLE = {
+    torch.ctc_loss: _ctc_loss,
+    torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.Tensor.contiguous: contiguous,
+}
 
 _OPS = {torch.ops.lowtide.ctc_loss.default: torch.ops.aten.ctc_loss.Tensor}
 
