@@ -166,6 +166,24 @@ def test_a_copy_that_contiguous_need_not_make_is_none():
     assert "aten::clone" not in capture(module, (torch.randn(3, 4),)).graph.text()
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda m, x: (t := m.l(x).transpose(0, 1)).contiguous().mul_(2) + t,
+        lambda m, x: (c := (t := m.l(x).transpose(0, 1)).contiguous()) + t.mul_(2) * c,
+        lambda m, x: m.l(x) + x.transpose(0, 1).contiguous().mul_(2).transpose(0, 1),
+    ],
+)
+def test_writes_that_tell_a_copy_from_the_tensor_are_refused(forward):
+    """Of a batch of one contiguous() returns the tensor itself."""
+    with pytest.raises(UnsupportedError, match="contiguous"):
+        capture(Of(forward), (torch.randn(3, 5, 4),))
+
+
+def test_writes_into_a_copy_alone_are_no_reason_to_refuse():
+    capture(Of(lambda m, x: m.l(x).transpose(0, 1).contiguous().mul_(2) + 1), (torch.randn(3, 5, 4),))
+
+
 def test_a_branch_on_size_one_is_a_guard_and_leads_to_another_capture():
     module = Of(lambda m, x: m.l(x) * 2 if x.shape[0] == 1 else m.l(x))
     many = capture(module, (torch.randn(3, 4),))

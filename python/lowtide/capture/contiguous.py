@@ -2,13 +2,60 @@
 
 import torch
 
+from lowtide.errors import UnsupportedError
+
+from .op_schemas import arguments_of, memory_of_nodes
+
+_library = torch.library.Library("lowtide", "FRAGMENT")
+_library.define("contiguous(Tensor tensor) -> Tensor")
+
+
+@torch.library.register_fake("lowtide::contiguous", lib=_library)
+def _trace_contiguous(tensor):
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _never(*_):
+    raise AssertionError("lowtide::contiguous stands in a captured graph only, where it is aten::clone")
+
+
+torch.library.register_autograd("lowtide::contiguous", _never, lib=_library)
+
 
 def contiguous(tensor, *, memory_format=torch.contiguous_format):
     """A copy where the example's tensor is not contiguous, whether or not it is at other sizes: PyTorch's own call
     makes a guard of each size that is not 1, and a batch of one would need a graph of its own."""
     if memory_format is torch.contiguous_format and _is_scattered(tensor):
-        return tensor.clone(memory_format=memory_format)
+        return torch.ops.lowtide.contiguous(tensor)
     return tensor.contiguous(memory_format=memory_format)
+
+
+def copy_in(graph_module):
+    """Makes these calls copies. UnsupportedError where forward writes into the tensor or the copy while it reads the
+    other: at sizes where they are one tensor to PyTorch, that would tell."""
+    graph = graph_module.graph
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    memory = memory_of_nodes(graph_module)
+    for node in graph.nodes:
+        if node.target is not torch.ops.lowtide.contiguous.default:
+            continue
+        (tensor,) = node.args
+        of_tensor, of_copy = ([each for each, root in memory.items() if root is memory.get(one, one)]
+                              for one in (tensor, node))  # fmt: skip
+        for written, other in ((of_tensor, of_copy), (of_copy, of_tensor)):
+            first = min((order[user] for each in written for user in each.users if _writes(user, each)), default=None)
+            last = max(order[user] for each in other for user in each.users) if other else -1
+            is_given = any(each.op == "placeholder" for each in other)
+            if first is not None and first > order[node] and (last > first or is_given):
+                raise UnsupportedError("forward writes into what contiguous() takes or returns, and reads the other")
+        node.target = torch.ops.aten.clone.default
+        node.kwargs = {"memory_format": torch.contiguous_format}
+
+
+def _writes(node, tensor):
+    return isinstance(node.target, torch._ops.OpOverload) and any(
+        value is tensor and argument.is_write for argument, value in arguments_of(node)
+    )
 
 
 def _is_scattered(tensor):

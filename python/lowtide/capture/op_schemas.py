@@ -41,20 +41,28 @@ def labels_of(argument):
     return set(argument.alias_info.before_set) | set(argument.alias_info.after_set)
 
 
+def memory_of_nodes(graph_module):
+    """Node → the node whose memory it lies in: of placeholders and calls, itself where it is nobody else's."""
+    root = {}
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            for argument, value in arguments_of(node):
+                if argument.alias_info is not None and isinstance(value, torch.fx.Node):
+                    root[node] = root.get(value, value)
+        elif node.op == "call_function" and node.target is operator.getitem:
+            root[node] = root.get(node.args[0], node.args[0])
+        root.setdefault(node, node)
+    return root
+
+
 def written_placeholders(graph_module):
     """The placeholders that a region writes into, through views too."""
-    root, written = {}, set()
+    memory, written = memory_of_nodes(graph_module), set()
     for node in graph_module.graph.nodes:
-        if node.op == "placeholder":
-            root[node] = node
-        elif node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             for argument, value in arguments_of(node):
-                if argument.alias_info is not None and isinstance(value, torch.fx.Node) and value in root:
-                    root[node] = root[value]
-                    if argument.alias_info.is_write:
-                        written.add(root[value])
-        elif node.op == "call_function" and node.target is operator.getitem and node.args[0] in root:
-            root[node] = root[node.args[0]]
+                if argument.is_write and isinstance(value, torch.fx.Node) and memory[value].op == "placeholder":
+                    written.add(memory[value])
     return written
 
 

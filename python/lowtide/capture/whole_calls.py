@@ -7,7 +7,7 @@ guards of what it asks.
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .contiguous import contiguous
+from .contiguous import contiguous, copy_in
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define(
@@ -58,5 +58,7 @@ class WholeCalls(TorchFunctionMode):
     def name_in(graph_module):
         """Gives these nodes PyTorch's op for a target."""
         for module in graph_module.modules():
-            for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-                node.target = _OPS.get(node.target, node.target)
+            if isinstance(module, torch.fx.GraphModule):
+                copy_in(module)
+                for node in module.graph.nodes:
+                    node.target = _OPS.get(node.target, node.target)
