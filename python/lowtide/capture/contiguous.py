@@ -44,7 +44,7 @@ def copy_in(graph_module):
                               for one in (tensor, node))  # fmt: skip
         for written, other in ((of_tensor, of_copy), (of_copy, of_tensor)):
             first = min((order[user] for each in written for user in each.users if _writes(user, each)), default=None)
-            last = max(order[user] for each in other for user in each.users) if other else -1
+            last = max((order[user] for each in other for user in each.users), default=-1)
             is_given = any(each.op == "placeholder" for each in other)
             if first is not None and first > order[node] and (last > first or is_given):
                 raise UnsupportedError("forward writes into what contiguous() takes or returns, and reads the other")
