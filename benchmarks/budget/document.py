@@ -21,7 +21,7 @@ the loss or of a gradient changes. How budgets are written, and what `lowtide pl
 
 READING = """Dropout is 0.1 and batches are those of `./dev bench training`. A peak is what a counter of malloc and
 mmap finds above what is live before the step; *of eager* is that over PyTorch eager's. *predicted* is the engine's
-own time of a step, by prices that were measured elsewhere: only its differences say something of this machine. All
+own time of a step, by prices that `./dev calibrate` had measured on the same machine. All
 ways of a model take turns in one process; *ms* and *over default* are medians with quartiles, over default the step's
 time over that of `default` in the same round. `default` is the engine without a budget and with all outputs, `loss`
 with `keep_outputs=("loss",)`, budgets are of that; `checkpoint` is eager with `torch.utils.checkpoint` per layer.
