@@ -19,7 +19,7 @@ namespace lowtide {
 namespace {
 
 // Rungs that are planned and packed, at most: fewer where planning one takes longer.
-constexpr int kFewestRungs = 10, kMostRungs = 40, kPlannedPositions = 75000;
+constexpr int kFewestRungs = 8, kMostRungs = 40, kPlannedPositions = 60000;
 // Cuts that raise a rung's bound: fewer where one takes longer.
 constexpr int kFewestCuts = 6, kMostCuts = 60, kRaisedPositions = 60000;
 

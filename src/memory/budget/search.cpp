@@ -26,7 +26,7 @@ constexpr int kMostMoves = 600;
 constexpr int kMovedPositions = 300000;
 // Steps tried between two neighbouring plans: fewer where a simulated step takes longer.
 constexpr int kMostMixes = 8;
-constexpr int kMixedPositions = 40000;
+constexpr int kMixedPositions = 30000;
 
 struct Tried {
   Kept kept;
