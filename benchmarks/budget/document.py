@@ -21,7 +21,7 @@ the loss or of a gradient changes. How budgets are written, and what `lowtide pl
 
 READING = """Dropout is 0.1 and batches are those of `./dev bench training`. A peak is what a counter of malloc and
 mmap finds above what is live before the step; *of eager* is that over PyTorch eager's. *predicted* is the engine's
-own time of a step, by prices that `./dev calibrate` had measured on the same machine. All
+own time of a step, by prices that `./dev calibrate` has measured on the same machine where nothing else is said. All
 ways of a model take turns in one process; *ms* and *over default* are medians with quartiles, over default the step's
 time over that of `default` in the same round. `default` is the engine without a budget and with all outputs, `loss`
 with `keep_outputs=("loss",)`, budgets are of that; `checkpoint` is eager with `torch.utils.checkpoint` per layer.
@@ -50,7 +50,8 @@ def table(result, compiled):
     rows = {row["way"]: row for row in result["rows"]}
     eager, default = rows.get("eager"), rows.get("default")
     steps = [len(times) for times in next(iter(rows.values()))["times_ms"]]
-    yield f"{len(steps)} rounds of {steps[0]} timed steps, {result['cores']} cores{busy_with(result)}."
+    taken = f"{len(steps)} rounds of {steps[0]} timed steps, {result['cores']} cores"
+    yield f"{taken}{busy_with(result)}{priced_as(result)}."
     if "note" in result:  # written by hand into points.json: what has changed since
         yield result["note"]
     yield ""
@@ -95,6 +96,10 @@ def busy_with(result):
     if others is None:
         return "; what other work had of them was not counted"
     return f", of which other work had {others:.0%}" if others > CALM else ""
+
+
+def priced_as(result):
+    return "" if result.get("calibrated") else "; predicted by shipped prices, of another machine"
 
 
 def point(row):

@@ -8,6 +8,8 @@ from models import build
 from others import Others
 from ways import take_turns, warm_up, ways_of
 
+from lowtide.store.prices import measured_prices
+
 
 def measure(model_name, names, rounds, steps):
     model, make_batch = build(model_name)
@@ -17,7 +19,13 @@ def measure(model_name, names, rounds, steps):
     with Others() as others:
         take_turns(ways, batch, rounds, steps)
     rows = [{"way": way.name, "peak_bytes": way.peak_bytes, "times_ms": way.times_ms, **way.facts} for way in ways]
-    return {"model": model_name, "cores": torch.get_num_threads(), "others": others.share, "rows": rows}
+    return {
+        "model": model_name,
+        "cores": torch.get_num_threads(),
+        "others": others.share,
+        "calibrated": bool(measured_prices()),
+        "rows": rows,
+    }
 
 
 if __name__ == "__main__":

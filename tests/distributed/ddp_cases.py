@@ -6,7 +6,7 @@ import copy
 import functools
 
 import torch
-from rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
+from one_rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 

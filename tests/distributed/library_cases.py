@@ -6,7 +6,7 @@ import tempfile
 import accelerate
 import torch
 import transformers
-from rank import STEPS, assert_same, run_cases, zoo
+from one_rank import STEPS, assert_same, run_cases, zoo
 from torch.nn.parallel import DistributedDataParallel
 
 from lowtide.ortmodule import ORTModule

@@ -8,7 +8,7 @@ import tempfile
 import deepspeed
 import torch
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-from rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
+from one_rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
 
 from lowtide.ortmodule import ORTModule
 

@@ -124,7 +124,10 @@ def test_the_page_tells_what_is_beaten_and_what_is_not():
     planned = {"default_peak_bytes": 70 * MB, "gradient_bytes": 20 * MB, "rungs": rungs}
     points = {"turns": {"tiny": turns}, "compile": {"tiny": compiled}, "planned": {"tiny": planned}}
     text = document(points, "3.12")
-    assert "1 rounds of 2 timed steps, 2 cores, of which other work had 25%." in text
+    taken = "1 rounds of 2 timed steps, 2 cores, of which other work had 25%"
+    assert f"{taken}; predicted by shipped prices, of another machine." in text
+    priced_here = {**points, "turns": {"tiny": {**turns, "calibrated": True}}}
+    assert f"{taken}." in document(priced_here, "3.12")
     lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
     assert lines["checkpoint"].endswith("| loss |")
     assert lines["torch.compile 0.5"].endswith("| budget, floor |") and " 95 (" in lines["torch.compile 0.5"]

@@ -26,9 +26,10 @@ from .export import (
 )
 from .importer import ImportedGraph, Source, import_program
 from .kept_outputs import keep_only, parse_keep_outputs
+from .known_sizes import SizeText
 from .numbers import difference
 from .refusals import tensors_by_device, where_tensors_are
-from .sizes import NeedsConstants, SizeText
+from .sizes import NeedsConstants
 
 __all__ = [
     "Call",

@@ -33,15 +33,15 @@ def contiguous(tensor, *, memory_format=torch.contiguous_format):
 def copy_in(graph_module):
     """Makes these calls copies. UnsupportedError where forward writes into the tensor or the copy while it reads the
     other: at sizes where they are one tensor to PyTorch, that would tell."""
-    graph = graph_module.graph
-    order = {node: place for place, node in enumerate(graph.nodes)}
+    copies = [node for node in graph_module.graph.nodes if node.target is torch.ops.lowtide.contiguous.default]
+    if not copies:
+        return
+    order = {node: place for place, node in enumerate(graph_module.graph.nodes)}
     memory = memory_of_nodes(graph_module)
-    for node in graph.nodes:
-        if node.target is not torch.ops.lowtide.contiguous.default:
-            continue
-        (tensor,) = node.args
-        of_tensor, of_copy = ([each for each, root in memory.items() if root is memory.get(one, one)]
-                              for one in (tensor, node))  # fmt: skip
+    for node in copies:
+        of_tensor, of_copy = (
+            [each for each, root in memory.items() if root is memory[one]] for one in (node.args[0], node)
+        )
         for written, other in ((of_tensor, of_copy), (of_copy, of_tensor)):
             first = min((order[user] for each in written for user in each.users if _writes(user, each)), default=None)
             last = max((order[user] for each in other for user in each.users), default=-1)

@@ -16,6 +16,7 @@ from .aliases import Aliases
 from .attributes import Attributes
 from .data_sizes import DataSizes
 from .export import origin
+from .known_sizes import SizeText
 from .memory_order import memory_order
 from .numbers import Numbers, is_item
 from .op_schemas import (
@@ -28,7 +29,7 @@ from .op_schemas import (
 )
 from .operators import is_point_to_point, waits_for_collective
 from .positions import positions_from_start
-from .sizes import NeedsConstants, Sizes, SizeText
+from .sizes import NeedsConstants, Sizes
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,17 @@
 """Symbolic sizes: which symbol is which dim of which input, and the guards under which a captured graph is right."""
 
 import re
-from dataclasses import dataclass
 
 import sympy
 import torch
-from sympy.printing.precedence import PRECEDENCE
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
+from torch.utils._sympy.functions import FloorDiv, Mod
 from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import bound_sympy
 
-from lowtide._lowtide import SizeFormula
 from lowtide.errors import GraphError, UnsupportedError
+
+from .known_sizes import Guard, KnownSizes
+from .size_printers import FormulaPrinter, GrammarPrinter, OutsideGrammar
 
 aten = torch.ops.aten
 
@@ -23,72 +22,6 @@ class NeedsConstants(Exception):
     def __init__(self, dims):
         super().__init__(f"sizes {sorted(dims)} must be constants")
         self.dims = frozenset(dims)
-
-
-@dataclass
-class Guard:
-    text: str  # of a SizeFormula over the names of dims
-    tie: tuple = ()  # (dim, dim): our guess from an example, not a demand of the model
-    fixed: tuple = ()  # dim: constant in the graph
-
-
-@dataclass
-class SizeText:
-    """A size, or a condition on sizes, among a module's outputs: of a SizeFormula over the names of dims."""
-
-    text: str
-    is_condition: bool = False
-
-    @classmethod
-    def of(cls, leaf, sizes):
-        """Of a leaf among what an export returns, which may be one of these already; None of any other."""
-        if isinstance(leaf, torch.SymInt | torch.SymBool):
-            return cls(sizes.text(leaf), isinstance(leaf, torch.SymBool))
-        return leaf if isinstance(leaf, cls) else None
-
-    def value(self, sizes, actual):
-        """As forward returns it, at the call's `actual` sizes."""
-        return sizes.holds(self.text, actual) if self.is_condition else int(sizes.evaluate(self.text, actual))
-
-
-class KnownSizes:
-    """Dims by name, and the guards under which a captured graph is right."""
-
-    def __init__(self, dims, guards, ranges, dynamic_axes):
-        """`dims`: name → (index of the tensor, index of the dim); the rest as Sizes gives it."""
-        self.dims, self.guards = dims, guards
-        self._ranges, self._dynamic_axes = ranges, dynamic_axes
-        self._formulas = {}  # text → SizeFormula
-
-    def ranges(self):
-        return self._ranges
-
-    def dynamic_axes(self):
-        return self._dynamic_axes
-
-    def evaluate(self, text, sizes):
-        return self.formula(text).value(self._values(sizes))
-
-    def holds(self, text, sizes):
-        return self.formula(text).holds(self._values(sizes))
-
-    def accepts(self, sizes):
-        values = self._values(sizes)
-        return all(self.formula(guard.text).holds(values) for guard in self.guards)
-
-    def broken(self, sizes):
-        values = self._values(sizes)
-        return [guard for guard in self.guards if not self.formula(guard.text).holds(values)]
-
-    def formula(self, text):
-        """GraphError for a text that is none over the names of dims."""
-        found = self._formulas.get(text)
-        if found is None:
-            found = self._formulas[text] = SizeFormula(text, list(self.dims))
-        return found
-
-    def _values(self, sizes):
-        return [sizes[index][position] for index, position in self.dims.values()]
 
 
 class Sizes(KnownSizes):
@@ -145,8 +78,8 @@ class Sizes(KnownSizes):
             return value
         self._check_known(value)
         try:
-            return _GrammarPrinter(self._text).print(value)
-        except _OutsideGrammar:
+            return GrammarPrinter(self._text).print(value)
+        except OutsideGrammar:
             raise NeedsConstants(self.dims_of(value)) from None
 
     def are_equal(self, first, second):
@@ -169,10 +102,10 @@ class Sizes(KnownSizes):
         if self.is_data(value):
             raise UnsupportedError("a size from data stands where the inputs' sizes must tell")
         try:
-            text = _FormulaPrinter(self._text).doprint(value)
+            text = FormulaPrinter(self._text).doprint(value)
             self.formula(text)
             return text
-        except (_OutsideGrammar, GraphError):
+        except (OutsideGrammar, GraphError):
             raise NeedsConstants(self.dims_of(value)) from None
 
     def dims_of(self, expression):
@@ -438,69 +371,3 @@ def _meet(first, second):
 
 def _smaller(first, second):
     return min((bound for bound in (first, second) if bound is not None), default=None)
-
-
-class _OutsideGrammar(Exception):
-    pass
-
-
-_TIGHT = PRECEDENCE["Atom"] - 0.5  # of operands: only names and numbers go without parentheses
-
-
-class _FormulaPrinter(PythonPrinter):
-    """The grammar of SizeFormula, which reads what this prints."""
-
-    def __init__(self, names):
-        super().__init__()
-        self._names = names
-
-    def _print_Symbol(self, expr):
-        return self._names[expr]
-
-    def _print_FloorDiv(self, expr):
-        dividend, divisor = (self.parenthesize(part, _TIGHT) for part in expr.args)
-        return f"{dividend}//{divisor}"
-
-    def _print_ModularIndexing(self, expr):
-        dividend, divisor, modulus = (self.parenthesize(part, _TIGHT) for part in expr.args)
-        return f"(({dividend}//{divisor}) % {modulus})"
-
-    def _print_ToFloat(self, expr):
-        return f"float({self._print(expr.args[0])})"
-
-    def _print_OpaqueUnaryFn_sqrt(self, expr):
-        return f"math.sqrt({self._print(expr.args[0])})"
-
-    def _print_Function(self, expr):
-        raise _OutsideGrammar
-
-
-class _GrammarPrinter:
-    """The grammar of parse_dim: + - * // % min max over names and integers."""
-
-    def __init__(self, names):
-        self._names = names
-
-    def print(self, expression):
-        if expression.is_Integer:
-            return str(int(expression)) if int(expression) >= 0 else f"(0 - {-int(expression)})"
-        if expression.is_Symbol:
-            return self._names[expression]
-        parts = expression.args
-        if expression.is_Add:
-            return "(" + " + ".join(map(self.print, parts)) + ")"
-        if expression.is_Mul:
-            return "(" + "*".join(map(self.print, parts)) + ")"
-        if (expression.is_Pow or isinstance(expression, PowByNatural)) and parts[1].is_Integer and int(parts[1]) > 0:
-            return "(" + "*".join([self.print(parts[0])] * int(parts[1])) + ")"
-        if isinstance(expression, FloorDiv | CleanDiv):
-            return f"({self.print(parts[0])}//{self.print(parts[1])})"  # with a space, a comment begins
-        if isinstance(expression, Mod | PythonMod):
-            return f"({self.print(parts[0])} % {self.print(parts[1])})"
-        if isinstance(expression, Min | Max | sympy.Min | sympy.Max):
-            function = "min" if isinstance(expression, Min | sympy.Min) else "max"
-            text = self.print(parts[0])
-            for part in parts[1:]:
-                text = f"{function}({text}, {self.print(part)})"
-            return text
-        raise _OutsideGrammar

@@ -17,11 +17,19 @@ class Agreement:
     """Of one module, for all its calls."""
 
     def __init__(self, module):
-        self._module, self._sharded = module, sharded_modules(module)
+        self._sharded = sharded_modules(module)
+        # (module, name) of each divided parameter, once: modules of fully_shard may lie in each other.
+        self._divided = dict.fromkeys(
+            (child, name)
+            for root in self._sharded
+            for child in root.modules()
+            for name, parameter in child.named_parameters(recurse=False)
+            if is_divided(parameter)
+        )
         self._groups, self._refusal = {}, None
         try:
-            shards = [shard_of(parameter) for root in self._sharded for parameter in root.parameters()]
-            self._groups = {shard.group.group_name: shard.group for shard in shards if shard is not None}
+            shards = [shard_of(getattr(child, name)) for child, name in self._divided]
+            self._groups = {shard.group.group_name: shard.group for shard in shards}
             for root in self._sharded:
                 _check_dtypes(root)
         except UnsupportedModel as refusal:
@@ -36,7 +44,7 @@ class Agreement:
         something else, or PyTorch runs their module."""
         if self._refusal is not None:
             raise self._refusal
-        if any(not is_divided(parameter) for root in self._sharded for parameter in root.parameters()):
+        if not all(is_divided(getattr(child, name)) for child, name in self._divided):
             for root in self._sharded:
                 root.reshard()  # PyTorch has run the module before, and may have left parameters whole
         try:

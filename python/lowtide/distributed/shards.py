@@ -36,6 +36,7 @@ class Shard:
 
 
 def is_divided(tensor):
+    """Whether it is a DTensor, of which each process may hold a part."""
     return "torch.distributed.tensor" in sys.modules and isinstance(tensor, torch.distributed.tensor.DTensor)
 
 

@@ -5,8 +5,8 @@ import torch
 
 from lowtide.capture import trees
 from lowtide.capture.functions import Given, _Tree
+from lowtide.capture.known_sizes import SizeText
 from lowtide.capture.operators import overload_of
-from lowtide.capture.sizes import SizeText
 from lowtide.guards.observe import OF_EVERY_MODULE
 from lowtide.guards.values import dtype_name
 

@@ -14,8 +14,8 @@ from lowtide._lowtide import Graph
 from lowtide.capture.export import Exported, Facts
 from lowtide.capture.importer import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
+from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
 from lowtide.capture.operators import overload_of
-from lowtide.capture.sizes import Guard, KnownSizes, SizeText
 from lowtide.guards import Guards, Write
 from lowtide.guards.values import DTYPES
 
