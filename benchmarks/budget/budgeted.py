@@ -40,7 +40,8 @@ class BudgetedStep:
 
     def rung_within(self, budget_bytes):
         """The index of the fastest plan within that many bytes, at the batch's sizes."""
-        return next(index for index, rung in enumerate(self.rungs) if rung["peak_bytes"] <= budget_bytes)
+        fitting = (index for index, rung in enumerate(self.rungs) if rung["peak_bytes"] <= budget_bytes)
+        return min(fitting, key=lambda index: self.rungs[index]["predicted_ms"])
 
     def predicted_ms(self, budget_bytes):
         return self.rungs[self.rung_within(budget_bytes)]["predicted_ms"]

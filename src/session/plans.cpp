@@ -108,7 +108,8 @@ Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values) {
   const int64_t budget = options_.memory_budget > 0
                              ? options_.memory_budget
                              : static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
-  if (without <= budget) return {0, budget};
+  // Among plans that were sought one may be smaller than the first and faster: a larger budget takes no slower one.
+  if (without <= budget && archives_.empty()) return {0, budget};
   LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ", with_commas(without),
                 " bytes, the memory budget is ", with_commas(budget),
                 ": without a backward pass nothing can be made again",

@@ -26,7 +26,7 @@ def measure_rungs(model, session, rungs, knee, values):
     taken = {rung: [] for rung in _spread(len(rungs), knee)}
     for _ in range(1 + _ROUNDS):
         for rung, times in taken.items():
-            session.set_memory_budget(rungs[rung]["peak_bytes"])
+            session.set_memory_budget(rungs[rung]["peak_bytes"] if rung else 0)
             times.append(_step_ms(session, tensors))
     session.set_memory_budget(0)
     return [statistics.median(taken[i][1:]) if i in taken else None for i in range(len(rungs))]
