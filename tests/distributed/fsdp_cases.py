@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_st
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from lowtide.distributed import collectives
 from lowtide.errors import UnsupportedModel
 from lowtide.ortmodule import ORTModule
 
@@ -25,7 +26,7 @@ LAYERS = {
 }
 CASES = {
     "plain": {},
-    "short": {"steps": 4},
+    "slices": {"steps": 4, "slice_bytes": 60000},
     "kept": {"fsdp": {"reshard_after_forward": False}},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
@@ -90,6 +91,7 @@ def run(name, case, wrap):
 def compare(name, label):
     """Losses, parameters and buffers."""
     case = CASES[label]
+    collectives._SLICE_BYTES = case.get("slice_bytes", collectives._SLICE_BYTES)
     _, expected = run(name, case, lambda model: model)
     options = case.get("options", {})
     if torch.distributed.get_rank() == 1:

@@ -7,7 +7,7 @@ from ranks import run_ranks
 LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
 CASES = [
-    ("gpt2", ("short",), {}, False),
+    ("gpt2", ("slices",), {}, False),
     ("gpt2", ("plain", "kept", "accumulation", "clipping", "lengths", "one_group", "adam"), {}, True),
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),

@@ -2,17 +2,41 @@
 
 import torch.distributed as dist
 
+# What a process sends at a time: libraries have buffers for what travels, which no plan counts (gloo: up to three for
+# what all send).
+_SLICE_BYTES = 1 << 20
+
+# Before PyTorch 2.13 they have other names.
+_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 def all_gather(whole, part, group):
     """`whole`: the `part` of all, one after another."""
-    run = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor  # before 2.13
-    run(whole, part, group=group)
+    slices = _slices(part)
+    if len(slices) == 1:
+        _gather_single(whole, part, group=group)
+        return
+    parts, own = whole.view(group.size(), -1), part.view(-1)
+    for begin, end in slices:
+        dist.all_gather([each[begin:end] for each in parts], own[begin:end], group=group)
 
 
 def reduce_scatter(part, whole, group):
     """`part`: this process's of the sum of `whole` of all."""
-    run = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
-    run(part, whole, group=group)
+    slices = _slices(part)
+    if len(slices) == 1:
+        _scatter_single(part, whole, group=group)
+        return
+    parts, own = whole.view(group.size(), -1), part.view(-1)
+    for begin, end in slices:
+        _scatter_single(own[begin:end], parts[:, begin:end].reshape(-1), group=group)
+
+
+def _slices(part):
+    """(begin, end) of its elements."""
+    step = _SLICE_BYTES // part.element_size()
+    return [(begin, min(begin + step, part.numel())) for begin in range(0, max(part.numel(), 1), step)]
 
 
 class Collectives:
