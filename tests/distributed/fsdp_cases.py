@@ -111,14 +111,16 @@ def compare(name, label):
 
 
 def check_plan(outer):
-    """Each parameter is gathered in forward, and where backward reads it once more there."""
+    """Parameters are gathered in forward, small ones of a group together, and where backward reads them once more there:
+    but for those that it reads first."""
     forward, backward = outer.text("training").split("YieldOp")
     parameters = list(outer.parameters())
     assert all(isinstance(parameter, DTensor) for parameter in parameters)
     assert isinstance(outer.module, FSDPModule)
-    assert forward.count("AllGather") == len(parameters)
-    assert 0 < backward.count("AllGather") < len(parameters)  # nothing reads a bias
-    assert backward.count("ReduceScatter") == len(parameters)
+    gathers = forward.count("AllGather")
+    assert 0 < gathers < len(parameters) / 2
+    assert 0 < backward.count("AllGather") < gathers
+    assert backward.count("ReduceScatter") == gathers
 
 
 def check_state(name):

@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from lowtide._lowtide import Graph
-from lowtide.distributed import shard_of
+from lowtide.distributed import owners_of, shard_of
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import dtype_name
 
@@ -16,6 +16,7 @@ from .aliases import Aliases
 from .attributes import Attributes
 from .data_sizes import DataSizes
 from .export import origin
+from .gathers import Gathers
 from .known_sizes import SizeText
 from .memory_order import memory_order
 from .numbers import Numbers, is_item
@@ -73,8 +74,7 @@ class _Importer:
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
         self._row_major_inputs = True
-        self._groups = []
-        self._gathered = {}  # value number of a shard → that of the whole parameter, once some node reads it
+        self._gathers = Gathers(self._graph, self._aliases, owners_of(module))
 
     def run(self):
         program = self._exported.program
@@ -94,7 +94,7 @@ class _Importer:
                 self._add_state(node, spec)
         self._block(program.graph_module)
         outputs = self._outputs(program)
-        return ImportedGraph(self._graph, self._sizes, self._sources, outputs, self._random, self._groups)
+        return ImportedGraph(self._graph, self._sizes, self._sources, outputs, self._random, self._gathers.groups)
 
     # ---- inputs
 
@@ -156,7 +156,7 @@ class _Importer:
             shape[0], strides = shard.rows_each, []
         value = self._graph.add_input(path or node.name, dtype_name(tensor.dtype), shape, kind, requires_grad, strides)
         if shard is not None:
-            self._gathered[value] = None
+            self._gathers.add(value, shard, tensor)
         self._source_of_tensor[id(tensor)] = len(self._sources), value
         self._remember(node, value, source)
         if kind == "param":
@@ -173,24 +173,8 @@ class _Importer:
     def _gather(self, node):
         """A parameter that is divided is whole from the first node on that reads it."""
         part = self._values.get(node)
-        if not isinstance(part, int) or part not in self._gathered:
-            return
-        if self._gathered[part] is None:
-            shard = self._sources[self._source_values[part]].shard
-            if shard.group not in self._groups:
-                self._groups.append(shard.group)
-            group = {"group": ("int", self._groups.index(shard.group)), "ranks": ("int", shard.ranks)}
-            (whole,) = self._graph.add_op("AllGather", [part], group)
-            name = f"{self._graph.value_name(part)}_whole"
-            self._graph.rename_value(whole, name)
-            if shard.rows % shard.ranks:
-                dtype, shape = self._graph.type_of(whole)
-                rows = {"dim": ("int", 0), "start": ("int", 0), "end": ("int", shard.rows), "step": ("int", 1)}
-                output = (name, dtype, [shard.rows, *shape[1:]])
-                (whole,) = self._graph.add_aten("aten::slice.Tensor", [whole], ["self"], [output], rows, "", "")
-            self._aliases.note_view(whole, part)
-            self._gathered[part] = whole
-        self._values[node] = self._gathered[part]
+        if isinstance(part, int) and part in self._gathers:
+            self._values[node] = self._gathers.whole(part)
 
     # ---- nodes
 

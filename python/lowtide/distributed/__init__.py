@@ -2,6 +2,6 @@
 
 from .agreement import Agreement
 from .collectives import Collectives
-from .shards import WholeParameters, is_sharded_class, part_of, shard_of
+from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
 
-__all__ = ["Agreement", "Collectives", "WholeParameters", "is_sharded_class", "part_of", "shard_of"]
+__all__ = ["Agreement", "Collectives", "WholeParameters", "is_sharded_class", "owners_of", "part_of", "shard_of"]

@@ -55,6 +55,11 @@ def is_sharded_class(cls):
     return "torch.distributed.fsdp" in sys.modules and issubclass(cls, torch.distributed.fsdp.FSDPModule)
 
 
+def owners_of(module):
+    """{id of a parameter: the module of `fully_shard` that is next above it}."""
+    return {id(parameter): outer for outer in sharded_modules(module) for parameter in outer.parameters()}
+
+
 def shard_of(parameter):
     """Its Shard, None where it is whole. UnsupportedModel where it is divided in another way than by rows."""
     if not is_divided(parameter):
