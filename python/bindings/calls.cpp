@@ -30,7 +30,7 @@ CallHandler PythonCalls::handler() {
   auto self = shared_from_this();
   return {[self](const CallRequest& request, CallContext* context) { return self->forward(request, context); },
           [self](const CallGradRequest& request) { return self->backward(request); },
-          nullptr};  // no call of Python's goes on beside steps
+          [self](const CallRequest& request, PendingCall* pending) { return self->begin(request, pending); }};
 }
 
 template <class Body>
@@ -54,6 +54,16 @@ KernelStatus PythonCalls::forward(const CallRequest& request, CallContext* conte
         handler_.attr("forward")(request.target->c_str(), attrs_to_python(*request.attrs), views(request.inputs),
                                  views(request.outputs), request.wants_context, request.needs_grad);
     if (context != nullptr && request.wants_context) *context = keep(std::move(result));
+  });
+}
+
+KernelStatus PythonCalls::begin(const CallRequest& request, PendingCall* pending) {
+  return guarded([&] {
+    const CallContext wait = keep(handler_.attr("begin")(request.target->c_str(), attrs_to_python(*request.attrs),
+                                                         views(request.inputs), views(request.outputs)));
+    *pending = [self = shared_from_this(), wait] {
+      return self->guarded([&] { nb::handle(static_cast<PyObject*>(wait.get()))(); });
+    };
   });
 }
 

@@ -26,6 +26,8 @@ PlanResult Emitter::run() {
     emit_ready_gradients(order[i]);
     step_positions_.resize(program_.steps.size(), static_cast<int32_t>(i));
   }
+  wait_for_all();
+  step_positions_.resize(program_.steps.size(), static_cast<int32_t>(order.size()) - 1);
   program_.regions.back().end = static_cast<int32_t>(program_.steps.size());
   number_gradients();
   finish_outputs();
@@ -105,8 +107,10 @@ void Emitter::read_data_sizes() {
 
 void Emitter::emit(NodeId id, int32_t position) {
   const Node& node = graph_.node(id);
-  if (is_yield(node.op)) return emit_yield(id);
   if (is_view(node.op)) return emit_view(id, position);
+  for (ValueId input : node.inputs)
+    if (input && places_[input.at()]) wait_for(places_[input.at()]->buffer);
+  if (is_yield(node.op)) return emit_yield(id);
   if (is_call(node.op) || is_call_gradient(node.op)) return emit_call(id);
   if (is_collective(node.op)) return emit_collective(id);
   if (is_inspection(node.op)) return emit_inspect(id);
@@ -125,6 +129,7 @@ void Emitter::emit_view(NodeId id, int32_t) {
   const TensorType& input_type = graph_.type(input);
   std::optional<Storage> storage = view_storage(graph_, node, *places_[input.at()]);
   if (!storage) {
+    wait_for(places_[input.at()]->buffer);
     const Storage copy = emit_copy(input_type, *places_[input.at()], row_major_strides(input_type.shape),
                                    kind_of(output), graph_.value(output).name, describe(graph_, id));
     storage = view_storage(graph_, node, copy);
@@ -144,6 +149,7 @@ void Emitter::emit_constant(NodeId id) {
 
 void Emitter::emit_yield(NodeId id) {
   const Node& node = graph_.node(id);
+  wait_for_all();
   const int32_t middle = static_cast<int32_t>(program_.steps.size());
   program_.regions[0].end = middle;
   program_.regions.push_back({"backward", middle, middle, {}});
@@ -213,10 +219,12 @@ void Emitter::emit_call(NodeId id) {
   program_.steps.push_back(std::move(step));
 }
 
+// A gather goes on until somebody reads what it makes. A reduction is waited for: it ends a gradient's life.
 void Emitter::emit_collective(NodeId id) {
   const Node& node = graph_.node(id);
+  const bool goes_on = has_trait(node.op, Trait::kRematerialisedByDefault);
   ProgramStep step;
-  step.kind = StepKind::kHostCall;
+  step.kind = goes_on ? StepKind::kBegin : StepKind::kHostCall;
   step.target = name(node.op);
   step.attrs = program_attrs(node.attrs);
   step.node = describe(graph_, id);
@@ -225,7 +233,24 @@ void Emitter::emit_collective(NodeId id) {
   places_[output.at()] = place_new(output, row_major_strides(graph_.type(output).shape));
   step.outputs = {operand_of(output)};
   choices_.push_back({step.node, "python", {}});
+  if (goes_on) begun_[places_[output.at()]->buffer] = static_cast<int32_t>(program_.steps.size());
   program_.steps.push_back(std::move(step));
+  if (options_.list_places) wait_for_all();  // somebody looks at each value where it is made
+}
+
+void Emitter::wait_for(int32_t buffer) {
+  const auto at = begun_.find(buffer);
+  if (at == begun_.end()) return;
+  ProgramStep step;
+  step.kind = StepKind::kWait;
+  step.index = at->second;
+  step.node = program_.steps[static_cast<size_t>(at->second)].node;
+  program_.steps.push_back(std::move(step));
+  begun_.erase(at);
+}
+
+void Emitter::wait_for_all() {
+  while (!begun_.empty()) wait_for(begun_.begin()->first);
 }
 
 // One step serves all who look at a value: modules hand on what their children return.

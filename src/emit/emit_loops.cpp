@@ -55,6 +55,7 @@ void Emitter::make_loops() {
   std::vector<int32_t> moved_to;  // by step; and where all end
   size_t next = 0;
   const auto take = [&](int32_t step, ProgramStep as) {
+    if (as.kind == StepKind::kWait) as.index = moved_to[static_cast<size_t>(as.index)];
     program_.steps.push_back(std::move(as));
     step_positions_.resize(program_.steps.size(), positions[static_cast<size_t>(step)]);
   };

@@ -22,8 +22,9 @@ std::vector<int32_t> Emitter::ready_steps() const {
     while (loop < program_.loops.size() && program_.loops[loop].end <= i) ++loop;
     const bool in_loop = loop < program_.loops.size() && program_.loops[loop].first <= i;
     const int32_t behind = in_loop ? program_.loops[loop].end - 1 : i;
-    touch(step.inputs, behind);
-    touch(step.outputs, behind);
+    const ProgramStep& at_work = step.kind == StepKind::kWait ? program_.steps[static_cast<size_t>(step.index)] : step;
+    touch(at_work.inputs, behind);
+    touch(at_work.outputs, behind);
   }
   std::vector<int32_t> of_inputs(program_.inputs.size(), -1);
   for (size_t b = 0; b < program_.buffers.size(); ++b)

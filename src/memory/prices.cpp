@@ -58,7 +58,12 @@ static bool adds_incoming_gradient(const Graph& graph, const Node& node) {
   });
 }
 
+// As gloo between two processes of one machine: a message by itself, and the bytes of all parts and wholes.
+static constexpr double kMessageMilliseconds = 0.36, kBytesAMillisecond = 3e6;
+
 double Prices::milliseconds(const Graph& graph, NodeId node, const DimValues& dims) const {
+  if (is_collective(graph.node(node).op))
+    return kMessageMilliseconds + cost_at(graph, node, dims).bytes / kBytesAMillisecond;
   const KernelClass kernels = info(graph.node(node).op).kernels;
   if (kernels == KernelClass::kFree || adds_incoming_gradient(graph, graph.node(node))) return 0;
   return milliseconds(kernels, priced_dtype(graph, node), cost_at(graph, node, dims));

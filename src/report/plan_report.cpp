@@ -59,7 +59,14 @@ std::string plan_text(const Program& program, const Binding& binding) {
       out << "  " << i << ": loop over steps " << loop.first << " to " << loop.end - 1 << "  // " << step.node << "\n";
       continue;
     }
-    const char* what = step.kind == StepKind::kEmit ? "emit" : step.kind == StepKind::kBind ? "bind" : "call";
+    if (step.kind == StepKind::kWait) {
+      out << "  " << i << ": wait for step " << step.index << "  // " << step.node << "\n";
+      continue;
+    }
+    const char* what = step.kind == StepKind::kEmit    ? "emit"
+                       : step.kind == StepKind::kBind  ? "bind"
+                       : step.kind == StepKind::kBegin ? "begin"
+                                                       : "call";
     out << "  " << i << ": " << (step.kind == StepKind::kKernel ? step.kernel : concat(what, " ", step.target)) << " ("
         << names(step.inputs) << ") -> (" << names(step.outputs) << ")  // " << step.node << "\n";
   }

@@ -8,7 +8,8 @@ std::vector<StepPrice> step_prices(const Graph& graph, const Program& program, c
   std::vector<StepPrice> result;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];
-    if (step.kind != StepKind::kKernel && step.kind != StepKind::kHostCall) continue;
+    const bool is_called = step.kind == StepKind::kHostCall || step.kind == StepKind::kBegin;
+    if (step.kind != StepKind::kKernel && !is_called) continue;
     const NodeId id = graph.order()[static_cast<size_t>(step_positions[i])];
     const Node& node = graph.node(id);
     StepPrice price;

@@ -264,7 +264,7 @@ void Session::Impl::index_program() {
   gradient_targets.assign(program.gradient_targets.begin(), program.gradient_targets.end());
   for (int target : gradient_targets) gradient_sources.push_back(sources_of_inputs.at(static_cast<size_t>(target)));
   for (const ProgramStep& step : program.steps) {
-    if (step.kind == StepKind::kHostCall) ++report.python_nodes;
+    if (step.kind == StepKind::kHostCall || step.kind == StepKind::kBegin) ++report.python_nodes;
     if (step.kind != StepKind::kKernel) continue;
     const Kernel* kernel = find_kernel(step.kernel);
     ++(kernel != nullptr && kernel->provider == std::string_view("aten") ? report.aten_nodes : report.native_nodes);
@@ -406,7 +406,8 @@ std::string Session::collectives(std::span<const int64_t> symbol_values) {
   const Program& program = impl_->plans->serving(symbol_values).program();
   std::string text;
   for (const ProgramStep& step : program.steps) {
-    const std::optional<Op> op = step.kind == StepKind::kHostCall ? find_op(step.target) : std::nullopt;
+    const bool is_called = step.kind == StepKind::kHostCall || step.kind == StepKind::kBegin;
+    const std::optional<Op> op = is_called ? find_op(step.target) : std::nullopt;
     if (!op || !is_collective(*op)) continue;
     const auto name_of = [&](int32_t operand) {
       return program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer)].name;

@@ -12,6 +12,7 @@
 #include "ops/rule.h"
 #include "passes/optimize.h"
 #include "report/config.h"
+#include "schedule/early_gathers.h"
 #include "schedule/lifetimes.h"
 #include "schedule/order.h"
 #include "session/fault.h"
@@ -157,6 +158,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
         graph = keep_less(std::move(in_program_order), options);
       }
     });
+  if (!has_budget(options)) begin_gathers_early(graph);
   verify(graph);
   verify_types(graph);
   if (options.training) {

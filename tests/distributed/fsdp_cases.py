@@ -9,7 +9,8 @@ import torch
 import zoo
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from lowtide.distributed import collectives
@@ -38,6 +39,9 @@ CASES = {
     "adam": {"optimizer": functools.partial(torch.optim.AdamW, lr=1e-3, eps=1e-3)},
     "other_plan": {"options_of_rank_1": {"memory_budget": "80%"}, "batch": LARGE, "refused": "different orders"},
     "one_refuses": {"hook_of_rank_1": True, "refused": "process"},
+    "offload": {"fsdp": {"offload_policy": CPUOffloadPolicy(pin_memory=False)}, "steps": 4},
+    "two_dims": {"mesh": (2, 2), "steps": 4},
+    "two_dims_one_refuses": {"mesh": (2, 2), "steps": 2, "hook_of_rank_1": True, "refused": "process"},
     "mixed": {
         "fsdp": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.float32)},
         "refused": "MixedPrecisionPolicy",
@@ -70,7 +74,9 @@ def train(outer, make_batch, micro_steps=1, clip=None, lengths=None, optimizer=N
 
 def run(name, case, wrap):
     model, make_batch = zoo.build(name, dtype=torch.float64)
-    options = case.get("fsdp", {})
+    options = dict(case.get("fsdp", {}))
+    if "mesh" in case:
+        options["mesh"] = init_device_mesh("cpu", case["mesh"], mesh_dim_names=("replicate", "shard"))
     if not case.get("late"):
         shard(model, name, case.get("one_group", False), **options)
     make_batch = functools.partial(make_batch, **case.get("batch", {}))
@@ -98,7 +104,7 @@ def compare(name, label):
         options = case.get("options_of_rank_1", options)
     outer, found = run(name, case, lambda model: ORTModule(model, **options))
     if "refused" in case:
-        if not case.get("hook_of_rank_1") or torch.distributed.get_rank() == 0:
+        if not case.get("hook_of_rank_1") or torch.distributed.get_rank() != 1:
             assert case["refused"] in outer.fallback_reason, outer.fallback_reason
     else:
         assert outer.fallback_reason is None, outer.fallback_reason
@@ -111,7 +117,7 @@ def compare(name, label):
 
 
 def check_plan(outer):
-    """Parameters are gathered in forward, small ones of a group together, and where backward reads them once more there:
+    """Parameters are gathered in forward, small ones of a group together, and once more where backward reads them:
     but for those that it reads first."""
     forward, backward = outer.text("training").split("YieldOp")
     parameters = list(outer.parameters())

@@ -7,6 +7,9 @@ from ranks import run_ranks
 LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
 CASES = [
+    ("gpt2", ("offload",), {}, True),
+    ("gpt2", ("two_dims",), {}, True),
+    ("gpt2", ("two_dims_one_refuses",), TORCH, True),
     ("gpt2", ("slices",), {}, False),
     ("gpt2", ("plain", "kept", "accumulation", "clipping", "lengths", "one_group", "adam"), {}, True),
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
@@ -26,5 +29,6 @@ CASES = [
     ],
 )
 def test_training_is_eagers(model, cases, variables):
-    output = run_ranks("fsdp_cases.py", model, *cases, **variables)
-    assert output.count(": right on rank") == 2 * len(cases)
+    ranks = 4 if cases[0].startswith("two_dims") else 2
+    output = run_ranks("fsdp_cases.py", model, *cases, ranks=ranks, **variables)
+    assert output.count(": right on rank") == ranks * len(cases)

@@ -15,7 +15,7 @@ class Gathers:
     def __init__(self, graph, aliases, owners):
         """`owners`: {id of a parameter: whose group it is in}."""
         self._graph, self._aliases, self._owners = graph, aliases, owners
-        self.groups = []  # ProcessGroups, by the numbers that collectives give them
+        self.groups = []  # Processes, by the numbers that collectives give them
         self._shards = {}  # value number of a part → its Shard
         self._bundles = {}  # → the value numbers of the parts that travel together
         self._open = {}  # what parts of a bundle have in common → (the last bundle, its bytes)

@@ -54,7 +54,7 @@ class ImportedGraph:
     sources: list
     outputs: list  # per tensor output: ("graph", index among the graph's outputs) or ("source", index)
     random: bool  # some node draws random numbers
-    groups: list = field(default_factory=list)  # ProcessGroups, by the numbers that collectives give them
+    groups: list = field(default_factory=list)  # Processes, by the numbers that collectives give them
 
 
 def import_program(exported, facts, module, inputs_require_grad=None) -> ImportedGraph:

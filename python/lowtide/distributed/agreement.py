@@ -29,7 +29,10 @@ class Agreement:
         self._groups, self._refusal = {}, None
         try:
             shards = [shard_of(getattr(child, name)) for child, name in self._divided]
-            self._groups = {shard.group.group_name: shard.group for shard in shards}
+            groups = {shard.group: None for shard in shards}
+            # What processes find out among those that divide parameters they tell those that are like them.
+            groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
+            self._groups = {group.group_name: group for group in groups}
             for root in self._sharded:
                 _check_dtypes(root)
         except UnsupportedModel as refusal:
@@ -65,12 +68,12 @@ class Agreement:
 
     def _tell(self, number):
         """The numbers of all."""
-        told = []
+        told = {number}
         for group in self._groups.values():
             numbers = torch.empty(group.size(), dtype=torch.int64, device="cpu")
-            mine = torch.tensor([number], dtype=torch.int64, device="cpu")
-            all_gather(numbers, mine, group)
-            told += numbers.tolist()
+            mine = number if told == {number} else _PYTORCH
+            all_gather(numbers, torch.tensor([mine], dtype=torch.int64, device="cpu"), group)
+            told.update(numbers.tolist())
         return told
 
 

@@ -13,13 +13,41 @@ _scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 def all_gather(whole, part, group):
     """`whole`: the `part` of all, one after another."""
+    begin_all_gather(whole, part, group)()
+
+
+def begin_all_gather(whole, part, group):
+    """A function that waits until the gather that this begins has ended."""
     slices = _slices(part)
     if len(slices) == 1:
-        _gather_single(whole, part, group=group)
-        return
+        return _waits_for([_gather_single(whole, part, group=group, async_op=True)])
     parts, own = whole.view(group.size(), -1), part.view(-1)
-    for begin, end in slices:
-        dist.all_gather([each[begin:end] for each in parts], own[begin:end], group=group)
+    return _waits_for(
+        [
+            dist.all_gather([each[begin:end] for each in parts], own[begin:end], group=group, async_op=True)
+            for begin, end in slices
+        ]
+    )
+
+
+def _waits_for(works):
+    def wait():
+        """For all of them, whatever is raised meanwhile: they write into memory of the engine's."""
+        raised = None
+        while works:
+            try:
+                while works:
+                    works[-1].wait()
+                    works.pop()
+            except Exception as error:
+                raised = error
+                works.pop()
+            except BaseException as error:  # interrupted
+                raised = error
+        if raised is not None:
+            raise raised
+
+    return wait
 
 
 def reduce_scatter(part, whole, group):
@@ -43,17 +71,21 @@ class Collectives:
     """Of one graph."""
 
     def __init__(self, groups):
-        """`groups`: ProcessGroups, by the numbers that the graph gives them."""
+        """`groups`: Processes, by the numbers that the graph gives them."""
         self._groups = groups
-        self._run = {"AllGather": self._all_gather, "ReduceScatter": self._reduce_scatter}
 
-    def find(self, target):
-        """A function of attributes, inputs and outputs; None for the target of another call."""
-        return self._run.get(target)
+    def run(self, target, attrs, inputs, outputs):
+        """Whether the target is that of a collective that steps wait for: then it has run."""
+        if target != "ReduceScatter":
+            return False
+        group = self._groups[attrs["group"]]
+        reduce_scatter(outputs[0], inputs[0], group.dividing)
+        if group.alike is not None:
+            dist.all_reduce(outputs[0], group=group.alike)
+        outputs[0].div_(group.count())
+        return True
 
-    def _all_gather(self, attrs, inputs, outputs):
-        all_gather(outputs[0], inputs[0], self._groups[attrs["group"]])
-
-    def _reduce_scatter(self, attrs, inputs, outputs):
-        reduce_scatter(outputs[0], inputs[0], self._groups[attrs["group"]])
-        outputs[0].div_(attrs["ranks"])
+    def begin(self, target, attrs, inputs, outputs):
+        """A function that waits until the gather has ended."""
+        assert target == "AllGather", target
+        return begin_all_gather(outputs[0], inputs[0], self._groups[attrs["group"]].dividing)

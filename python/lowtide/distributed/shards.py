@@ -16,10 +16,21 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 @dataclass(frozen=True)
+class Processes:
+    """Those that divide parameters among them, and those that have the same rows."""
+
+    dividing: object  # a ProcessGroup
+    alike: object = None  # a ProcessGroup; none: no other process has them
+
+    def count(self):
+        return self.dividing.size() * (1 if self.alike is None else self.alike.size())
+
+
+@dataclass(frozen=True)
 class Shard:
     """How a parameter is divided."""
 
-    group: object  # of processes
+    group: Processes
     ranks: int
     rows: int  # of the whole parameter
 
@@ -65,12 +76,17 @@ def shard_of(parameter):
     if not is_divided(parameter):
         return None
     mesh, placements = parameter.device_mesh, parameter.placements
-    if mesh.ndim != 1 or placements != (torch.distributed.tensor.Shard(0),):
+    by_rows = torch.distributed.tensor.Shard(0)
+    if placements == (by_rows,):
+        group = Processes(mesh.get_group())
+    elif placements == (torch.distributed.tensor.Replicate(), by_rows):
+        group = Processes(mesh.get_group(1), mesh.get_group(0))
+    else:
         raise UnsupportedModel(
-            f"a parameter of shape {list(parameter.shape)} is placed as {placements} on a mesh of {mesh.ndim} dims, "
-            "expected (Shard(dim=0),) on one dim"
+            f"a parameter of shape {list(parameter.shape)} is placed as {placements}, expected (Shard(dim=0),) or "
+            "(Replicate(), Shard(dim=0))"
         )
-    return Shard(mesh.get_group(), mesh.size(), parameter.shape[0])
+    return Shard(group, group.dividing.size(), parameter.shape[0])
 
 
 class WholeParameters:

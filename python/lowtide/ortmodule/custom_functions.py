@@ -34,8 +34,8 @@ class CallHandler:
         self._gradients = defaultdict(_RetentionTracker)  # of what backward takes
 
     def forward(self, target, attrs, inputs, outputs, wants_context, needs_grad):
-        if (collective := self._collectives.find(target)) is not None:
-            return collective(attrs, inputs, outputs)
+        if self._collectives.run(target, attrs, inputs, outputs):
+            return None
         is_function = "operands" not in attrs
         tracker = self._inputs[attrs["call"]] if is_function else _RETAINS_NOTHING
         given, tracked = tracker.prepare(inputs)
@@ -61,6 +61,9 @@ class CallHandler:
             tracker.track_result(tracked, index, output if shared else results[index], shared)
         edges = [get_gradient_edge(result) if result.requires_grad else None for result in results]
         return [edges, leaves, (attrs["call"], tracked) if is_function else None]
+
+    def begin(self, target, attrs, inputs, outputs):
+        return self._collectives.begin(target, attrs, inputs, outputs)
 
     def backward(self, context, gradients, outputs):
         edges, leaves, function = context

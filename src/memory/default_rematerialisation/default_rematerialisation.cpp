@@ -22,8 +22,7 @@ bool is_float_cast(const Graph& graph, const Node& node) {
 NodeId gather_of(const StashAnalysis& stash, ValueId value) {
   const Graph& graph = stash.graph();
   NodeId producer = graph.value(value).producer;
-  while (producer && is_view(graph.node(producer).op))
-    producer = graph.value(graph.node(producer).inputs[0]).producer;
+  while (producer && is_view(graph.node(producer).op)) producer = graph.value(graph.node(producer).inputs[0]).producer;
   return producer && is_collective(graph.node(producer).op) && stash.in_forward(producer) ? producer : NodeId{};
 }
 

@@ -1,0 +1,93 @@
+// Gathers that go on while steps run, from a graph to its results.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "ir/parse.h"
+#include "runtime/control_programs.h"
+#include "session/session.h"
+
+namespace lowtide {
+namespace {
+
+// y = tanh(x p) q, where p and q are gathered.
+constexpr const char* kLayers = R"(graph @g(%x: f32[8, 4] input, %a: f32[2, 4] param, %b: f32[2, 4] param) {
+  %p: f32[4, 4] = AllGather(group=0, ranks=2) %a
+  %h: f32[8, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %x, %p
+  %k: f32[8, 4] = Tanh %h
+  %q: f32[4, 4] = AllGather(group=0, ranks=2) %b
+  %y: f32[8, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %k, %q
+  return %y output
+}
+)";
+
+// Of two processes that have the same rows; each gather ends later, on a thread of its own.
+struct Network {
+  std::atomic<int> begun{0}, ended{0};
+
+  CallHandler handler() {
+    CallHandler calls;
+    calls.begin = [this](const CallRequest& request, PendingCall* pending) -> KernelStatus {
+      EXPECT_EQ(*request.target, "AllGather");
+      ++begun;
+      const TensorRef part = request.inputs[0], whole = request.outputs[0];
+      auto thread = std::make_shared<std::thread>([this, part, whole] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        for (int64_t rank = 0; rank < 2; ++rank)
+          std::copy_n(part.as<float>(), part.numel(), whole.as<float>() + rank * part.numel());
+        ++ended;
+      });
+      *pending = [thread]() -> KernelStatus {
+        thread->join();
+        return nullptr;
+      };
+      return nullptr;
+    };
+    calls.forward = [](const CallRequest& request, CallContext*) -> KernelStatus {
+      EXPECT_EQ(*request.target, "ReduceScatter");
+      const TensorRef whole = request.inputs[0], part = request.outputs[0];
+      std::copy_n(whole.as<float>(), part.numel(), part.as<float>());
+      return nullptr;
+    };
+    return calls;
+  }
+};
+
+TEST(Collectives, GathersGoOnUntilTheirFirstReader) {
+  std::vector<float> x = waves(32), a = waves(8, 0.5f), b = waves(8, 0.25f), ones(32, 1.0f);
+  const TensorRef inputs[] = {row_major(x, DType::kF32, {8, 4}), row_major(a, DType::kF32, {2, 4}),
+                              row_major(b, DType::kF32, {2, 4})};
+  const TensorRef incoming = row_major(ones, DType::kF32, {8, 4});
+  for (const bool guard : {false, true}) {
+    SessionOptions options;
+    options.guard = guard;
+    Session session(parse(kLayers), options);
+    Network network;
+    session.set_call_handler(network.handler());
+    const std::string plan = session.plan_text({});
+    EXPECT_LT(plan.rfind("begin AllGather", plan.find("Yield")), plan.find("Tanh")) << plan;
+    EXPECT_GT(plan.find("wait for step 1"), plan.find("Tanh")) << plan;
+    std::shared_ptr<RunState> state;
+    const std::vector<float> y = floats(session.forward(inputs, 0, &state)[0]);
+    for (size_t i = 0; i < 8; ++i)
+      for (size_t j = 0; j < 4; ++j) {
+        double sum = 0;
+        for (size_t k = 0; k < 4; ++k) {
+          double inner = 0;
+          for (size_t l = 0; l < 4; ++l) inner += static_cast<double>(x[i * 4 + l]) * a[k % 2 * 4 + l];
+          sum += std::tanh(inner) * b[j % 2 * 4 + k];
+        }
+        EXPECT_NEAR(y[i * 4 + j], sum, 1e-5);
+      }
+    EXPECT_EQ(network.ended, 2);
+    std::vector<TensorRef> saved;
+    for (int input : session.saved_inputs()) saved.push_back(inputs[input]);
+    EXPECT_EQ(session.backward(*state, {&incoming, 1}, saved).tensors().size(), 2u);
+    EXPECT_EQ(network.begun, network.ended);
+  }
+}
+
+}  // namespace
+}  // namespace lowtide
