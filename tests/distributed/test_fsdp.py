@@ -1,8 +1,15 @@
 """fully_shard and ORTModule on two processes: losses and final parameters are eager's, and parameters are gathered by
 steps of the plan."""
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 from ranks import run_ranks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "training"))
+from memory_counter import counted_environment  # noqa: E402
 
 LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
@@ -32,3 +39,9 @@ def test_training_is_eagers(model, cases, variables):
     ranks = 4 if cases[0].startswith("two_dims") else 2
     output = run_ranks("fsdp_cases.py", model, *cases, ranks=ranks, **variables)
     assert output.count(": right on rank") == ranks * len(cases)
+
+
+@pytest.mark.long
+def test_a_step_needs_what_is_planned():
+    environment = counted_environment({name: os.environ[name] for name in ("LD_PRELOAD",) if name in os.environ})
+    assert run_ranks("fsdp_peak.py", **environment).count(": right on rank") == 2

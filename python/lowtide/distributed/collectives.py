@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 # What a process sends at a time: libraries have buffers for what travels, which no plan counts (gloo: up to three for
 # what all send).
-_SLICE_BYTES = 1 << 20
+_SLICE_BYTES = 1 << 18
 
 # Before PyTorch 2.13 they have other names.
 _gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
