@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from lowtide.capture import gathers
 from lowtide.distributed import collectives
 from lowtide.errors import UnsupportedModel
 from lowtide.ortmodule import ORTModule
@@ -27,7 +28,7 @@ LAYERS = {
 }
 CASES = {
     "plain": {},
-    "slices": {"steps": 4, "slice_bytes": 60000},
+    "slices": {"steps": 4, "slice_bytes": 60000, "alone_bytes": 60000},
     "kept": {"fsdp": {"reshard_after_forward": False}},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
@@ -98,6 +99,7 @@ def compare(name, label):
     """Losses, parameters and buffers."""
     case = CASES[label]
     collectives._SLICE_BYTES = case.get("slice_bytes", collectives._SLICE_BYTES)
+    gathers._ALONE_BYTES = case.get("alone_bytes", gathers._ALONE_BYTES)
     _, expected = run(name, case, lambda model: model)
     options = case.get("options", {})
     if torch.distributed.get_rank() == 1:
@@ -123,10 +125,10 @@ def check_plan(outer):
     parameters = list(outer.parameters())
     assert all(isinstance(parameter, DTensor) for parameter in parameters)
     assert isinstance(outer.module, FSDPModule)
-    gathers = forward.count("AllGather")
-    assert 0 < gathers < len(parameters) / 2
-    assert 0 < backward.count("AllGather") < gathers
-    assert backward.count("ReduceScatter") == gathers
+    gathered = forward.count("AllGather")
+    assert 0 < gathered < len(parameters) / 2
+    assert backward.count("AllGather") in range(1, gathered) if gathered > 1 else "AllGather" not in backward
+    assert backward.count("ReduceScatter") == gathered
 
 
 def check_state(name):
