@@ -89,5 +89,43 @@ TEST(Collectives, GathersGoOnUntilTheirFirstReader) {
   }
 }
 
+// The gathers of the plan that serves.
+size_t gathers(Session& session) {
+  const std::string plan = session.plan_text({});
+  size_t count = 0;
+  for (size_t at = plan.find("begin AllGather"); at != std::string::npos; at = plan.find("begin AllGather", at + 1))
+    ++count;
+  return count;
+}
+
+// A gather takes longer than the layers, which are made again instead. %r is needed by forward last and by backward
+// first.
+TEST(Collectives, ABudgetKeepsWhatIsDearToGather) {
+  const std::string text =
+      R"(graph @g(%x: f32[800, 4] input, %a: f32[2, 4] param, %b: f32[2, 4] param, %c: f32[2, 4] param) {
+  %p: f32[4, 4] = AllGather(group=0, ranks=2) %a
+  %h: f32[800, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %x, %p
+  %k1: f32[800, 4] = Tanh %h
+  %k2: f32[800, 4] = Tanh %k1
+  %k3: f32[800, 4] = Tanh %k2
+  %k4: f32[800, 4] = Tanh %k3
+  %k: f32[800, 4] = Tanh %k4
+  %q: f32[4, 4] = AllGather(group=0, ranks=2) %b
+  %i: f32[800, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %k, %q
+  %l: f32[800, 4] = Tanh %i
+  %r: f32[4, 4] = AllGather(group=0, ranks=2) %c
+  %y: f32[800, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %l, %r
+  return %y output
+}
+)";
+  Session without(parse(text), {});
+  EXPECT_EQ(gathers(without), 4u);  // nothing reads %p in backward
+  SessionOptions options;
+  options.memory_budget = without.memory({}).peak_bytes - 5000;
+  Session within(parse(text), options);
+  EXPECT_EQ(gathers(within), 3u) << within.plan_text({});
+  EXPECT_LE(within.memory({}).peak_bytes, options.memory_budget);
+}
+
 }  // namespace
 }  // namespace lowtide
