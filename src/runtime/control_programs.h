@@ -1,5 +1,5 @@
-// Programs in text form of what the planner does not use yet: loops over row blocks, calls that are begun and waited
-// for, sizes that steps write, numbers among the inputs; and what their tests share.
+// Programs in text form of what the planner uses seldom or not yet: loops over row blocks, calls that are begun and
+// waited for, sizes that steps write, numbers among the inputs; and what their tests share.
 #pragma once
 
 #include <gtest/gtest.h>
