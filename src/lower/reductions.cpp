@@ -162,7 +162,8 @@ bool lower_softmax(Call& c) {
 
 bool lower_topk(Call& c) {
   const ValueId x = c.tensor("self");
-  if (c.b.rank(x) == 0) return false;
+  // The order of unordered results is PyTorch's own.
+  if (c.b.rank(x) == 0 || !c.flag("sorted", true)) return false;
   const NodeId node = c.b.node(
       Op::kTopK, {x},
       {{"axis", Dim(c.axis("dim", c.b.rank(x), -1))}, {"k", c.dim("k")}, {"largest", c.flag("largest", true)}});

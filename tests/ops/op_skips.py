@@ -60,10 +60,6 @@ SAMPLES = {
     ),
     "sparse.mm": (lambda dtype, sample: True, "sparse tensors"),
     "tensor_split": (lambda dtype, sample: isinstance(sample.args[0], torch.Tensor), SIZE_IN_TENSOR),
-    "topk": (
-        lambda dtype, sample: not dtype.is_floating_point,
-        "the order of equal entries is PyTorch's own",
-    ),
     "unique": (
         lambda dtype, sample: "dim" in sample.kwargs or not sample.kwargs.get("sorted", True),
         "along one dim, or in an order that PyTorch leaves open",

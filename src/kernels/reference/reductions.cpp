@@ -204,11 +204,11 @@ KernelStatus cum_sum(const KernelCall& call, const Cumulation& cumulation) {
   return is_float(call.inputs[0].dtype) ? cumulate<double>(call, cumulation) : cumulate<int64_t>(call, cumulation);
 }
 
-// The first `k` of every row in order, ties by index. scratch: the row's values and its indices.
+// Every row in order, ties by index. scratch: the row's values and its indices.
 template <class T>
 static KernelStatus order_rows(const KernelCall& call, const Ranking& ranking) {
   const TensorRef &x = call.inputs[0], *values_out = output(call, 0), *indices_out = output(call, 1);
-  const int64_t size = ranking.size, k = ranking.k;
+  const int64_t size = ranking.size;
   const bool descending = ranking.descending;
   const auto& steps = ranking.steps;
   T* values = static_cast<T*>(call.scratch);
@@ -224,12 +224,8 @@ static KernelStatus order_rows(const KernelCall& call, const Ranking& ranking) {
       if (p_nan || p == q) return a < b;
       return descending ? p > q : p < q;
     };
-    if (k < size) {
-      std::partial_sort(order, order + k, order + size, before);
-    } else {
-      std::sort(order, order + size, before);
-    }
-    for (int64_t i = 0; i < k; ++i) {
+    std::sort(order, order + size, before);
+    for (int64_t i = 0; i < size; ++i) {
       if (values_out) store(*values_out, offsets[1] + i * steps[1], 1, 1, values + order[i]);
       if (indices_out) set_int(*indices_out, offsets[2] + i * steps[2], order[i]);
     }
@@ -237,12 +233,52 @@ static KernelStatus order_rows(const KernelCall& call, const Ranking& ranking) {
   return nullptr;
 }
 
-static KernelStatus order(const KernelCall& call, const Ranking& ranking) {
-  return is_float(call.inputs[0].dtype) ? order_rows<double>(call, ranking) : order_rows<int64_t>(call, ranking);
+// The first `k` of every row. Which of equal entries, and in which order, is what the standard library's algorithms
+// make of them: PyTorch's kernel runs the same ones on the same pairs, by the same rule. scratch: the row.
+template <class T>
+static KernelStatus top_rows(const KernelCall& call, const TopRanking& ranking) {
+  struct Entry {
+    T value;
+    int64_t index;
+  };
+  const TensorRef &x = call.inputs[0], *values_out = output(call, 0), *indices_out = output(call, 1);
+  const int64_t size = ranking.size, k = ranking.k;
+  const bool descending = ranking.descending;
+  const auto& steps = ranking.steps;
+  Entry* row = static_cast<Entry*>(call.scratch);
+  // NaN counts as the largest.
+  const auto before = [descending](const Entry& a, const Entry& b) {
+    const bool a_nan = is_nan_value(a.value), b_nan = is_nan_value(b.value);
+    if (descending) return (a_nan && !b_nan) || a.value > b.value;
+    return (!a_nan && b_nan) || a.value < b.value;
+  };
+  ranking.rows.for_each([&](int64_t, const auto& offsets) {
+    for (int64_t first = 0; first < size; first += kRun) {
+      T values[kRun];
+      const int64_t n = std::min(kRun, size - first);
+      load(x, offsets[0] + first * steps[0], steps[0], n, values);
+      for (int64_t i = 0; i < n; ++i) row[first + i] = {values[i], first + i};
+    }
+    if (k * 64 <= size) {
+      std::partial_sort(row, row + k, row + size, before);
+    } else {
+      std::nth_element(row, row + k - 1, row + size, before);
+      std::sort(row, row + k - 1, before);
+    }
+    for (int64_t i = 0; i < k; ++i) {
+      if (values_out) store(*values_out, offsets[1] + i * steps[1], 1, 1, &row[i].value);
+      if (indices_out) set_int(*indices_out, offsets[2] + i * steps[2], row[i].index);
+    }
+  });
+  return nullptr;
 }
 
-KernelStatus top_k(const KernelCall& call, const TopRanking& ranking) { return order(call, ranking); }
-KernelStatus sort(const KernelCall& call, const SortRanking& ranking) { return order(call, ranking); }
+KernelStatus top_k(const KernelCall& call, const TopRanking& ranking) {
+  return is_float(call.inputs[0].dtype) ? top_rows<double>(call, ranking) : top_rows<int64_t>(call, ranking);
+}
+KernelStatus sort(const KernelCall& call, const SortRanking& ranking) {
+  return is_float(call.inputs[0].dtype) ? order_rows<double>(call, ranking) : order_rows<int64_t>(call, ranking);
+}
 
 int64_t sort_scratch(const BoundCall& call) { return 16 * Ranking(call, false).size; }
 

@@ -160,13 +160,12 @@ struct Ranking : RowWalk<3> {
   Ranking(const BoundCall& call, bool is_descending)
       : RowWalk(call, call.inputs[0], call.attrs->i("axis"),
                 {&call.inputs[0], &output_or_absent(call, 0), &output_or_absent(call, 1)}),
-        k(size),
         descending(is_descending) {}
-  int64_t k;
   bool descending;
 };
 struct TopRanking : Ranking {
-  explicit TopRanking(const BoundCall& call) : Ranking(call, call.attrs->b("largest")) { k = call.attrs->i("k"); }
+  explicit TopRanking(const BoundCall& call) : Ranking(call, call.attrs->b("largest")), k(call.attrs->i("k")) {}
+  int64_t k;
 };
 struct SortRanking : Ranking {
   explicit SortRanking(const BoundCall& call) : Ranking(call, call.attrs->b("descending")) {}
