@@ -147,7 +147,7 @@ bool CallSchema::match_part(const Part& part, nb::handle object, ArgumentTensors
       const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
       return equal(seen[1], part.value);
     }
-    case Kind::kString: return true;
+    case Kind::kString: return found.strings.push_back(nb::borrow(object)), true;
     case Kind::kFloat: return add_number(PyFloat_AsDouble(object.ptr()), DType::kF64, found), true;
     case Kind::kInt: {
       int overflow = 0;
@@ -184,6 +184,7 @@ void bind_calls(nb::module_& module) {
   nb::class_<ArgumentTensors>(module, "ArgumentTensors",
                               "The tensors among a call's arguments, in the order of the tree.")
       .def_prop_ro("tensors", [](const ArgumentTensors& self) { return list_of(self.tensors); })
+      .def_prop_ro("strings", [](const ArgumentTensors& self) { return list_of(self.strings); })
       .def("sizes", sizes);
   nb::class_<CallSchema>(module, "CallSchema", "What calls must share for one graph; see call_schema.h.")
       .def(nb::init<nb::tuple, nb::dict, nb::object, nb::object, nb::object, std::set<int64_t>>(), "args"_a, "kwargs"_a,

@@ -21,7 +21,7 @@ class CallSchema {
   // or any string.
   CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object snapshot,
              nanobind::object tensor_type, std::set<int64_t> numbers);
-  // Whether the call fits; then its tensors are appended.
+  // Whether the call fits; then its tensors and the strings of any value are appended.
   bool match(nanobind::handle args, nanobind::handle kwargs, ArgumentTensors& found) const;
 
  private:

@@ -24,7 +24,8 @@ struct CallTensors {
 
 // In the order of flattened arguments.
 struct ArgumentTensors : CallTensors {
-  nanobind::object sizes;  // a tuple of tuples, made when asked for
+  std::vector<nanobind::object> strings;  // of any value
+  nanobind::object sizes;                 // a tuple of tuples, made when asked for
 };
 
 // In the order of a graph's inputs.

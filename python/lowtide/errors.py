@@ -5,6 +5,8 @@ class Error(Exception):
     """What lowtide raises on purpose."""
 
     guards = None  # lowtide.guards.Guards of the trace that failed, if there was one
+    of_sizes_and_data = False  # whether forward asked about both at once in it
+    read_strings = ()  # names of strings of any value that forward read in it
 
 
 class InvalidArgument(Error, ValueError):

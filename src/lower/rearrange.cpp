@@ -18,7 +18,11 @@ bool lower_cat(Call& c) {
   const int64_t rank = static_cast<int64_t>(c.shape().size());
   if (parts.empty()) return false;
   if (parts.size() == 1) return c.result(parts[0]);
-  return c.result(c.b.op(Op::kConcat, parts, {{"axis", Dim(c.axis("dim", rank))}}));
+  const int64_t axis = c.axis("dim", rank);
+  const ValueId joined = c.b.op(Op::kConcat, parts, {{"axis", Dim(axis)}});
+  // Sizes from data may add up to one of the inputs', which a step of the graph checks.
+  const Dim& size = c.shape()[static_cast<size_t>(axis)];
+  return c.result(c.b.shape(joined)[static_cast<size_t>(axis)] == size ? joined : c.b.slice(joined, axis, 0, size));
 }
 
 bool lower_stack(Call& c) {

@@ -9,6 +9,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.unread import is_unread
 from lowtide.guards.values import is_array
 
 from . import trees
@@ -88,16 +89,17 @@ class Captured:
     def guards(self):
         return [guard.text for guard in self.imported.sizes.guards]
 
-    def rebuild(self, tensors, sizes):
-        """The module's output from its tensors, in the structure that the user's forward returns."""
-        return self.rebuild_with_writes(tensors, sizes)[0]
+    def rebuild(self, tensors, sizes, strings=()):
+        """The module's output from its tensors, in the structure that the user's forward returns. `strings`: those of
+        any value among the arguments."""
+        return self.rebuild_with_writes(tensors, sizes, strings)[0]
 
-    def rebuild_with_writes(self, tensors, sizes):
+    def rebuild_with_writes(self, tensors, sizes, strings=()):
         """(the module's output, what forward sets: the values of `exported.writes` that have no step)."""
-        tree = self._rebuilt(tensors, sizes)
+        tree = self._rebuilt(tensors, sizes, strings)
         return tree if self.exported.writes else (tree, ())
 
-    def _rebuilt(self, tensors, sizes):
+    def _rebuilt(self, tensors, sizes, strings):
         if self._build_output is not None:
             return self._build_output(tensors)
         rest = iter(tensors)
@@ -107,6 +109,8 @@ class Captured:
                 leaf = next(rest)
             elif is_array(leaf):
                 leaf = leaf.copy()
+            elif is_unread(leaf):
+                leaf = strings[leaf.number]
             elif (size := SizeText.of(leaf, self.imported.sizes)) is not None:
                 leaf = size.value(self.imported.sizes, sizes)
             leaves.append(leaf)
@@ -128,6 +132,10 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
     try:
         exported = export(module, call, facts)
     except UnsupportedError as error:
+        if error.read_strings:
+            raise
+        if error.of_sizes_and_data and not facts.large:
+            return capture(module, args, kwargs, replace(facts, large=True), numbers)
         if facts.free:
             return capture(module, args, kwargs, replace(facts, free=False), numbers)
         if repeats_samples(call, facts):
@@ -144,6 +152,10 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
         if need.dims <= facts.fixed:
             raise UnsupportedError(str(need)) from None
         return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | need.dims, exact=True), numbers)
+    except UnsupportedError as error:
+        if not error.of_sizes_and_data or facts.large:
+            raise
+        return capture(module, args, kwargs, replace(facts, large=True), numbers)
     captured = Captured(exported, imported, facts)
     sizes = call.sizes()
     if captured.accepts(sizes):
@@ -172,7 +184,8 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
 
 
 def capture_with_numbers(module, call, constant=None, values=None, refusing=None, facts=None):
-    """A capture in which the call's numbers are inputs. UnsupportedError where forward needs to know the numbers.
+    """A capture in which the call's numbers are inputs, and its strings of any value. UnsupportedError where forward
+    needs to know them.
 
     `constant`: if there is one, a capture for such calls in which some were constants of these `values`, {name: value};
     `refusing`: a capture with the same numbers that does not fit the call; `facts`: known before any of them.
@@ -188,12 +201,16 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
     if constant is not None and captured.facts == facts and _serves(constant, names, call.sizes()):
         if difference(constant.exported, captured.exported, values) is None:
             return captured
+    if not call.number_indices() and not captured.exported.asks_for_classes:
+        return captured  # nobody can have told these strings from others
     # Or with the values of this call, which may show less of an accident: 0 * x is 0.
     tensors = [index for index in range(len(names)) if index not in call.number_indices()]
     facts = captured.facts.renumbered({index: place for place, index in enumerate(tensors)})
     constant = capture(module, call.args, call.kwargs, facts)
     if reason := difference(constant.exported, captured.exported, call.number_values(module.forward)):
-        raise UnsupportedError(reason)
+        error = UnsupportedError(reason)
+        error.read_strings = tuple(call.number_values(module.forward))
+        raise error
     return captured
 
 

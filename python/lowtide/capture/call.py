@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import re
 
 import torch
@@ -25,8 +26,11 @@ class Call:
         self.args, self.kwargs = tuple(args), _in_order(kwargs, forward)
         self.leaves, self.structure = trees.flatten((self.args, self.kwargs))
         self.numbers = frozenset(numbers)
-        for place in self.numbers:
-            self.leaves[place] = _of_any_value(self.leaves[place])
+        strings = itertools.count()
+        for place in sorted(self.numbers):
+            leaf = self.leaves[place]
+            is_string = type(leaf) is str
+            self.leaves[place] = Unread(next(strings)) if is_string else torch.tensor(leaf, dtype=NUMBERS[type(leaf)])
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
     def schema(self):
@@ -60,6 +64,26 @@ class Call:
         """Those of `tensors` that are numbers to forward."""
         tensors = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
         return frozenset(index for index, place in enumerate(tensors) if place in self.numbers)
+
+    def strings(self):
+        """Those of any value."""
+        return [leaf for leaf in self.leaves if is_unread(leaf)]
+
+    def name_strings(self, forward):
+        if self.strings():
+            for name, leaf in self.named_leaves(forward):
+                if is_unread(leaf):
+                    leaf.name = name
+
+    def strings_of_data(self, forward):
+        """{path: [names]} of plain strings in containers, those of one list together: of samples in a batch, more
+        likely than of ways through forward."""
+        groups = {}
+        paths = (path for path, _ in trees.flatten_with_keys((self.args, self.kwargs)))
+        for path, (name, leaf) in zip(paths, self.named_leaves(forward), strict=True):
+            if type(leaf) is str and len(path) > 2:
+                groups.setdefault(path[:-1] if type(path[-1]) is int else path, []).append(name)
+        return groups
 
     def number_values(self, forward):
         """{name: int, float or string} of those of any value."""
@@ -112,10 +136,6 @@ def _what_no_graph_takes(leaf):
     if leaf.is_conj() or leaf.is_neg():
         return UnsupportedData, "is conjugated or negated when it is read; call resolve_conj().resolve_neg() on it"
     return None
-
-
-def _of_any_value(leaf):
-    return Unread() if type(leaf) is str else torch.tensor(leaf, dtype=NUMBERS[type(leaf)])
 
 
 def _leaf_schema(leaf):

@@ -133,7 +133,7 @@ class DataSizes:
         if difference is None:
             raise UnsupportedError(f"forward checks {expression}, which depends on data")
         low = 0 if isinstance(expression, sympy.Eq) else -_MOST
-        attrs = {"difference": ("int", self._sizes.dim(difference)), "low": ("int", low), "high": ("int", 0)}
+        attrs = {"difference": ("int", self._sizes.difference(difference)), "low": ("int", low), "high": ("int", 0)}
         self._graph.add_aten("lowtide::check_size.default", [], [], [], attrs, *origin(node))
 
 

@@ -17,8 +17,7 @@ from torch.export import Dim
 
 from lowtide.distributed import WholeParameters
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
-from lowtide.guards import Draws, Guards, Observation, in_graph
-from lowtide.guards.unread import is_unread
+from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
 from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
@@ -60,6 +59,7 @@ class Facts:
     moving: frozenset = frozenset()  # dims of images and the like that do change
     fixed: frozenset = frozenset()  # dims that the graph needs as constants
     exact: bool = False  # export the example's own sizes
+    large: bool = False  # forward asks whether sums of sizes, some from data, are 0 or 1: free sizes are no less than 2
     free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
 
@@ -88,6 +88,8 @@ class Exported:
     writes: tuple = ()  # Writes: of attributes; with any, the output is (the user's, [values]) of those without a step
     prints: tuple = ()  # texts
     draws: Draws = field(default_factory=Draws)  # what forward draws on the host
+    conditions: tuple = ()  # (on sizes, the answer that forward got)
+    asks_for_classes: bool = False  # with strings of any value: code may have told one from a str by type()
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
@@ -117,6 +119,8 @@ class _Flat(torch.nn.Module):
         ]
         self.observation.made(tensors)
         output = self.observation.call(self.module, *args, **kwargs)
+        if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
+            read.refuse()  # forward has caught the error
         for path, child, parameters, buffers in children:
             _refuse_assigned_parameters(path, child, parameters)
             _write_assigned_buffers(path, child, buffers)
@@ -129,8 +133,6 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
-            if is_unread(leaf):
-                raise UnsupportedError("an output is a string that changes")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -176,6 +178,7 @@ def _write_assigned_buffers(path, module, before):
 def export(module, call: Call, facts: Facts) -> Exported:
     """UnsupportedError with the reason and the user's line where PyTorch must run the module itself."""
     call.check(module.forward)
+    call.name_strings(module.forward)
     refuse_backward_hooks(module)
     with exclusive, WholeParameters(module) as whole:
         refuse_state(module)
@@ -245,7 +248,7 @@ def _export(module, call, facts, observation, whole):
             stack.enter_context(_quiet())
             stack.enter_context(saved_tensors_hooks_masked())
             # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
-            stack.enter_context(symbolic_config.patch(backed_size_oblivious=True))
+            stack.enter_context(symbolic_config.patch(backed_size_oblivious=not facts.large))
             functions = stack.enter_context(functions_as_nodes(observation))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
@@ -267,6 +270,7 @@ def _export(module, call, facts, observation, whole):
         observation.restore()
         observation.let_go()
         error.guards = _guards(module, observation, whole)
+        error.read_strings = tuple(string.name for string in call.strings() if string.was_read)
         raise
     except InvalidArgument:
         observation.restore()
@@ -287,6 +291,8 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.writes),
         tuple(observation.prints),
         observation.draws.untraced(),
+        tuple(observation.conditions),
+        bool(call.strings()) and may_ask_for_classes(observation.seen),
     )
 
 
@@ -328,6 +334,8 @@ def _is_dynamic(dim, tensor, facts):
         return False
     if facts.exact and tensor.shape[dim[1]] == 1 and dim not in facts.moving:
         return False
+    if tensor.shape[dim[1]] == 0:
+        return False  # as a free size it would be taken for another one
     return facts.free or dim in facts.moving or tensor.dim() < 4 or dim[1] == 0
 
 
@@ -401,11 +409,15 @@ def unsupported_from(error, handled=None):
         cause = cause.__cause__ or cause.__context__
     line = user_line(traceback.extract_tb(error.__traceback__))
     first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
+    of_sizes = False
     if type(error).__name__ == "GuardOnDataDependentSymNode":  # whose module is slow to import
         reason = "forward branches on data or takes a size from data, which a graph does not know"
+        of_sizes = re.search(r"\bs\d+\b", first) is not None
     else:
         reason = f"torch.export: {type(error).__name__}: {first}"
-    return UnsupportedError(f"{reason} ({line})" if line else reason)
+    made = UnsupportedError(f"{reason} ({line})" if line else reason)
+    made.of_sizes_and_data = of_sizes
+    return made
 
 
 _OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/guards/", "/lowtide/ortmodule/", "/lowtide/utils/")

@@ -12,6 +12,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.unread import is_unread
 
 from .formulas import computed_op
 from .real_trace import trace_for_real
@@ -275,6 +276,8 @@ def refuse_inlined(outputs):
 
 
 def _add_call(table, function, arguments):
+    for string in filter(is_unread, pytree.tree_leaves(arguments)):
+        string.refuse()  # the function reads what it likes
     tensors, sizes, operands, symbols = [], [], [], {}
     without_gradient = _inputs_without_gradient(function, len(arguments))
 

@@ -12,6 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.unread import is_unread
 from lowtide.guards.values import dtype_name
 
 from .functions import Given
@@ -172,7 +173,7 @@ def difference(constant, captured, values):
             return f"forward goes another way with a symbolic number: {_words(one)}, with a constant: {_words(other)}"
     if len(ours.steps) != len(theirs.steps) or ours.results != theirs.results:
         return "forward goes another way with a symbolic number than with a constant"
-    if captured.output_structure != constant.output_structure or not _same_leaves(captured, constant):
+    if captured.output_structure != constant.output_structure or not _same_leaves(captured, constant, values):
         return "the outputs are others with a symbolic number than with a constant"
     return None
 
@@ -182,9 +183,15 @@ def _words(step):
     return f"{step[0]} with {', '.join(plain) or 'no number'}"
 
 
-def _same_leaves(one, other):
+def _same_leaves(one, other, values):
     pairs = zip(one.output_leaves, other.output_leaves, strict=True)
-    return all(type(a) is type(b) and (isinstance(a, torch.SymInt) or repr(a) == repr(b)) for a, b in pairs)
+    return all(_same_leaf(a, b, values) for a, b in pairs)
+
+
+def _same_leaf(one, other, values):
+    if is_unread(one):
+        return one.name == other.name if is_unread(other) else values.get(one.name) == other
+    return type(one) is type(other) and (isinstance(one, torch.SymInt) or repr(one) == repr(other))
 
 
 class _Reading:

@@ -1,12 +1,13 @@
 """Symbolic sizes: which symbol is which dim of which input, and the guards under which a captured graph is right."""
 
+import contextlib
 import re
 
 import sympy
 import torch
 from torch.utils._sympy.functions import FloorDiv, Mod
 from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import bound_sympy
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from lowtide.errors import GraphError, UnsupportedError
 
@@ -39,6 +40,7 @@ class Sizes(KnownSizes):
         self._symbol_ranges = dict(self._environment.var_to_range) if self._environment is not None else {}
         self._exported = exported
         self._unsolved = []  # differences of sizes that must be equal, and may not be for all that is known
+        self._sums = []  # (sizes from data that are added, what they add up to in sizes of the inputs)
         self._replacements = {}  # sympy symbol → what it equals: a number, or an expression of other symbols
         self._replace_equal_sizes(placeholders)
         self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
@@ -68,8 +70,29 @@ class Sizes(KnownSizes):
         if isinstance(value, sympy.Basic):
             if self._environment is not None:
                 value = self._environment.replace(value).xreplace(self._replacements)
+                if self._sums and isinstance(value, sympy.Expr):
+                    value = self._with_sums(value)
             return int(value) if value.is_Integer else value
         return value
+
+    def _with_sums(self, value):
+        """With the known size in the place of a sum of sizes from data."""
+        for added, known in self._sums:
+            if not value.free_symbols.isdisjoint(added.free_symbols):
+                expanded = sympy.expand(value)
+                factors = {expanded.coeff(symbol, 1) for symbol in added.free_symbols}
+                if len(factors) == 1:
+                    factor = factors.pop()
+                    value = sympy.expand(expanded - factor * added + factor * known)
+        return value
+
+    def difference(self, value):
+        """`dim` of what is 0 where sizes from data add up as they must."""
+        sums, self._sums = self._sums, []
+        try:
+            return self.dim(value)
+        finally:
+            self._sums = sums
 
     def dim(self, value):
         """An int, or text in the graph's grammar."""
@@ -193,7 +216,7 @@ class Sizes(KnownSizes):
 
     def _replace_equal_data_sizes(self):
         """Of `u0 == u1` u1 becomes u0, or what else it equals in sizes that only add up: where they are counted, they
-        are compared."""
+        are compared. Of `u0 + u1 == n` the sum becomes n."""
         for condition in asserted(self._exported.program):
             condition = self.resolve(condition)
             if not isinstance(condition, sympy.Eq):
@@ -208,6 +231,11 @@ class Sizes(KnownSizes):
                 self._replacements = {old: new.xreplace({symbol: solution}) for old, new in self._replacements.items()}
                 self._replacements[symbol] = solution
                 break
+            else:
+                factors = {difference.coeff(symbol, 1) for symbol in found}
+                if len(found) > 1 and factors in ({1}, {-1}):
+                    added = sympy.Add(*found)
+                    self._sums.append((added, sympy.expand(added - difference * factors.pop())))
 
     def _check_solved(self):
         """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free; tied sizes
@@ -306,6 +334,27 @@ class Sizes(KnownSizes):
                 self.guards.append(Guard(f"{name} <= {high}"))
         for guard in self._guards():
             self.add_guard(guard)
+        for condition, answer in self._exported.conditions:
+            self._guard_answer(self.resolve(condition), answer)
+        if any(not getattr(condition, "free_symbols", ()) for condition, _ in self._exported.conditions):
+            # What the exporter knows without asking, such as that no size is 0.
+            for name in self.ranges():
+                self._add_guard(f"{name} >= 1")
+
+    def _guard_answer(self, condition, answer):
+        """The exporter has a guard of its own for what it did not take for granted, no size being 0 or 1."""
+        symbols = getattr(condition, "free_symbols", ())
+        ranges = {symbol: self._symbol_ranges[symbol] for symbol in symbols if symbol in self._symbol_ranges}
+        if not symbols or bound_sympy(condition, ranges).is_singleton():
+            return
+        if any(map(is_from_data, symbols)):
+            error = UnsupportedError("forward branches on data, which a graph does not know")
+            error.of_sizes_and_data = True
+            raise error
+        larger = {symbol: known & ValueRanges(2, int_oo) for symbol, known in ranges.items() if known.upper >= 2}
+        if bound_sympy(condition, {**ranges, **larger}).is_singleton():
+            with contextlib.suppress(NeedsConstants):
+                self.add_guard(condition if answer else sympy.Not(condition))
 
     def add_guard(self, expression):
         expression = self.resolve(expression)

@@ -6,6 +6,7 @@ guards = Guards(module, observation.seen)
 guards.hold() or guards.why()
 """
 
+from .classes import may_ask_for_classes
 from .digest import Digest, NotCacheable, build, code_digest
 from .draws import Draws, put_back
 from .observe import Observation
@@ -24,6 +25,7 @@ __all__ = [
     "build",
     "code_digest",
     "in_graph",
+    "may_ask_for_classes",
     "put_back",
     "setters",
 ]

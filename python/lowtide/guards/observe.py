@@ -24,6 +24,8 @@ from lowtide.errors import UnsupportedError
 
 from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .conditions import answering
+from .conversions import conversions
 from .kept import Kept, slots_of
 from .leftovers import let_go
 from .prints import recording
@@ -62,6 +64,7 @@ class Observation:
         self.seen = Seen()
         self.writes = []  # what forward sets, in each call anew
         self.prints = []  # texts
+        self.conditions = []  # (on sizes, what forward heard)
         self._modules, self._counters = dict(module.named_modules()), counters
         self.changes = None  # kept.Changes that forward made
         self._kept = Kept()
@@ -82,8 +85,11 @@ class Observation:
 
     def __enter__(self):
         self._stack.enter_context(_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
+        for name, converting in conversions(self.is_running).items():
+            self._stack.enter_context(_attribute(torch.nn.Module, name, converting))
         self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
         self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
+        self._stack.enter_context(_attribute(torch.SymBool, "__bool__", answering(self._answered)))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = numpy.random.default_rng
@@ -113,7 +119,8 @@ class Observation:
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
-        self._thread, self.draws, self.prints = threading.get_ident(), TracedDraws(), []
+        self._thread, self.draws = threading.get_ident(), TracedDraws()
+        self.prints, self.conditions = [], []
         try:
             with Calls(self):
                 return function(*args, **kwargs)
@@ -406,6 +413,10 @@ class Observation:
         """The functions of a module that draw a number."""
         for name, drawing in drawing_functions(module, source, self._draws_now).items():
             self._stack.enter_context(_attribute(module, name, drawing))
+
+    def _answered(self, condition, answer):
+        if self.is_running() and not self._aside:
+            self.conditions.append((condition, answer))
 
     def _prints_now(self):
         return self.prints if self.is_running() and not self._aside else None

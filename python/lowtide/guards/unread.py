@@ -1,11 +1,11 @@
-"""What stands for a string among the arguments that changes from call to call: forward may carry it, not read it."""
+"""What stands for a string of any value among the arguments: forward may carry and return it, not read it."""
 
 from lowtide.errors import UnsupportedError
 
 _READS = (
     "__str__ __repr__ __format__ __hash__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __len__ __iter__ "
     "__contains__ __getitem__ __add__ __radd__ __mul__ __rmul__ __mod__ __rmod__ __fspath__ __bytes__ __int__ "
-    "__float__ __index__"
+    "__float__ __index__ __reduce_ex__"
 )
 
 
@@ -14,16 +14,26 @@ class Unread:
 
     __class__ = property(lambda self: str)
 
+    def __init__(self, number=0):
+        """`number`: its place among the call's strings of any value."""
+        self.number, self.name, self.was_read = number, None, False
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _):
+        return self
+
     def __getattr__(self, name):
-        _refuse()
+        self.refuse()
 
-
-def _refuse(*_):
-    raise UnsupportedError("forward reads a string that changes")
+    def refuse(self, *_):
+        self.was_read = True
+        raise UnsupportedError("forward reads a string that changes")
 
 
 for _name in _READS.split():
-    setattr(Unread, _name, _refuse)
+    setattr(Unread, _name, Unread.refuse)
 
 
 def is_unread(value):

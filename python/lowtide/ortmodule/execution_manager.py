@@ -169,9 +169,9 @@ class ExecutionManager:
         """{mode: {transition: how often}}; see docs/transitions.md."""
         return {manager.mode: manager.transition_counts for manager in self._transitions.values()}
 
-    def _run(self, agent, tensors, sizes):
+    def _run(self, agent, tensors, seen):
         try:
-            return agent.run(tensors, sizes)
+            return agent.run(tensors, seen.sizes(), seen.strings)
         except Error as error:
             # Nothing has been written yet; what PyTorch takes over stays PyTorch's.
             agent.failure = Failure.of(error) if self._fallback.takes(error) else None
@@ -192,7 +192,7 @@ class ExecutionManager:
 
         agreement = self._agreement_of_processes()
         info, seen, tensors = self._prepared(args, kwargs) if agreement is None else agreement.reached(together)
-        return self._run(info.agent, tensors, seen.sizes()), info.agent
+        return self._run(info.agent, tensors, seen), info.agent
 
     def _prepared(self, args, kwargs):
         """(PostExportProcessedModelInfo, ArgumentTensors, BoundInputs)."""

@@ -1,6 +1,7 @@
 """From calls to graphs: one state machine per mode. Whether a call needs an export, or a graph that was exported needs
 other processing, and both of them; docs/transitions.md tells when."""
 
+import itertools
 import time
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from .transitions import TransitionLog
 _MOST_EXPORTS = 8  # of a mode, and …
 _CALLS_AN_EXPORT = 1000  # … one more for each so many calls: an attribute may change each epoch, not each step
 _MOST_SPECIALIZATIONS = 64  # remembered, those of calls that PyTorch runs too
+_MOST_GUESSES = 4  # of strings that forward reads: exports that fail
 _MOST_TRIES = 3  # to export, where forward itself changes what it reads: stable after a call or two
 _MOST_PATTERNS = 4  # of wanted gradients: processed graphs of one export
 _NEVER_BACK = ("submodule", "parameter", "buffer")  # changes that are not taken back
@@ -38,6 +40,8 @@ class GraphTransitionManager:
         self._post_export_processed_model_info = None  # of the last call in the engine
         self._numbers = set()  # names of arguments that are inputs of some graph
         self._constant_numbers = {}  # names of arguments whose values forward needs to know → why
+        self._read_strings = set()  # paths of strings that were guessed wrongly
+        self._guesses = 0  # that were wrong
         self._calls, self._exports = 0, 0
         self.log = TransitionLog(type(module).__name__, mode)
         self._cache = CaptureCache(module, mode)
@@ -91,6 +95,8 @@ class GraphTransitionManager:
         same = (other for other in self._schemas if other.surroundings == surroundings and other.means_the_same(schema))
         if (twin := next(same, None)) is not None:
             schema.graphs, schema.refusals = twin.graphs, twin.refusals
+            if twin.graphs:
+                schema.guessed = {}
         if len(self._schemas) >= _MOST_SPECIALIZATIONS:
             without_graph = [old for old in self._schemas if not old.graphs]
             self._schemas.remove(without_graph[-1])
@@ -105,7 +111,10 @@ class GraphTransitionManager:
             ):
                 return found
         known = self._numbers - self._constant_numbers.keys()
-        return schema.with_inputs(known, args, kwargs, self._module)
+        schema = schema.with_inputs(known, args, kwargs, self._module)
+        if isinstance(self._module, DynamoGraph) or self._guesses == _MOST_GUESSES:
+            return schema
+        return schema.with_guessed_strings(self._read_strings, args, kwargs, self._module)
 
     # ---- export
 
@@ -153,7 +162,8 @@ class GraphTransitionManager:
                 f"{allowed} graphs were exported {self.mode}, the most that its calls so far may have; calls that need "
                 f"another run in PyTorch ({constant or 'ORTMODULE_LOG_LEVEL=INFO tells what each export was for'})"
             )
-        self.log.take(change.trigger, change.text)
+        if not schema.guessed:
+            self.log.take(change.trigger, change.text)
         self._exports += 1
         begin = time.perf_counter()
         try:
@@ -168,12 +178,18 @@ class GraphTransitionManager:
                         entry.store(graph.captured)
                 self._process_first(graph, call, seen, schema, begin)
         except (UnsupportedError, InternalError) as error:
-            if schema.places and not isinstance(error, InternalError):
+            if schema.guessed and (error.read_strings or "Unread" in str(error)):
+                self._keep_read_strings(schema, error)
+                return None
+            if schema.all_numbers.keys() > schema.guessed_names() and not isinstance(error, InternalError):
                 self._keep_constant(schema, str(error))
                 return None
             self.log.take("refused", str(error))
             schema.refusals[pattern] = Refusal(self._module, error, refusal)
             raise
+        if schema.guessed:
+            self.log.take(change.trigger, change.text)
+            schema.guessed = {}
         if change.trigger in _NEVER_BACK:
             self._drop_stale_graphs()
         self._numbers |= schema.all_numbers.keys()
@@ -216,6 +232,18 @@ class GraphTransitionManager:
         if trigger == "draw":  # another way through the same code
             facts = schema.graphs[0].captured.facts
         return capture(self._module, call.args, call.kwargs, facts)
+
+    def _keep_read_strings(self, schema, error):
+        """The graph of a schema with guessed strings was refused: those that forward read are constants."""
+        self._exports -= 1
+        self._guesses += 1
+        self._schemas.remove(schema)
+        read = set(error.read_strings)
+        groups = {path: names for path, names in schema.guessed.items() if read & set(names)} or schema.guessed
+        self._read_strings.update(groups)
+        self._constant_numbers.update(
+            dict.fromkeys(itertools.chain(*groups.values()), f"is part of each graph: {error}")
+        )
 
     def _keep_constant(self, schema, why):
         """The graph of a schema with numbers was refused: those that it was the first to have stay constants."""

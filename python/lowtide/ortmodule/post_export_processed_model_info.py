@@ -22,7 +22,7 @@ class PostExportProcessedModelInfo:
 
     def __init__(self, module, captured, agent, guards, arguments, with_gradients, call):
         self.captured, self.agent = captured, agent
-        self._arguments, self._guards, self._sizes = arguments, guards, call.sizes()
+        self._arguments, self._guards, self._sizes, self._strings = arguments, guards, call.sizes(), ()
         sources = captured.sources
         self.onnx_graph_input_names = [source.name for source in sources]
         self.onnx_graph_input_names_require_grad = [source.name for source in sources if source.requires_grad]
@@ -76,13 +76,13 @@ class PostExportProcessedModelInfo:
         seen = self._arguments.match(tuple(args), dict(kwargs))
         if seen is None or not self._guards.hold():
             raise InvalidArgument("these arguments, or the module as it is now, need another graph")
-        self._sizes = seen.sizes()
+        self._sizes, self._strings = seen.sizes(), seen.strings
         return seen, self.inputs.bind(seen)[1]
 
     def restore_outputs(self, user_outputs):
         """The module's output, in the structure that its forward returns, from the tensors in it; sizes among the
-        outputs are those of the last `construct_inputs`."""
-        return self.captured.rebuild(list(user_outputs), self._sizes)
+        outputs, and strings of any value, are those of the last `construct_inputs`."""
+        return self.captured.rebuild(list(user_outputs), self._sizes, self._strings)
 
 
 def _accessor(path):

@@ -1,6 +1,7 @@
 """Specializations: the arguments and the state of PyTorch that one graph can serve, and how two of them differ."""
 
 import inspect
+import itertools
 
 import torch
 
@@ -28,6 +29,7 @@ class Specialization:
         self.values = {}
         self.all_numbers = call.number_values(forward)
         self.reason = None  # with numbers: the Change that made them inputs
+        self.guessed = {}  # path → names of strings in a container that forward is guessed not to read
         self._texts = {
             name: _STRING if is_unread(leaf) else describe(leaf) for name, leaf in call.named_leaves(forward)
         }
@@ -73,6 +75,19 @@ class Specialization:
             word = _STRING if is_string else "numbers" if len(changes) > 1 else _NUMBER
             found.reason = Change("string" if is_string else "number", f"{'; '.join(changes)}: {word} from now on")
         return found
+
+    def with_guessed_strings(self, read, args, kwargs, module):
+        """This one with any string in the places of those in containers, but for the paths `read`."""
+        call = self.call(args, kwargs, module)
+        groups = {path: names for path, names in call.strings_of_data(module.forward).items() if path not in read}
+        if not groups:
+            return self
+        found = self.with_inputs({*self.all_numbers, *itertools.chain(*groups.values())}, args, kwargs, module)
+        found.guessed = groups
+        return found
+
+    def guessed_names(self):
+        return set(itertools.chain(*self.guessed.values()))
 
     def with_inputs(self, names, args, kwargs, module):
         """This one with any value in the places of ints, floats and strings of these names."""

@@ -111,8 +111,8 @@ class TrainingAgent:
 
     # ---- a call
 
-    def run(self, tensors, sizes):
-        """`tensors`: BoundInputs."""
+    def run(self, tensors, sizes, strings=()):
+        """`tensors`: BoundInputs; `strings`: those of any value among the arguments."""
         self.last_sizes = sizes
         if self.training and self.gradient_targets:
             outputs, views = run_chain(self, tensors, sizes)
@@ -130,8 +130,8 @@ class TrainingAgent:
             else:
                 results.append(outputs[index])
         if self._write is None:
-            return self.captured.rebuild(results, sizes)
-        output, values = self.captured.rebuild_with_writes(results, sizes)
+            return self.captured.rebuild(results, sizes, strings)
+        output, values = self.captured.rebuild_with_writes(results, sizes, strings)
         self._write(values)
         return output
 

@@ -8,6 +8,7 @@ from lowtide.capture.functions import Given, _Tree
 from lowtide.capture.known_sizes import SizeText
 from lowtide.capture.operators import overload_of
 from lowtide.guards.observe import OF_EVERY_MODULE
+from lowtide.guards.unread import is_unread
 from lowtide.guards.values import dtype_name
 
 
@@ -23,7 +24,7 @@ def check_captured(captured, module, call):
     _expect(len(inputs) == len(imported.sources), "a source of each input")
     for source, taken in zip(imported.sources, inputs, strict=True):
         _check_source(source, taken, imported.graph, module, call)
-    _check_outputs(captured)
+    _check_outputs(captured, call)
     _check_writes(exported, module)
     _expect(all(type(text) is str for text in exported.prints), "texts that forward prints")
     _check_nodes(imported.graph, exported.functions)
@@ -66,6 +67,7 @@ def _check_facts(facts, exported):
     dims = [dim for pair in facts.untied for dim in pair]
     _expect(all(_is_dim(dim, exported) for dim in (*dims, *facts.moving, *facts.fixed)), "facts about dims")
     _expect(type(facts.exact) is bool, "whether the export was of the example's sizes")
+    _expect(type(facts.large) is bool, "whether free sizes were no less than 2")
     _expect(type(facts.free) is bool, "whether all sizes of images were free")
     _expect(facts.keep is None or all(type(path) is str for path in facts.keep), "which outputs were kept")
 
@@ -91,7 +93,7 @@ def _check_source(source, taken, graph, module, call):
         _expect(source.kind == "input" or list(tensor.shape) == list(shape), "the sizes of the module's tensor")
 
 
-def _check_outputs(captured):
+def _check_outputs(captured, call):
     exported, imported = captured.exported, captured.imported
     made = [output for output in imported.graph.outputs() if output["kind"] == "output"]
     ends = {"graph": len(made), "source": len(imported.sources)}
@@ -101,6 +103,8 @@ def _check_outputs(captured):
         all(type(flag) is bool for flag in flags) and len(flags) == len(exported.output_leaves), "leaves of outputs"
     )
     _expect(sum(flags) == len(imported.outputs), "a tensor for each of the outputs that are tensors")
+    strings = [leaf.number for leaf in exported.output_leaves if is_unread(leaf)]
+    _expect(all(_is_whole(number, len(call.strings())) for number in strings), "strings of the call")
     # A tree of this structure must have it.
     leaves = [
         torch.empty(0) if is_tensor else 0 if isinstance(leaf, SizeText) else leaf

@@ -17,6 +17,7 @@ from lowtide.capture.inspections import Inspections
 from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
 from lowtide.capture.operators import overload_of
 from lowtide.guards import Guards, Write
+from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES
 
 from .calls import calls_from_json, calls_to_json
@@ -55,6 +56,7 @@ def to_text(captured, module, digest):
                 "moving": sorted(captured.facts.moving),
                 "fixed": sorted(captured.facts.fixed),
                 "exact": captured.facts.exact,
+                "large": captured.facts.large,
                 "free": captured.facts.free,
                 "keep": captured.facts.keep,
             },
@@ -126,6 +128,7 @@ def from_text(text, module, call, digest):
             frozenset(_pairs(facts["moving"])),
             frozenset(_pairs(facts["fixed"])),
             facts["exact"],
+            facts["large"],
             facts["free"],
             facts["keep"] and tuple(facts["keep"]),
         ),
@@ -205,6 +208,8 @@ def _tensor_from_json(told):
 def _leaf_to_json(leaf, sizes):
     if (size := SizeText.of(leaf, sizes)) is not None:
         return ["condition" if size.is_condition else "size", size.text]
+    if is_unread(leaf):
+        return ["string", leaf.number]
     if leaf is None or type(leaf) in (bool, int, str):
         return ["plain", leaf]
     if type(leaf) is float:
@@ -218,4 +223,5 @@ def _leaf_from_json(told):
     kind, value = told
     if kind == "condition":
         return SizeText(value, True)
-    return {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__}[kind](value)
+    made = {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__, "string": Unread}
+    return made[kind](value)
