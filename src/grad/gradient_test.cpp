@@ -250,6 +250,22 @@ TEST(Gradient, GathersReduceTheGradientOfTheWholeParameter) {
 )");
 }
 
+TEST(Gradient, GathersForAParameterThatSomebodyElseReducesGiveItsWholeGradient) {
+  EXPECT_EQ(backward_of(R"(graph @gather(%part: f32[4] input, %p: f32[2, 3] param) {
+  %flat: f32[8] = AllGather(group=0, ranks=2) %part, %p
+  %y: f32[8] = Exp %flat
+  return %y output
+})"),
+            R"(
+  %y_grad: f32[8] = YieldOp(grads=[0]) %y
+  %flat_grad: f32[8] = Mul %y_grad, %y  // gradient of:
+  %slice: f32[6] = Slice(axis=0, end=6, start=0, step=1) %flat_grad  // gradient of:
+  %p_grad: f32[2, 3] = Reshape(shape=[2, 3]) %slice  // gradient of:
+  return %p_grad gradient %p
+}
+)");
+}
+
 TEST(Gradient, ActivationsReadTheirResultWhereItIsEnough) {
   EXPECT_EQ(backward_of(R"(graph @activations(%x: f32[n] input grad) {
   %a: f32[n] = Relu %x

@@ -58,6 +58,8 @@ constexpr BadNode kBadNodes[] = {
      "AllGather: %y is f32[6, 3], inference gives f32[4, 3]"},
     {"%a: f32[] input", "%y: f32[] = AllGather(group=0, ranks=2) %a",
      "AllGather: operand 0 must have 1 or more dims, is f32[]"},
+    {"%a: f32[2] input, %b: f64[3] input", "%y: f32[4] = AllGather(group=0, ranks=2) %a, %b",
+     "AllGather: the elements of f64[3] are not gathered as f32[4]"},
     {"%a: f32[5, 3] input", "%y: f32[2, 3] = ReduceScatter(group=0, ranks=2) %a",
      "ReduceScatter: dim 0 of f32[5, 3] is no multiple of 2"},
     {"%a: f32[2, 3] input", "%y: f32[2, 4] = Expand(shape=[2, 4]) %a",

@@ -404,15 +404,22 @@ MemoryReport Session::memory(std::span<const int64_t> symbol_values) {
 
 std::string Session::collectives(std::span<const int64_t> symbol_values) {
   const Program& program = impl_->plans->serving(symbol_values).program();
+  const auto name_of = [&](int32_t operand) {
+    return program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer)].name;
+  };
   std::string text;
   for (const ProgramStep& step : program.steps) {
     const bool is_called = step.kind == StepKind::kHostCall || step.kind == StepKind::kBegin;
     const std::optional<Op> op = is_called ? find_op(step.target) : std::nullopt;
-    if (!op || !is_collective(*op)) continue;
-    const auto name_of = [&](int32_t operand) {
-      return program.buffers[static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer)].name;
-    };
-    text += concat(step.target, " ", name_of(step.inputs[0]), " ", name_of(step.outputs[0]), "\n");
+    if (op && is_collective(*op))
+      text += concat(step.target, " ", name_of(step.inputs[0]), " ", name_of(step.outputs[0]), "\n");
+  }
+  // Hooks of gradients may reduce them.
+  for (const ProgramRegion& region : program.regions) {
+    text += "region";
+    for (int32_t gradient : region.gradients)
+      text += concat(" ", name_of(program.gradients[static_cast<size_t>(gradient)]));
+    text += "\n";
   }
   return text;
 }
