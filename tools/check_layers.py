@@ -41,7 +41,7 @@ PYTHON_ARROWS = {
     "errors": (),
     "log": (),
     "guards": ("_lowtide", "errors"),
-    "utils": ("_lowtide", "errors", "capture", "guards", "ported_names"),
+    "utils": ("_lowtide", "errors", "environment", "capture", "guards", "ported_names"),
     "distributed": ("errors",),
     "capture": ("_lowtide", "errors", "guards", "log", "distributed"),
     "onnx_io": ("_lowtide", "errors"),

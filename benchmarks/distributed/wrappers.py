@@ -78,7 +78,11 @@ class Zero:
         self.module = wrap(model)
         config = {
             "train_micro_batch_size_per_gpu": 1,
-            "zero_optimization": {"stage": self.stage, "reduce_bucket_size": 25 << 18},  # 25 MiB, as DDP's
+            "zero_optimization": {
+                "stage": self.stage,
+                "reduce_bucket_size": 25 << 18,  # 25 MiB, as DDP's
+                "stage3_param_persistence_threshold": 0,  # no parameter stays whole
+            },
             "zero_allow_untested_optimizer": True,
         }
         optimizer = torch.optim.AdamW(self.module.parameters(), lr=1e-4, fused=True)
@@ -102,4 +106,8 @@ class Zero2(Zero):
     stage = 2
 
 
-WRAPPERS = {"ddp": DDP, "ddp_views": DDPBucketViews, "fsdp2": FSDP2, "zero1": Zero1, "zero2": Zero2}
+class Zero3(Zero):
+    stage = 3
+
+
+WRAPPERS = {"ddp": DDP, "ddp_views": DDPBucketViews, "fsdp2": FSDP2, "zero1": Zero1, "zero2": Zero2, "zero3": Zero3}

@@ -54,6 +54,9 @@ VARIABLES = {
     "ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT": Variable(
         "1", "0: all gradients reach PyTorch when backward has ended, not bucket by bucket while it runs"
     ),
+    "ORTMODULE_ENABLE_ZERO_STAGE3": Variable(
+        "1", "0: models whose parameters DeepSpeed's ZeRO stage 3 has partitioned run in PyTorch"
+    ),
     "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
     "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
     "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
@@ -95,7 +98,6 @@ VARIABLES = {
     "ORTMODULE_PRINT_MEMORY_STATS": Variable(
         "", "the peak is planned: see the feature table and ORTModule.memory_report()", read=False
     ),
-    "ORTMODULE_ENABLE_ZERO_STAGE3": Variable("", "this build does not work with DeepSpeed's ZeRO stage 3", read=False),
     "ORTMODULE_ALLOW_AUTOGRAD_CHECKPOINT": Variable(
         "", "checkpoints are inlined; what to recompute is the memory optimizer's choice", read=False
     ),
@@ -179,3 +181,7 @@ def announce():
 @functools.cache
 def _once(notice):
     logger.warning("%s", notice)
+
+
+def partitioned_parameters_are_gathered():
+    return is_on_unless_off("ORTMODULE_ENABLE_ZERO_STAGE3")

@@ -6,6 +6,10 @@ _TRAINER = (
 )
 _ON_DEVICE = "training on devices is not part of lowtide: export with `onnxruntime.training` where it is needed"
 _EXPORTER = "the exporter is torch.export: an op of your own is a torch.library.custom_op with register_autograd"
+_ZERO = (
+    "under DeepSpeed's ZeRO stage 3 steps of the plan gather parameters, and no subscriber: "
+    "write deepspeed.initialize(model=ORTModule(model), …)"
+)
 
 INSTEAD = {
     "lowtide.ORTTrainer": _TRAINER,
@@ -29,8 +33,8 @@ INSTEAD = {
     "lowtide.ortmodule._custom_gradient_registry": _EXPORTER,
     "lowtide.ortmodule.graph_optimizer_registry": "graphs are rewritten by the engine's own passes alone",
     "lowtide.ortmodule.experimental.pipe": "pipelines over devices are not part of lowtide",
-    "lowtide.utils.hooks.ZeROOffloadSubscriber": "DeepSpeed's ZeRO stage 3 is not part of lowtide",
-    "lowtide.utils.hooks.configure_ort_compatible_zero_stage3": "DeepSpeed's ZeRO stage 3 is not part of lowtide",
+    "lowtide.utils.hooks.ZeROOffloadSubscriber": _ZERO,
+    "lowtide.utils.hooks._zero_offload_subscriber.ZeROOffloadSubscriber": _ZERO,
 }
 
 

@@ -1,5 +1,5 @@
-"""DeepSpeed's ZeRO stages 1 and 2 around ORTModule, on two processes: losses and final parameters are DeepSpeed's with
-the plain module, and each reads the other's checkpoints."""
+"""DeepSpeed's ZeRO stages 1, 2 and 3 around ORTModule, on two processes: losses and final parameters are DeepSpeed's
+with the plain module, and each reads the other's checkpoints."""
 
 import importlib.util
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(
 )
 CASES = ("plain", "accumulation", "clipping", "budget", "autocast", "checkpoint")
 LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
-each = pytest.mark.parametrize("model, stage", [(m, s) for m in ("gpt2", "bert", "t5", "resnet") for s in (1, 2)])
+each = pytest.mark.parametrize("model, stage", [(m, s) for m in ("gpt2", "bert", "t5", "resnet") for s in (1, 2, 3)])
 
 
 def train(model, stage, cases, **variables):
@@ -20,8 +20,20 @@ def train(model, stage, cases, **variables):
     assert output.count(": right on rank") == 2 * len(names)
 
 
-def test_gpt2():
-    train("gpt2", 2, ["plain"])
+@pytest.mark.parametrize("stage", [2, 3])
+def test_gpt2(stage):
+    train("gpt2", stage, ["plain"])
+
+
+@pytest.mark.long
+def test_stage_3_alone():
+    train("gpt2", 3, ["kept", "init", "gathered", "evaluation"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case, variables", [("around", {}), ("off", {"ORTMODULE_ENABLE_ZERO_STAGE3": "0"})])
+def test_pytorch_runs_what_the_plan_cannot_gather(case, variables):
+    train("gpt2", 3, [case], ORTMODULE_FALLBACK_POLICY="FALLBACK_UNSUPPORTED_TORCH_MODEL", **variables)
 
 
 @pytest.mark.long

@@ -1,5 +1,5 @@
 """One rank: training under DeepSpeed's ZeRO through ORTModule and in eager, one after the other. Arguments: the model,
-then cases, each behind its stage: 2-plain, 1-checkpoint."""
+then cases, each behind its stage: 2-plain, 1-checkpoint. Those of stage 3 alone: 3-kept, 3-init."""
 
 import functools
 import sys
@@ -21,6 +21,12 @@ CASES = {
     "clipping": {"config": {"gradient_clipping": 0.1}},
     "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
     "autocast": {"config": {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}},
+    "kept": {"kept_elements": 10_000},  # smaller parameters stay whole between steps
+    "init": {"init": True},  # the model is partitioned while it is built, in f32
+    "gathered": {"gathers": True},
+    "evaluation": {"evaluates": True},
+    "around": {"calls_with_all": True, "refused": "is gathered around the call"},
+    "off": {"refused": "ORTMODULE_ENABLE_ZERO_STAGE3 is off"},
 }
 
 # DeepSpeed keeps parameters in f32, and t5's norms are in it: one step of 20 finds a ReLU on the other side of 0.
@@ -31,15 +37,26 @@ class Training:
     """A model of the zoo with its engine of DeepSpeed."""
 
     def __init__(self, name, stage, case, dtype=torch.float64, through_lowtide=True):
-        self.model, make_batch = zoo.build(name, dtype=dtype)
-        self._make_batch = functools.partial(make_batch, **case.get("batch", {}))
-        self.module = ORTModule(self.model, **case.get("options", {})) if through_lowtide else self.model
+        self.stage, self.case = stage, case
         config = {
             "train_micro_batch_size_per_gpu": 2,
-            "zero_optimization": {"stage": stage, "reduce_bucket_size": 200_000},
+            "zero_optimization": {
+                "stage": stage,
+                "reduce_bucket_size": 200_000,
+                "stage3_param_persistence_threshold": case.get("kept_elements", 0),
+            },
             "zero_allow_untested_optimizer": True,
             **case.get("config", {}),
         }
+        if case.get("init"):
+            dtype = torch.float32
+            zoo.build(
+                name
+            )  # modules that PyTorch would else import inside, where zero.Init has replaced Tensor.__new__
+        with deepspeed.zero.Init(config_dict_or_path=config, enabled=bool(case.get("init"))):
+            self.model, make_batch = zoo.build(name, dtype=dtype)
+        self._make_batch = functools.partial(make_batch, **case.get("batch", {}))
+        self.module = ORTModule(self.model, **case.get("options", {})) if through_lowtide else self.model
         optimizer = torch.optim.SGD(self.module.parameters(), lr=0.01, momentum=0.9)
         self.engine, *_ = deepspeed.initialize(model=self.module, optimizer=optimizer, config=config)
         self.losses = []
@@ -47,20 +64,57 @@ class Training:
     def run(self, first, end):
         for step in range(first, end):
             seed = 2 * step + torch.distributed.get_rank()
-            loss = self.engine(**self._make_batch(seed=seed)).loss
+            parameters = list(self.model.parameters()) if self.case.get("calls_with_all") else ()
+            with deepspeed.zero.GatheredParameters(parameters):
+                loss = self.engine(**self._make_batch(seed=seed)).loss
             self.engine.backward(loss)
             self.engine.step()
             self.losses.append(loss.detach())
+            if self.case.get("gathers"):
+                self.change_a_parameter()
+            if self.case.get("evaluates"):
+                self.losses.append(self.evaluate())
         return self
 
+    def change_a_parameter(self):
+        parameter = next(self.model.parameters())
+        with deepspeed.zero.GatheredParameters(parameter, modifier_rank=0), torch.no_grad():
+            parameter.mul_(1.5)
+
+    def evaluate(self):
+        self.engine.eval()
+        with torch.no_grad():
+            loss = self.engine(**self._make_batch(seed=1000)).loss
+        self.engine.train()
+        return loss
+
     def state(self):
-        return [*(parameter.detach().clone() for parameter in self.model.parameters()), *self.model.buffers()]
+        parameters = list(self.model.parameters())
+        with deepspeed.zero.GatheredParameters(parameters):  # does nothing below stage 3
+            return [*(parameter.detach().clone() for parameter in parameters), *self.model.buffers()]
 
     def end(self):
         """Losses, parameters and buffers."""
-        assert getattr(self.module, "fallback_reason", None) is None, self.module.fallback_reason
+        if isinstance(self.module, ORTModule) and "refused" in self.case:
+            assert self.case["refused"] in self.module.fallback_reason, self.module.fallback_reason
+        elif isinstance(self.module, ORTModule):
+            assert self.module.fallback_reason is None, self.module.fallback_reason
+            if self.stage == 3:
+                self.check_plan()
+        state = self.state()
         self.engine.destroy()
-        return [torch.stack(self.losses), *self.state()]
+        return [torch.stack(self.losses), *state]
+
+    def check_plan(self):
+        """Each parameter is gathered in forward, and where backward reads it once more there; they are empty in
+        between."""
+        parameters = list(self.model.parameters())
+        if not self.case.get("kept_elements"):
+            assert all(parameter.shape == (0,) for parameter in parameters)
+        if not self.case.get("evaluates"):
+            forward, backward = self.module.text("training").split("YieldOp")
+            assert forward.count("AllGather") == len(parameters)
+            assert 0 < backward.count("AllGather") < len(parameters)  # nothing reads a bias
 
 
 def compare(name, stage, case):
@@ -68,7 +122,8 @@ def compare(name, stage, case):
         training = Training(name, stage, case, **how)
         return training.run(0, STEPS * training.engine.gradient_accumulation_steps()).end()
 
-    assert_same(train(), train(through_lowtide=False), TOLERANCES.get(name, 1e-6))
+    tolerance = 1e-5 if case.get("init") else TOLERANCES.get(name, 1e-6)
+    assert_same(train(), train(through_lowtide=False), tolerance)
 
 
 def compare_autocast(name, stage, case):
@@ -89,7 +144,8 @@ def compare_checkpoints(name, stage):
     first.engine.save_checkpoint(ours)
     fresh, _ = zoo.build(name)
     fresh.load_state_dict(get_fp32_state_dict_from_zero_checkpoint(ours))
-    assert_same(fresh.parameters(), [parameter.float() for parameter in first.model.parameters()])
+    count = len(list(fresh.parameters()))
+    assert_same(fresh.parameters(), [parameter.float() for parameter in first.state()[:count]])
     second = Training(name, stage, {}, through_lowtide=False)
     second.engine.load_checkpoint(ours)
     second.engine.save_checkpoint(theirs)
@@ -97,8 +153,8 @@ def compare_checkpoints(name, stage):
     third.engine.load_checkpoint(theirs)
     whole, *others = (training.run(4, 8).end() for training in (first, second, third))
     assert_same(*others)
-    count = 1 + len(list(fresh.parameters()))  # each rank goes on with buffers of rank 0, which wrote the file
-    assert_same([others[0][0], *others[0][1:count]], [whole[0][4:], *whole[1:count]])
+    # Each rank goes on with buffers of rank 0, which wrote the file.
+    assert_same(others[0][: 1 + count], [whole[0][4:], *whole[1 : 1 + count]])
 
 
 def run(name, label):

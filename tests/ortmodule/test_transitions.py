@@ -385,8 +385,8 @@ def test_a_refusal_for_the_same_reason_is_no_third_try():
     assert wrapped.transition_counts() == {"in training mode": {"first call": 2, "refused": 2}}
 
 
-def test_partitioned_parameters_are_refused_before_any_try():
-    """DeepSpeed's ZeRO stage 3 leaves parameters without elements, and fills them in hooks that no export can run."""
+def test_partitioned_parameters_without_a_part_are_refused_before_any_try():
+    """As another DeepSpeed might leave them: hooks fill them, which no export can run."""
     module = Of(lambda m, a: m.l(a))
 
     def gather(child, args):
@@ -403,10 +403,10 @@ def test_partitioned_parameters_are_refused_before_any_try():
     module.l.register_forward_pre_hook(gather)
     module.l.register_forward_hook(release)
     wrapped = ORTModule(module)
-    with pytest.warns(FallbackWarning, match="parameter 'l.weight' is partitioned by DeepSpeed's ZeRO stage 3"):
+    with pytest.warns(FallbackWarning, match=r"shape \[4, 4\] is partitioned by DeepSpeed.*has no ds_tensor"):
         for _ in range(3):
             assert wrapped(x()).shape == module(x()).shape
-    assert wrapped.transition_counts() == {"in training mode": {"first call": 1, "refused": 1}}
+    assert wrapped.transition_counts() == {}
 
 
 @pytest.mark.parametrize("by_name", [False, True])

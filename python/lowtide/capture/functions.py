@@ -11,6 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lowtide.distributed import computes
 from lowtide.errors import UnsupportedError
 from lowtide.guards.unread import is_unread
 
@@ -239,6 +240,8 @@ def functions_as_nodes(observation):
             table.checkpoints += 1
             run, _, *rest = arguments
             return run(*rest)
+        if (known := computes(cls)) is not None:
+            return known(*arguments)
         return inlined(*arguments) if cls.__module__.startswith(_OWN) else _add_call(table, cls, arguments)
 
     not_reentrant = torch.utils.checkpoint._checkpoint_without_reentrant_generator

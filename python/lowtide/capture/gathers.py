@@ -16,7 +16,8 @@ class Gathers:
         """`owners`: {id of a parameter: whose group it is in}."""
         self._graph, self._aliases, self._owners = graph, aliases, owners
         self.groups = []  # Processes, by the numbers that collectives give them
-        self._shards = {}  # value number of a part → its Shard
+        self._shards = {}  # value number of a part → how the parameter is divided
+        self._gradients = {}  # → the input that takes the gradient of the whole parameter, if that leaves the graph
         self._bundles = {}  # → the value numbers of the parts that travel together
         self._open = {}  # what parts of a bundle have in common → (the last bundle, its bytes)
         self._whole = {}  # → the value number of the whole parameter, once some node reads it
@@ -24,11 +25,12 @@ class Gathers:
     def __contains__(self, part):
         return part in self._shards
 
-    def add(self, part, shard, parameter):
-        """`part`: the input of the graph that is this process's rows of the parameter."""
-        self._shards[part] = shard
+    def add(self, part, shard, parameter, takes_gradient=None):
+        """`part`: the input of the graph that is this process's part of the parameter; `takes_gradient`: the one whose
+        gradient is that of the whole parameter, where the part has none."""
+        self._shards[part], self._gradients[part] = shard, takes_gradient
         size_bytes = parameter.numel() * parameter.element_size()
-        if size_bytes > _ALONE_BYTES:
+        if size_bytes > _ALONE_BYTES or takes_gradient is not None:
             self._bundles[part] = [part]
             return
         key = self._owners.get(id(parameter)), shard.group, parameter.dtype, parameter.requires_grad
@@ -46,7 +48,8 @@ class Gathers:
             for each, whole in zip(bundle, self._gather(bundle), strict=True):
                 whole = self._without_filling(each, whole)
                 self._graph.rename_value(whole, f"{self._graph.value_name(each)}_whole")
-                self._aliases.note_view(whole, each)
+                takes_gradient = self._gradients[each]
+                self._aliases.note_view(whole, each if takes_gradient is None else takes_gradient)
                 self._whole[each] = whole
         return self._whole[part]
 
@@ -56,7 +59,8 @@ class Gathers:
             self.groups.append(shard.group)
         group = {"group": ("int", self.groups.index(shard.group)), "ranks": ("int", shard.ranks)}
         if len(parts) == 1:
-            return self._graph.add_op("AllGather", parts, group)
+            takes_gradient = self._gradients[parts[0]]
+            return self._graph.add_op("AllGather", parts if takes_gradient is None else [*parts, takes_gradient], group)
         sizes = [math.prod(self._shape(part)) for part in parts]
         ends = list(itertools.accumulate(sizes))
         flat = [self._view(part, [size]) for part, size in zip(parts, sizes, strict=True)]
@@ -71,10 +75,12 @@ class Gathers:
         return wholes
 
     def _without_filling(self, part, whole):
-        """Without the rows by which processes that have fewer fill up theirs."""
-        rows = self._shards[part].rows
-        shape = self._shape(whole)
-        return whole if shape[0] == rows else self._slice(whole, 0, 0, rows, [rows, *shape[1:]])
+        """Without what fills up the parts of processes that have less; in the parameter's shape."""
+        shard = self._shards[part]
+        length, *columns = self._shape(whole)
+        if length != shard.length:
+            whole = self._slice(whole, 0, 0, shard.length, [shard.length, *columns])
+        return whole if len(shard.shape) == 1 + len(columns) else self._view(whole, list(shard.shape))
 
     # ---- nodes, as a captured graph has them
 

@@ -44,7 +44,7 @@ class Source:
     name: str = ""  # of the graph's input
     requires_grad: bool = False
     used: bool = True  # by some node or output
-    shard: object = None  # lowtide.distributed.Shard of a parameter that the graph gathers
+    shard: object = None  # of a part of a parameter that the graph gathers: how it is divided
 
 
 @dataclass
@@ -147,16 +147,20 @@ class _Importer:
             source = Source(kind, paths=(path,))
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
-        shard = shard_of(tensor)
-        source = replace(
-            source, name=path or node.name, requires_grad=requires_grad, used=bool(node.users), shard=shard
-        )
-        shape = list(tensor.shape)
+        name, dtype, shape, shard = path or node.name, dtype_name(tensor.dtype), list(tensor.shape), shard_of(tensor)
+        source = replace(source, name=name, requires_grad=requires_grad, used=bool(node.users), shard=shard)
+        takes_gradient = None
         if shard is not None:
-            shape[0], strides = shard.rows_each, []
-        value = self._graph.add_input(path or node.name, dtype_name(tensor.dtype), shape, kind, requires_grad, strides)
+            if requires_grad and shard.gives_whole_gradient:
+                takes_gradient = self._graph.add_input(name, dtype, shape, kind, True, strides)
+                self._remember(node, takes_gradient, replace(source, shard=None))
+                self._aliases.params.add(takes_gradient)
+                name, requires_grad = f"{name}.part", False
+                source = replace(source, name=name, requires_grad=False)
+            shape, strides = shard.part_shape, []
+        value = self._graph.add_input(name, dtype, shape, kind, requires_grad, strides)
         if shard is not None:
-            self._gathers.add(value, shard, tensor)
+            self._gathers.add(value, shard, tensor, takes_gradient)
         self._source_of_tensor[id(tensor)] = len(self._sources), value
         self._remember(node, value, source)
         if kind == "param":

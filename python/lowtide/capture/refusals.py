@@ -32,10 +32,6 @@ def refuse_state(module):
             raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
         if type(tensor) not in PLAIN_TENSORS:
             raise UnsupportedModel(f"parameter '{name}' is a tensor subclass, {type(tensor).__name__}")
-        if hasattr(tensor, "ds_shape"):
-            raise UnsupportedModel(
-                f"parameter '{name}' is partitioned by DeepSpeed's ZeRO stage 3, which lowtide does not work with yet"
-            )
 
 
 def tensors_by_device(module):

@@ -2,6 +2,16 @@
 
 from .agreement import Agreement
 from .collectives import Collectives
+from .partitions import computes
 from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
 
-__all__ = ["Agreement", "Collectives", "WholeParameters", "is_sharded_class", "owners_of", "part_of", "shard_of"]
+__all__ = [
+    "Agreement",
+    "Collectives",
+    "WholeParameters",
+    "computes",
+    "is_sharded_class",
+    "owners_of",
+    "part_of",
+    "shard_of",
+]

@@ -1,6 +1,7 @@
 """Before each call the processes tell each other what they would do together. It is the same, or PyTorch runs all of
 them."""
 
+import contextlib
 import hashlib
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from lowtide.errors import Error, UnsupportedModel
 
 from .collectives import all_gather
+from .partitions import Placeholders, is_partitioned
 from .shards import is_divided, shard_of, sharded_modules
 
 _PYTORCH = 0  # in the place of a hash
@@ -16,7 +18,8 @@ _PYTORCH = 0  # in the place of a hash
 class Agreement:
     """Of one module, for all its calls."""
 
-    def __init__(self, module):
+    def __init__(self, module, gathers_partitions=True):
+        """`gathers_partitions`: whether graphs gather what DeepSpeed's ZeRO stage 3 has partitioned."""
         self._sharded = sharded_modules(module)
         # (module, name) of each divided parameter, once: modules of fully_shard may lie in each other.
         self._divided = dict.fromkeys(
@@ -26,10 +29,18 @@ class Agreement:
             for name, parameter in child.named_parameters(recurse=False)
             if is_divided(parameter)
         )
+        self._one = next(module.parameters(), None)
+        partitioned = [parameter for parameter in module.parameters() if is_partitioned(parameter)]
+        self._placeholders = Placeholders(partitioned)
         self._groups, self._refusal = {}, None
+        if partitioned and not gathers_partitions:
+            self._refusal = UnsupportedModel(
+                "parameters are partitioned by DeepSpeed's ZeRO stage 3, and ORTMODULE_ENABLE_ZERO_STAGE3 is off"
+            )
+            return
         try:
-            shards = [shard_of(getattr(child, name)) for child, name in self._divided]
-            groups = {shard.group: None for shard in shards}
+            parameters = [*(getattr(child, name) for child, name in self._divided), *partitioned]
+            groups = dict.fromkeys(shard_of(parameter).group for parameter in parameters)
             # What processes find out among those that divide parameters they tell those that are like them.
             groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
             self._groups = {group.group_name: group for group in groups}
@@ -42,19 +53,37 @@ class Agreement:
     def is_needed(self):
         return bool(self._groups) or self._refusal is not None
 
+    @property
+    def is_outdated(self):
+        """Whether DeepSpeed has partitioned the parameters since."""
+        return not self.is_needed and is_partitioned(self._one)
+
+    @contextlib.contextmanager
     def reached(self, prepare):
-        """What `prepare` returns beside a text of what the processes will do together. UnsupportedModel where others do
-        something else, or PyTorch runs their module."""
+        """For the time of a call: gives what `prepare` returns beside a text of what the processes will do together.
+        UnsupportedModel where others do something else, or PyTorch runs their module."""
         if self._refusal is not None:
             raise self._refusal
         if not all(is_divided(getattr(child, name)) for child, name in self._divided):
             for root in self._sharded:
                 root.reshard()  # PyTorch has run the module before, and may have left parameters whole
-        try:
-            prepared, text = prepare()
-        except Error:
-            self._tell(_PYTORCH)
-            raise
+        gathered = self._placeholders.gathered()
+        with self._placeholders.in_place():
+            try:
+                if gathered is not None:
+                    raise UnsupportedModel(gathered)
+                prepared, text = prepare()
+            except Error:
+                self._tell(_PYTORCH)
+                raise
+            self._compare(text)
+            yield prepared
+
+    def whole_shapes(self):
+        """A context in which partitioned parameters have their shapes: for a call that is prepared and not run."""
+        return self._placeholders.in_place()
+
+    def _compare(self, text):
         mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) + 1
         told = self._tell(mine)
         if _PYTORCH in told:
@@ -64,7 +93,6 @@ class Agreement:
                 "processes would gather parameters in different orders: their graphs, or under a memory budget their "
                 "plans, are not the same"
             )
-        return prepared
 
     def _tell(self, number):
         """The numbers of all."""

@@ -1,7 +1,7 @@
-"""Parameters that `fully_shard` has divided: of each, a process holds some rows.
+"""Parameters of which each process holds a part: rows where `fully_shard` has divided them, and partitions.py.
 
-A graph takes these rows and gathers the parameter where it is read; PyTorch's hooks, which gather it around calls of
-modules, have no part in it.
+A graph takes the part and gathers the parameter where it is read; hooks of PyTorch's or DeepSpeed's, which gather it
+around calls of modules, have no part in it.
 """
 
 import contextlib
@@ -12,18 +12,12 @@ import torch
 
 from lowtide.errors import UnsupportedModel
 
+from .partitions import is_partitioned, partition_of
+from .processes import Processes
+
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
-
-
-@dataclass(frozen=True)
-class Processes:
-    """Those that divide parameters among them, and those that have the same rows."""
-
-    dividing: object  # a ProcessGroup
-    alike: object = None  # a ProcessGroup; none: no other process has them
-
-    def count(self):
-        return self.dividing.size() * (1 if self.alike is None else self.alike.size())
+# DeepSpeed's wrapper for traces hides where a hook comes from.
+_GATHER = ("torch.distributed.fsdp.", "deepspeed.runtime.zero.", "deepspeed.utils.nvtx")
 
 
 @dataclass(frozen=True)
@@ -32,17 +26,24 @@ class Shard:
 
     group: Processes
     ranks: int
-    rows: int  # of the whole parameter
+    shape: torch.Size  # of the whole parameter
+
+    gives_whole_gradient = False  # the gradient of the rows leaves the graph
 
     @property
-    def rows_each(self):
-        """What every process gives; the last ones may lack some of them."""
-        return -(-self.rows // self.ranks)
+    def length(self):
+        """How many rows of what is gathered are the parameter's."""
+        return self.shape[0]
+
+    @property
+    def part_shape(self):
+        """What every process gives; the last ones may lack some of these rows."""
+        return [-(-self.length // self.ranks), *self.shape[1:]]
 
     def local(self, parameter):
         """The rows of this process, filled up with zeros. Gradients flow to the parameter."""
         part = parameter.to_local()
-        missing = self.rows_each - part.shape[0]
+        missing = self.part_shape[0] - part.shape[0]
         return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
 
 
@@ -53,6 +54,8 @@ def is_divided(tensor):
 
 def part_of(tensor):
     """What this process holds of a tensor."""
+    if is_partitioned(tensor):
+        return tensor.ds_tensor
     return tensor.detach().to_local() if is_divided(tensor) else tensor
 
 
@@ -72,7 +75,10 @@ def owners_of(module):
 
 
 def shard_of(parameter):
-    """Its Shard, None where it is whole. UnsupportedModel where it is divided in another way than by rows."""
+    """Its Shard or Partition, None where it is whole. UnsupportedModel where a process has another part than a graph
+    could take."""
+    if is_partitioned(parameter):
+        return partition_of(parameter)
     if not is_divided(parameter):
         return None
     mesh, placements = parameter.device_mesh, parameter.placements
@@ -86,17 +92,19 @@ def shard_of(parameter):
             f"a parameter of shape {list(parameter.shape)} is placed as {placements}, expected (Shard(dim=0),) or "
             "(Replicate(), Shard(dim=0))"
         )
-    return Shard(group, group.dividing.size(), parameter.shape[0])
+    return Shard(group, group.dividing.size(), parameter.shape)
 
 
 class WholeParameters:
-    """`with WholeParameters(module) as whole:` the module's sharded parameters are plain ones of whole size, which
-    nobody may read, and PyTorch's hooks that gather them are not there."""
+    """`with WholeParameters(module) as whole:` the module's divided parameters are plain ones of whole size, which
+    nobody may read, and the hooks that gather them are not there."""
 
     def __init__(self, module):
         self._tables = []  # (table, what is in it, what is in it inside)
         self._whole = {}  # id of a parameter → the one in its place
         roots = sharded_modules(module)
+        if any(map(is_partitioned, module.parameters())):
+            roots.append(module)
         children = dict.fromkeys(child for root in roots for child in root.modules())
         for child in children:
             self._add(child._parameters, lambda name, parameter: True, self._whole_of)
@@ -104,17 +112,18 @@ class WholeParameters:
                 self._add(getattr(child, which), lambda key, hook: not _gathers(hook), lambda hook: hook)
 
     def _add(self, table, keeps, replaced):
-        before = dict(table)
+        before = dict(table.items())  # not through a getter, which gathers
         inside = {key: replaced(value) for key, value in before.items() if keeps(key, value)}
         if len(inside) != len(before) or any(inside[key] is not value for key, value in before.items()):
             self._tables.append((table, before, inside))
 
     def _whole_of(self, parameter):
-        if parameter is None or shard_of(parameter) is None:
+        shard = None if parameter is None else shard_of(parameter)
+        if shard is None:
             return parameter
         if id(parameter) not in self._whole:
             # Never touched, so that it is no memory.
-            whole = torch.empty(parameter.shape, dtype=parameter.dtype)
+            whole = torch.empty(shard.shape, dtype=parameter.dtype)
             self._whole[id(parameter)] = torch.nn.Parameter(whole, parameter.requires_grad)
         return self._whole[id(parameter)]
 
@@ -144,4 +153,4 @@ class WholeParameters:
 
 
 def _gathers(hook):
-    return (getattr(hook, "__module__", None) or "").startswith("torch.distributed.fsdp.")
+    return (getattr(hook, "__module__", None) or "").startswith(_GATHER)

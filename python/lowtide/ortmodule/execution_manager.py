@@ -1,5 +1,6 @@
 """Runs a module's calls in the engine, or in PyTorch with a reason."""
 
+import contextlib
 import time
 import warnings
 from dataclasses import replace
@@ -144,7 +145,9 @@ class ExecutionManager:
         """(TrainingAgent, sizes) for a call that is not run."""
         if self._refused is not None:
             raise self._refused.error()
-        with log.at(self._options.log_level), exclusive, bugs_are_internal_errors():
+        agreement = self._agreement_of_processes()
+        shapes = contextlib.nullcontext() if agreement is None else agreement.whole_shapes()
+        with log.at(self._options.log_level), shapes, exclusive, bugs_are_internal_errors():
             check_surroundings(self._module, args, kwargs)
             info, seen, _ = self._graph_transition_manager.prepare(args, kwargs)
         return info.agent, seen.sizes()
@@ -179,8 +182,8 @@ class ExecutionManager:
 
     def _agreement_of_processes(self):
         """None where the module's parameters are whole."""
-        if self._agreement is None:
-            self._agreement = Agreement(self._module)
+        if self._agreement is None or self._agreement.is_outdated:
+            self._agreement = Agreement(self._module, environment.partitioned_parameters_are_gathered())
             if self._agreement.is_needed:
                 self._pieces = None  # Dynamo would look into the hooks that gather parameters
         return self._agreement if self._agreement.is_needed else None
@@ -190,9 +193,14 @@ class ExecutionManager:
             prepared = self._prepared(args, kwargs)
             return prepared, prepared[0].agent.collectives(prepared[1].sizes())
 
+        def run(info, seen, tensors):
+            return self._run(info.agent, tensors, seen), info.agent
+
         agreement = self._agreement_of_processes()
-        info, seen, tensors = self._prepared(args, kwargs) if agreement is None else agreement.reached(together)
-        return self._run(info.agent, tensors, seen), info.agent
+        if agreement is None:
+            return run(*self._prepared(args, kwargs))
+        with agreement.reached(together) as prepared:
+            return run(*prepared)
 
     def _prepared(self, args, kwargs):
         """(PostExportProcessedModelInfo, ArgumentTensors, BoundInputs)."""

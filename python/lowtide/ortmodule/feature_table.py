@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 import torch
 
 import lowtide
-from lowtide.environment import custom_functions_run, gradients_leave_by_bucket
+from lowtide.environment import (
+    custom_functions_run,
+    gradients_leave_by_bucket,
+    partitioned_parameters_are_gathered,
+)
 from lowtide.log import LogLevel
 
 from .fallback import FallbackPolicy, policy_in_force
@@ -94,7 +98,11 @@ def _rows_of_all(optimizer, memory, report, training, stat=None):
             False,
             f"ORT will switch to Triton for executing some ops to further accelerate training.{_MISSING}",
         ),
-        Row("ZeRO Stage3 Support", False, f"Enable/Disable with env ORTMODULE_ENABLE_ZERO_STAGE3=1/0{_MISSING}"),
+        Row(
+            "ZeRO Stage3 Support",
+            partitioned_parameters_are_gathered(),
+            "Enable/Disable with env ORTMODULE_ENABLE_ZERO_STAGE3=1/0",
+        ),
         Row("Lowered", report["native_nodes"] > 0, lowered_text(report)),
         Row("Memory", True, memory_text(memory)),
     ]

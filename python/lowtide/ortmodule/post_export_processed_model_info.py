@@ -115,8 +115,8 @@ def _place(source, owner, guards):
     if source.kind == "input":
         return "input", source.index
     if source.shard is not None:
-        table, name = _table(source, owner), _name(source)
-        return "made", lambda: source.shard.local(table[name])
+        live = _getter(source, owner)
+        return "made", lambda: source.shard.local(live())
     number = guards.place_of(source.tensor) if owner is None else guards.tensor(owner, _name(source))
     return ("tensor", source.tensor) if number is None else ("guard", number)
 

@@ -37,6 +37,8 @@ def to_text(captured, module, digest):
     exported, imported = captured.exported, captured.imported
     if exported.inspections or exported.inspections.steps:
         raise NotStorable("forward inspects activations")
+    if imported.groups:
+        raise NotStorable("it is a graph of several processes")
     classes = Classes(exported.guards)
     sizes = imported.sizes
     return json.dumps(
