@@ -29,8 +29,9 @@ CASES = {
     "off": {"refused": "ORTMODULE_ENABLE_ZERO_STAGE3 is off"},
 }
 
-# DeepSpeed keeps parameters in f32, and t5's norms are in it: one step of 20 finds a ReLU on the other side of 0.
-TOLERANCES = {"t5": 1e-5}
+# DeepSpeed keeps parameters in f32, and t5's norms sum in it: some step of 20 finds a ReLU on the other side of 0.
+# With these sums taken from the other end, eager's own parameters are 3.2e-5 away after the 20 steps of LARGE batches.
+TOLERANCES = {"t5": 1e-5, "t5 LARGE": 1e-4}
 
 
 class Training:
@@ -122,7 +123,8 @@ def compare(name, stage, case):
         training = Training(name, stage, case, **how)
         return training.run(0, STEPS * training.engine.gradient_accumulation_steps()).end()
 
-    tolerance = 1e-5 if case.get("init") else TOLERANCES.get(name, 1e-6)
+    size = " LARGE" if case.get("batch") is LARGE else ""
+    tolerance = 1e-5 if case.get("init") else TOLERANCES.get(name + size, 1e-6)
     assert_same(train(), train(through_lowtide=False), tolerance)
 
 
