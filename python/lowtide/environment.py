@@ -57,6 +57,13 @@ VARIABLES = {
     "ORTMODULE_ENABLE_ZERO_STAGE3": Variable(
         "1", "0: models whose parameters DeepSpeed's ZeRO stage 3 has partitioned run in PyTorch"
     ),
+    "ORTMODULE_ENABLE_COMPUTE_OPTIMIZER": Variable("1", "0: nothing is computed on fewer rows than the model says"),
+    "ORTMODULE_ENABLE_SPARSE_OPTIMIZER": Variable(
+        "1", "0: rows without a label are computed too; 1: they are left out where less than 90 % have one"
+    ),
+    "ORTMODULE_PRINT_INPUT_DENSITY": Variable(
+        "0", "1: the log has, at INFO, how many tokens and labels of each call count"
+    ),
     "ORTMODULE_ENABLE_CUSTOM_AUTOGRAD": Variable("1", "0: models with a custom autograd.Function run in PyTorch"),
     "LOWTIDE_PROPAGATE_CAST_OPS_LEVEL": Variable("1", "cast propagation: 0 only over allowed ops, 1, or 2 over more"),
     "LOWTIDE_PROPAGATE_CAST_OPS_ALLOW": Variable("", "ops that casts may move over at any level, joined by commas"),
@@ -91,10 +98,7 @@ VARIABLES = {
         "", "an export never runs on the model's values, so nothing need be copied", read=False
     ),
     "ORTMODULE_CONV_ALGO_SEARCH": Variable("", _CUDA_ONLY, read=False),
-    "ORTMODULE_ENABLE_COMPUTE_OPTIMIZER": Variable("", "this build does not move shrinking ops upstream", read=False),
-    "ORTMODULE_ENABLE_SPARSE_OPTIMIZER": Variable("", _NO_SPARSITY, read=False),
     "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER": Variable("", _NO_SPARSITY, read=False),
-    "ORTMODULE_PRINT_INPUT_DENSITY": Variable("", _NO_SPARSITY, read=False),
     "ORTMODULE_PRINT_MEMORY_STATS": Variable(
         "", "the peak is planned: see the feature table and ORTModule.memory_report()", read=False
     ),
@@ -149,6 +153,18 @@ def custom_functions_run():
 
 def gradients_leave_by_bucket():
     return is_on_unless_off("ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT")
+
+
+def compute_optimizer():
+    return is_on_unless_off("ORTMODULE_ENABLE_COMPUTE_OPTIMIZER")
+
+
+def label_sparsity():
+    return compute_optimizer() and is_on_unless_off("ORTMODULE_ENABLE_SPARSE_OPTIMIZER")
+
+
+def prints_input_density():
+    return is_on("ORTMODULE_PRINT_INPUT_DENSITY")
 
 
 def names_in(name):

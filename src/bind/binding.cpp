@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/size_code.h"
+#include "bind/planned_sizes.h"
 #include "bind/run_symbols.h"
 #include "kernels/cpu/block_rows.h"
 #include "pack/pack.h"
@@ -401,13 +402,10 @@ const Packing& packing_with(const Program& program, Binding& binding, bool guard
 // Sizes that steps write are the most that they may be; a loop is in its first block.
 static void evaluate(const Program& program, Binding& binding) {
   std::vector<int64_t>& symbols = binding.all_symbols;
-  symbols = binding.symbol_values;
+  symbols = planned_sizes(program, binding.symbol_values);
+  binding.most.assign(symbols.begin() + static_cast<std::ptrdiff_t>(program.symbols.size()), symbols.end());
   symbols.resize(symbol_count(program), 0);
   auto value = [&](ExpressionId id) { return run_size_code(program.expressions[static_cast<size_t>(id)], symbols); };
-  for (size_t i = 0; i < program.step_symbols.size(); ++i) {
-    binding.most.push_back(value(program.step_symbols[i].high));
-    symbols[program.symbols.size() + i] = binding.most.back();
-  }
   for (size_t i = 0; i < program.loops.size(); ++i) {
     const ProgramLoop& loop = program.loops[i];
     LT_USER_CHECK(ErrorKind::kInvalidProgram, loop.block_rows % cpu::kRowsPerBlock == 0, "loop ", i, " has blocks of ",

@@ -1,22 +1,17 @@
 #include "memory/peak.h"
 
 #include "base/check.h"
-#include "base/size_code.h"
 #include "bind/binding.h"
+#include "bind/planned_sizes.h"
 
 namespace lowtide {
 
 DimValues named_sizes(const Program& program, std::span<const int64_t> symbol_values) {
   DimValues sizes;
-  std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
+  const std::vector<int64_t> values = planned_sizes(program, symbol_values);
   for (size_t i = 0; i < program.symbols.size(); ++i) sizes[program.symbols[i].name] = values[i];
-  values.resize(symbol_count(program), 0);
-  for (size_t i = 0; i < program.step_symbols.size(); ++i) {
-    const StepSymbol& symbol = program.step_symbols[i];
-    int64_t& most = values[program.symbols.size() + i];
-    most = run_size_code(program.expressions[static_cast<size_t>(symbol.high)], values);
-    sizes[symbol.name] = most;
-  }
+  for (size_t i = 0; i < program.step_symbols.size(); ++i)
+    sizes[program.step_symbols[i].name] = values[program.symbols.size() + i];
   return sizes;
 }
 

@@ -1,6 +1,7 @@
 // Tensors out of nothing: constants, ranges, random numbers.
 #include "ops/builder.h"
 #include "ops/inference.h"
+#include "ops/rules.h"
 
 namespace lowtide {
 
@@ -47,7 +48,22 @@ std::vector<TensorType> infer_random(const InferArgs& args) {
   return {of_shape_attr(args)};
 }
 
+std::vector<TensorType> infer_dropout(const InferArgs& args) {
+  const TensorType& x = args.in(0);
+  if (!args.has(1)) return infer_same(args);
+  const TensorType& rows = args.in(1);
+  LT_INFER_CHECK(args,
+                 rows.dtype == DType::kI64 && rows.shape.size() == 1 && !x.shape.empty() &&
+                     shapes_agree(rows.shape, {x.shape[0]}, args.ranges),
+                 "the rows are ", to_string(rows), ", of x ", to_string(x));
+  return infer_same(args);
+}
+
 // The mask is drawn again: nothing is kept.
-void grad_dropout(GradContext& c) { c.set(0, c.b().op(Op::kDropoutGrad, {c.dy()}, c.attrs())); }
+void grad_dropout(GradContext& c) {
+  std::vector<ValueId> operands{c.dy()};
+  if (c.in(1)) operands.push_back(c.in(1));
+  c.set(0, c.b().op(Op::kDropoutGrad, operands, c.attrs()));
+}
 
 }  // namespace lowtide

@@ -18,6 +18,8 @@ std::vector<TensorType> infer_data_size(const InferArgs& args) {
   const TensorType& count = args.in(0);
   LT_INFER_CHECK(args, count.dtype == DType::kI64 && count.shape.empty(), "a size is an i64 number, not ",
                  to_string(count));
+  LT_INFER_CHECK(args, args.has(1) == args.attrs.has("without") && (!args.has(1) || is_integer(args.in(1).dtype)),
+                 "what is counted are integers, and `without` tells which of them are not");
   LT_INFER_CHECK(args, args.attrs.dim("low").is_constant(), "low is ", to_string(args.attrs.dim("low")));
   return {count};
 }

@@ -89,6 +89,9 @@ static void add_creation_and_random(List& list) {
   list.add(Op::kBernoulli, "", {fixed({2, 3}, 0, 1)}, {{"stream", 1}});
   list.add(Op::kDropout, "", {real({4, 5})}, {{"ratio", 0.3}, {"stream", 1}});
   list.add(Op::kDropout, "nothing", {real({4, 5})}, {{"ratio", 0.0}, {"stream", 1}});
+  list.add(Op::kDropout, "some rows", {real({3, 5}), unique_indices({3}, 8)}, {{"ratio", 0.3}, {"stream", 1}});
+  list.add(Op::kDropout, "some rows of whole groups", {real({2, 64}), unique_indices({2}, 3)},
+           {{"ratio", 0.3}, {"stream", 1}});
   list.add(Op::kDropout, "everything", {real({4, 5})}, {{"ratio", 1.0}, {"stream", 1}});
 }
 

@@ -48,6 +48,7 @@ ValueId through_reshape(const Graph& graph, Match& match, ValueId value) {
 bool match_probabilities(const Graph& graph, Match& match, ValueId value) {
   value = through_reshape(graph, match, value);
   if (const NodeId dropout = match.pattern.take(value, Op::kDropout)) {
+    if (graph.node(dropout).inputs.size() > 1) return false;  // the masks of some rows of a tensor
     match.dropout = graph.node(dropout).attrs.f("ratio");
     match.stream = graph.node(dropout).attrs.dim("stream");
     value = through_reshape(graph, match, operand(graph, dropout, 0));

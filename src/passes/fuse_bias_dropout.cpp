@@ -13,6 +13,7 @@ static ValueId residual_of(const Graph& graph, NodeId add, ValueId dropped) {
 }
 
 static bool fuse_bias_dropout_at(Graph& graph, NodeId dropout) {
+  if (graph.node(dropout).inputs.size() > 1) return false;  // the masks of some rows of a tensor
   Pattern pattern(graph);
   pattern.add(dropout);
   const std::optional<BiasSum> sum = match_bias_sum(graph, pattern, operand(graph, dropout, 0));

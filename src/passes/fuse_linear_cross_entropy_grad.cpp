@@ -62,7 +62,7 @@ NodeId first_of(const Graph& graph, const Readers& readers) {
   return {};
 }
 
-bool fuse_at(Graph& graph, NodeId id) {
+bool fuse_grad_at(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const TensorType& logits = graph.type(node.inputs[1]);
   const bool is_weighted = node.inputs.size() > 4 && node.inputs[4];
@@ -98,7 +98,7 @@ bool fuse_linear_cross_entropy_grad(Graph& graph) {
   bool changed = false;
   const std::vector<NodeId> order = graph.order();
   for (NodeId id : order)
-    if (graph.node(id).op == Op::kSoftmaxCrossEntropyLossGrad) changed = fuse_at(graph, id) || changed;
+    if (graph.node(id).op == Op::kSoftmaxCrossEntropyLossGrad) changed = fuse_grad_at(graph, id) || changed;
   return changed;
 }
 

@@ -5,6 +5,7 @@
 #include "passes/cse.h"
 #include "passes/dce.h"
 #include "passes/drop_detach.h"
+#include "passes/drop_unlabelled_rows.h"
 #include "passes/drop_unread.h"
 #include "passes/fold.h"
 #include "passes/fuse_attention.h"
@@ -30,6 +31,9 @@ namespace {
 constexpr Pass kForward[] = {
     {"fold", fold},
     {"cse", cse},
+    {"dce", dce},
+    // Before patterns take ops together: what they make of fewer rows is the same.
+    {"drop_unlabelled_rows", nullptr, drop_unlabelled_rows},
     {"dce", dce},
     {"patch_conv", patch_conv},
     {"fuse_gelu", fuse_gelu},
@@ -67,6 +71,7 @@ constexpr Pass kAll[] = {
     {"fold", fold},
     {"cse", cse},
     {"dce", dce},
+    {"drop_unlabelled_rows", nullptr, drop_unlabelled_rows},
     {"patch_conv", patch_conv},
     {"fuse_gelu", fuse_gelu},
     {"fuse_bias_gelu", fuse_bias_gelu},

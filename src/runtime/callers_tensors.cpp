@@ -1,7 +1,10 @@
 #include "runtime/callers_tensors.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "bind/binding.h"
+#include "bind/planned_sizes.h"
 #include "kernels/prepared.h"
 #include "runtime/block_pool.h"
 
@@ -9,6 +12,30 @@ namespace lowtide {
 
 static std::string shape_text(const TensorRef& tensor) {
   return concat(name(tensor.dtype), "[", join(std::span(tensor.sizes, static_cast<size_t>(tensor.rank)), ", "), "]");
+}
+
+// Elements other than `without`. Requires: an i64 tensor.
+static int64_t count_others(const TensorRef& tensor, int64_t without) {
+  const int64_t numel = tensor.numel(), inner = tensor.rank > 0 ? tensor.sizes[tensor.rank - 1] : 1;
+  const int64_t step = tensor.rank > 0 ? tensor.strides[tensor.rank - 1] : 0;
+  int64_t count = 0;
+  for (int64_t first = 0; first < numel; first += inner) {
+    int64_t offset = 0, row = first / inner;
+    for (int dim = tensor.rank - 2; dim >= 0; row /= tensor.sizes[dim--])
+      offset += row % tensor.sizes[dim] * tensor.strides[dim];
+    const int64_t* at = tensor.as<const int64_t>() + offset;
+    for (int64_t i = 0; i < inner; ++i) count += at[i * step] != without ? 1 : 0;
+  }
+  return count;
+}
+
+static void append_counts(const Program& program, std::span<const TensorRef> inputs, std::vector<int64_t>& values) {
+  for (const CountedSize& counted : counted_sizes(program)) {
+    const TensorRef& tensor = inputs[static_cast<size_t>(counted.input)];
+    const int64_t numel = tensor.numel(), step = std::max<int64_t>(1, (numel + 15) / 16);
+    const bool is_readable = tensor.dtype == DType::kI64 && tensor.data != nullptr;
+    values.push_back(is_readable ? (count_others(tensor, counted.without) + step - 1) / step * step : numel);
+  }
 }
 
 std::vector<int64_t> read_symbols(const Program& program, std::span<const TensorRef> inputs) {
@@ -29,6 +56,7 @@ std::vector<int64_t> read_symbols(const Program& program, std::span<const Tensor
                   source.name, " is ", value, ", planned for ", program.symbol_low[i], " to ", program.symbol_high[i]);
     values.push_back(value);
   }
+  append_counts(program, inputs, values);
   return values;
 }
 

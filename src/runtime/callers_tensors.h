@@ -13,8 +13,10 @@ namespace lowtide {
 
 struct Block;
 
-// The values of program.symbols: a dim of an input's, or the number in one. Error(kInvalidArgument) where an input has
-// no such dim or number, or the value is out of the range that the program was planned for.
+// The values of program.symbols: a dim of an input's, or the number in one; then a bound for each of counted_sizes
+// (bind/planned_sizes.h): what is counted, rounded up to a sixteenth of the elements, so that few plans are bound.
+// Error(kInvalidArgument) where an input has no such dim or number, or the value is out of the range that the program
+// was planned for.
 std::vector<int64_t> read_symbols(const Program& program, std::span<const TensorRef> inputs);
 
 // The address of a caller's tensor that should be as `expected`; of a copy, added to `copies`, where its strides are

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/size_code.h"
+#include "bind/planned_sizes.h"
 #include "runtime/block_pool.h"
 #include "runtime/callers_tensors.h"
 #include "runtime/guard.h"
@@ -126,8 +127,8 @@ std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_valu
 }
 
 const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, symbol_values.size() == program_.symbols.size(), "expected ",
-                program_.symbols.size(), " sizes, found ", symbol_values.size());
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, fit_symbols(program_, symbol_values), "expected ", program_.symbols.size(),
+                " sizes, found ", symbol_values.size());
   return *find_binding({symbol_values.begin(), symbol_values.end()});
 }
 
@@ -277,6 +278,7 @@ TensorRef Executor::incoming_type(const RunState& state, size_t gradient) const 
   TensorRef type = state.binding_->incoming[gradient];
   if (program_.step_symbols.empty()) return type;
   std::vector<int64_t> symbols = state.binding_->symbol_values;
+  symbols.resize(program_.symbols.size());
   symbols.insert(symbols.end(), state.step_sizes_.begin(), state.step_sizes_.end());
   const ProgramInput& input = program_.gradient_inputs[gradient];
   const auto value = [&](ExpressionId id) {

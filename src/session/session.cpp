@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "bind/binding.h"
+#include "bind/planned_sizes.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "memory/peak.h"
@@ -16,6 +17,7 @@
 #include "report/plan_report.h"
 #include "report/step_model.h"
 #include "report/value_story.h"
+#include "runtime/callers_tensors.h"
 #include "session/fault.h"
 #include "session/gradient_sources.h"
 #include "session/plans.h"
@@ -41,6 +43,8 @@ struct Session::Impl {
   std::vector<int> updated_inputs, grad_outputs, gradient_targets;
   std::vector<std::vector<int>> sources_of_inputs, gradient_sources;
   std::vector<int> gradient_reads;
+  bool has_bounds = false;
+  std::vector<int64_t> bounds;
 
   Stages& stages() {
     if (!made) made = std::make_unique<Stages>(captured.clone(), options);
@@ -187,9 +191,10 @@ MemoryStat Session::memory_stat(std::string_view config, std::string_view probe_
 
 DimValues Session::Impl::dims_of(std::span<const int64_t> symbol_values) const {
   const std::vector<SymbolSource>& symbols = plans->of(0).program().symbols;
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, symbols.size() == symbol_values.size(), "expected ", symbols.size(),
-                " sizes (", join(symbols, ", ", [](std::ostream& out, const SymbolSource& each) { out << each.name; }),
-                "), found ", symbol_values.size());
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, fit_symbols(plans->of(0).program(), symbol_values), "expected ",
+                symbols.size(), " sizes (",
+                join(symbols, ", ", [](std::ostream& out, const SymbolSource& each) { out << each.name; }), "), found ",
+                symbol_values.size());
   return named_sizes(plans->of(0).program(), symbol_values);
 }
 
@@ -259,6 +264,7 @@ std::string Session::raised_peak(std::span<const int64_t> symbol_values) const {
 
 void Session::Impl::index_program() {
   const Program& program = plans->of(0).program();
+  has_bounds = !counted_sizes(program).empty();
   for (const ProgramUpdate& update : program.updates) updated_inputs.push_back(update.input);
   grad_outputs.assign(program.gradient_outputs.begin(), program.gradient_outputs.end());
   gradient_targets.assign(program.gradient_targets.begin(), program.gradient_targets.end());
@@ -308,6 +314,11 @@ void Session::set_call_handler(CallHandler handler) { impl_->plans->set_call_han
 std::vector<OwnedTensor> Session::forward(std::span<const TensorRef> inputs, uint64_t random_key,
                                           std::shared_ptr<RunState>* state, HandOver hand_over) {
   Executor& serving = impl_->plans->serving(inputs);
+  if (impl_->has_bounds && inputs.size() == serving.program().inputs.size()) {
+    impl_->bounds = read_symbols(serving.program(), inputs);
+    impl_->bounds.erase(impl_->bounds.begin(),
+                        impl_->bounds.begin() + static_cast<std::ptrdiff_t>(serving.program().symbols.size()));
+  }
   return serving.forward(inputs, random_key, state, impl_->most_bytes(), hand_over);
 }
 
@@ -363,6 +374,8 @@ const Observation& Session::observation() const {
   return *impl_->made->observation;
 }
 void Session::observe(Observer observer) { impl_->plans->of(0).observe(observation().probes, std::move(observer)); }
+
+const std::vector<int64_t>& Session::latest_bounds() const { return impl_->bounds; }
 
 Executor& Session::executor() { return impl_->plans->latest(); }
 const Program& Session::program() const { return impl_->plans->latest().program(); }

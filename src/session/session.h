@@ -32,6 +32,7 @@ struct SessionOptions {
   std::vector<std::string> pure_calls;  // targets of fallbacks and custom functions that may run again
   int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
   std::vector<std::string> cast_allow;  // further ops that it may touch
+  bool label_sparsity = false;          // rows without a label never reach the head: passes/drop_unlabelled_rows.h
   bool observed = false;                // observe() shall work; graph, plan and bits stay the same
   // The most that a step may need, as MemoryReport::peak_bytes has it; 0: as much as the plan without one. Or a share
   // of what that plan needs at the sizes of the call. Where one is given, memory_config and memory_level count for
@@ -161,6 +162,9 @@ class Session {
   // What processes do together in the plan that serves a call of these sizes, a line each: theirs must be the same.
   std::string collectives(std::span<const int64_t> symbol_values);
   std::vector<std::string> symbols() const;
+  // What bounds sizes from data in the latest forward: behind the values of symbols(), what it was planned for. Without
+  // them, functions of sizes tell of the most that there may be.
+  const std::vector<int64_t>& latest_bounds() const;
   Executor& executor();  // traces, bindings
   // The plan as text, with the order that packs best at these sizes. See src/session/stored_plan.h. Empty: sizes from
   // data change while its steps run, and a stored plan is trusted for what it is at given sizes.

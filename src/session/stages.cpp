@@ -66,6 +66,7 @@ static PassOptions pass_options(const SessionOptions& options) {
     if (!is_default_strategy(name) && name != kScheduleOrder) passes.disabled.push_back(name);
   passes.cast_level = options.cast_level;
   passes.cast_allow = options.cast_allow;
+  passes.label_sparsity = options.label_sparsity;
   return passes;
 }
 

@@ -45,6 +45,8 @@ def _announce(agent, sizes, log_level):
     stat = agent.memory_stat(sizes=sizes) if wanted else None
     for notice in memory_notices(agent, sizes, stat):
         logger.warning("%s", notice)
+    if agent.labels is not None and (hint := agent.labels.hint(agent.leaves_rows_out)):
+        logger.info("%s", hint)
     # An evaluation between steps is not worth a second table in everybody's log.
     say = logger.warning if agent.training else logger.info
     say("%s", feature_table(agent, sizes, log_level, stat))

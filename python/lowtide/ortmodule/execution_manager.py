@@ -15,6 +15,7 @@ from .announcement import announce, announce_pieces, announce_session, tells_sav
 from .bug_reports import BugReports, bugs_are_internal_errors
 from .fallback import Failure, Fallback, reason_of
 from .graph_transition_manager import GraphTransitionManager
+from .input_density import LabelSparsity
 from .resident import Resident
 from .save_onnx import save_stages
 from .second_derivatives import SecondDerivatives
@@ -227,7 +228,7 @@ class ExecutionManager:
             warnings.warn(SAVED_TENSORS_NOTICE, UserWarning, stacklevel=6)
         return info, seen, tensors
 
-    def _make_agent(self, captured):
+    def _make_agent(self, captured, call):
         if captured.functions and not environment.custom_functions_run():
             name = captured.functions[0].name
             raise UnsupportedError(f"the model calls {name}, and ORTMODULE_ENABLE_CUSTOM_AUTOGRAD is off")
@@ -241,6 +242,7 @@ class ExecutionManager:
             self._verify,
             self._second_derivatives,
             self._optimizer,
+            LabelSparsity(captured, call) if self.training else None,
         )
         if (bug := agent.bug_of_lowering()) is not None:
             if not self._fallback.takes(bug):

@@ -7,6 +7,7 @@ import torch
 
 import lowtide
 from lowtide.environment import (
+    compute_optimizer,
     custom_functions_run,
     gradients_leave_by_bucket,
     partitioned_parameters_are_gathered,
@@ -40,7 +41,7 @@ def feature_table(agent, sizes, log_level, stat=None):
 def pieces_table(step, mode):
     """The same of a module in pieces: `step`: StepOfPieces."""
     rows = [
-        *_rows_of_all(step.in_engine[-1].agent.memory, step.memory(), step.report(), mode == "training"),
+        *_rows_of_all(step.in_engine[-1].agent, step.memory(), step.report(), mode == "training"),
         Row("Pieces", True, step.words()),
     ]
     return _table(mode, rows)
@@ -66,11 +67,12 @@ def _table(mode, rows, lines=(), notes=()):
 def feature_rows(agent, sizes, stat=None):
     """Every row says what this build does; what it does not have is OFF."""
     memory = agent.session.memory(agent.symbol_values(sizes))
-    return _rows_of_all(agent.memory, memory, agent.session.report, agent.training, stat)
+    return _rows_of_all(agent, memory, agent.session.report, agent.training, stat)
 
 
-def _rows_of_all(optimizer, memory, report, training, stat=None):
-    """`optimizer`: MemoryOptions; `memory`, `report`: as Session has them."""
+def _rows_of_all(agent, memory, report, training, stat=None):
+    """`memory`, `report`: as Session has them."""
+    optimizer = agent.memory
     return [
         Row("ATen Executor", True, "Dispatch ATen operators to ORT's ATen executor"),
         cast_propagation_row(),
@@ -82,12 +84,7 @@ def _rows_of_all(optimizer, memory, report, training, stat=None):
             training and gradients_leave_by_bucket(),
             "Enable/Disable with env ORTMODULE_ENABLE_MEM_EFFICIENT_GRAD_MGMT=1/0",
         ),
-        Row(
-            "Compute Optimizer",
-            False,
-            f"Enable/Disable with env ORTMODULE_ENABLE_COMPUTE_OPTIMIZER=1/0{_MISSING}",
-            [Row("FLOPReduction", False, "Reduce FLOPs by upstreaming shrinking-sized ops")],
-        ),
+        compute_optimizer_row(agent, training),
         Row(
             "Auto Fallback",
             FallbackPolicy.FALLBACK_DISABLE not in policy_in_force(),
@@ -106,6 +103,14 @@ def _rows_of_all(optimizer, memory, report, training, stat=None):
         Row("Lowered", report["native_nodes"] > 0, lowered_text(report)),
         Row("Memory", True, memory_text(memory)),
     ]
+
+
+def compute_optimizer_row(agent, training):
+    on = training and compute_optimizer()
+    parts = [Row("FLOPReduction", agent.leaves_rows_out, "Reduce FLOPs by upstreaming shrinking-sized ops")]
+    if agent.leaves_rows_out:
+        parts.append(Row("Label Sparsity Opt", True, f"[AUTO ENABLED] Input density: {agent.labels.words()}"))
+    return Row("Compute Optimizer", on, "Enable/Disable with env ORTMODULE_ENABLE_COMPUTE_OPTIMIZER=1/0", parts)
 
 
 def cast_propagation_row():

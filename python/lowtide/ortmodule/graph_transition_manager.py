@@ -30,9 +30,9 @@ class GraphTransitionManager:
     """The graphs of one mode: in training or not, with gradients or without."""
 
     def __init__(self, module, build_agent, mode, with_gradients, tells_savings, facts=None):
-        """`build_agent`: from a captured graph to its TrainingAgent; `mode`: in words; `tells_savings`: whether the log
-        will tell of what a graph's memory plans save, in formulas that should hold for all sizes; `facts`: what is
-        known of graphs before the first export."""
+        """`build_agent`: from a captured graph, and a call that it is for, to its TrainingAgent; `mode`: in words;
+        `tells_savings`: whether the log will tell of what a graph's memory plans save, in formulas that should hold for
+        all sizes; `facts`: what is known of graphs before the first export."""
         self._module, self._build_agent = module, build_agent
         self.mode, self._with_gradients, self._tells_savings = mode, with_gradients, tells_savings
         self._facts = facts or Facts()
@@ -283,7 +283,7 @@ class GraphTransitionManager:
             if graph.processed:
                 self.log.take("requires_grad", _other_gradients(graph.processed[0], seen))
                 captured = import_again(captured, self._module, call)
-            agent = self._build_agent(captured)
+            agent = self._build_agent(captured, call)
             agent.export_seconds = graph.export_seconds
             agent.arguments = call.without_tensors()
             info = PostExportProcessedModelInfo(

@@ -63,7 +63,7 @@ class StepBudget:
 
     def apply(self, agent):
         """To the agent's next forward, which is the call's next piece."""
-        key = self._numbers.setdefault(agent, next(self._next)), *agent.symbol_values()
+        key = self._numbers.setdefault(agent, next(self._next)), *agent.symbol_values(agent.last_sizes)
         place, rest = len(self._ran), self._bytes - self._used
         self._ran.append(key)
         if place == 0:

@@ -18,6 +18,7 @@ from .bug_reports import BugReports, Evidence
 from .chain import run_chain
 from .custom_functions import CallHandler
 from .given_inputs import InputMemory
+from .input_density import DensityTable
 from .options import MemoryOptions, memory_options, session_options
 from .plan_check import PlanCheck
 from .pure import pure_calls
@@ -41,11 +42,13 @@ class TrainingAgent:
         verify=False,
         second_derivatives=None,
         optimizer=None,
+        labels=None,
     ):
         """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
         `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once
         (PlanCheck); `second_derivatives`: SecondDerivatives of the module, if there are any; `optimizer`: what was
-        asked of the memory optimizer, as keywords of memory_options, where that is not the environment."""
+        asked of the memory optimizer, as keywords of memory_options, where that is not the environment; `labels`:
+        LabelSparsity of the call that the graph was made for."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options(budget, **(optimizer or {})) if training else MemoryOptions()
@@ -53,12 +56,17 @@ class TrainingAgent:
         begin = time.perf_counter()
         self._options = {**session_options(), **self.memory.for_session(), "pure_calls": pure_calls()}
         self._options["training"] = training
+        self.labels = labels
+        if labels is not None and labels.is_wanted:
+            self._options["label_sparsity"] = True
         try:
             self.session = planned_session(module, captured, **self._options)
         except Error as error:
             error.evidence = Evidence.of("plan", captured, self._options)
             raise
         self.session_seconds = time.perf_counter() - begin
+        self.leaves_rows_out = "label_sparsity" in self._options and 'symbol="labelled' in self.session.forward_text()
+        self._densities = DensityTable(captured)
         self.backward_seconds = 0.0  # of all backwards so far
         self.export_seconds = None  # of the capture
         self.arguments = None  # a Call without tensors, like those that the graph serves
@@ -114,6 +122,7 @@ class TrainingAgent:
     def run(self, tensors, sizes, strings=()):
         """`tensors`: BoundInputs; `strings`: those of any value among the arguments."""
         self.last_sizes = sizes
+        self._densities.print(tensors)
         if self.training and self.gradient_targets:
             outputs, views = run_chain(self, tensors, sizes)
         else:
@@ -259,10 +268,13 @@ class TrainingAgent:
     # ---- reports
 
     def symbol_values(self, sizes=None):
-        """Of the session's symbols, in a call with these sizes (without: the last call)."""
+        """Of the session's symbols, in a call with these sizes, whatever its data; without: in the last call, with what
+        its data bounded."""
+        bounds = self.session.latest_bounds if sizes is None and self.last_sizes else []
         sizes = sizes or self.last_sizes or self.captured.exported.sizes
         places = [self.captured.imported.sizes.dims[name] for name in self.session.symbols]
-        return [sizes[index][position] for index, position in places]
+        values = [sizes[index][position] for index, position in places]
+        return values + bounds
 
     def collectives(self, sizes):
         """What processes do together in a call with these sizes, as text."""

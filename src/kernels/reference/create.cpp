@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/philox.h"
 #include "kernels/reference/map.h"
 #include "kernels/reference/reference.h"
@@ -50,12 +52,18 @@ KernelStatus range(const KernelCall& call, const Progression& p) {
 KernelStatus dropout(const KernelCall& call, const DroppedInput& runs) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const Dropped& dropped = runs.dropped;
+  const TensorRef* rows = input(call, 1);
+  const int64_t width = rows != nullptr ? y.numel() / std::max<int64_t>(rows->sizes[0], 1) : 1;
+  const auto drawn_as = [&](int64_t i) {
+    if (rows == nullptr) return i;
+    return *(rows->as<const int64_t>() + i / width * rows->strides[0]) * width + i % width;
+  };
   runs.for_each([&](int64_t first, const auto& offsets, const auto& steps, int64_t n) {
     double values[kRun];
     load(x, offsets[0], steps[0], n, values);
     for (int64_t i = 0; i < n; ++i) {
       const bool keep =
-          dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(first + i), dropped.threshold);
+          dropout_keep(call.random_key, dropped.stream, static_cast<uint64_t>(drawn_as(first + i)), dropped.threshold);
       values[i] = keep ? values[i] * dropped.scale : 0.0;
     }
     store(y, offsets[1], steps[1], n, values);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/scanner.h"
+#include "bind/planned_sizes.h"
 #include "memory/compress/compress.h"
 #include "memory/peak.h"
 
@@ -43,8 +44,7 @@ class Parser {
     PlanArchive archive;
     in_.expect("sizes");
     archive.symbol_values = read_list([&] { return in_.natural(); });
-    const size_t sizes = program_.symbols.size();
-    if (archive.symbol_values.size() != sizes) in_.fail_expected(concat(sizes, " sizes"));
+    if (!fit_symbols(program_, archive.symbol_values)) in_.fail_expected(concat(program_.symbols.size(), " sizes"));
     archive.dims = named_sizes(program_, archive.symbol_values);
     in_.expect("knee");
     archive.knee = static_cast<size_t>(in_.natural());

@@ -62,10 +62,38 @@ struct Normal {
   uint64_t stream;
 };
 
+// Each row with the mask of row rows[i].
+void drop_in_rows(const DropoutRule& rule, const TensorRef& rows, const float* x, float* y, int64_t numel) {
+  const int64_t count = rows.sizes[0], width = count > 0 ? numel / count : 0;
+  if (width == 0) return;
+  parallel_for(count, std::max<int64_t>(1, (1 << 14) / width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = rows.as<const int64_t>()[i] * width, skipped = first % 64;
+      const float* from = x + i * width;
+      float* to = y + i * width;
+      if (skipped == 0) {
+        random_table().dropout(rule, static_cast<uint64_t>(first), from, to, width);
+        continue;
+      }
+      for (int64_t at = -skipped; at < width; at += 64) {  // groups of the stream, which begin before the row
+        float group[64] = {};
+        const int64_t low = std::max<int64_t>(at, 0), high = std::min(at + 64, width);
+        std::copy(from + low, from + high, group + (low - at));
+        random_table().dropout(rule, static_cast<uint64_t>(first + at), group, group, 64);
+        std::copy(group + (low - at), group + (high - at), to + low);
+      }
+    }
+  });
+}
+
 KernelStatus dropout(const KernelCall& call, const Dropout& drawn) {
   const float* x = input_floats(call, 0);
   float* y = output_floats(call, 0);
   const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
+  if (const TensorRef* rows = input(call, 1)) {
+    drop_in_rows(rule, *rows, x, y, call.outputs[0].numel());
+    return nullptr;
+  }
   for_groups(call.outputs[0].numel(), 1 << 14,
              [&](int64_t first, int64_t count) { random_table().dropout(rule, first, x + first, y + first, count); });
   return nullptr;
@@ -96,6 +124,10 @@ KernelStatus normal(const KernelCall& call, const Normal& drawn) {
               }
             });
   return nullptr;
+}
+
+const char* supports_dropout(const KernelQuery& query) {
+  return query.inputs[0].dtype == DType::kF32 ? nullptr : "not f32";
 }
 
 const char* supports_f32_output(const KernelQuery& query) {
