@@ -195,7 +195,10 @@ def test_other_ranks_are_silent(caplog, monkeypatch):
     assert logged(caplog, LogLevel.WARNING) == []
 
 
-@pytest.mark.parametrize(("reentrant", "level"), [(False, "0"), (True, "0"), (False, "1"), (False, "2")])
+@pytest.mark.parametrize(
+    ("reentrant", "level"),
+    [(True, "0"), (False, "1"), *(pytest.param(False, level, marks=pytest.mark.long) for level in "02")],
+)
 def test_checkpoints_inside_are_said_to_be_inlined(caplog, monkeypatch, reentrant, level):
     monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", level)
 

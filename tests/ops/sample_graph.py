@@ -10,8 +10,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from lowtide._lowtide import Session
 from lowtide.capture import Facts
+from lowtide.capture.export import Exported
 from lowtide.capture.functions import FunctionTable
 from lowtide.capture.importer import import_program
+from lowtide.capture.inspections import Inspections
 from lowtide.capture.op_schemas import target_name
 from lowtide.capture.whole_calls import WholeCalls
 from lowtide.ortmodule.custom_functions import CallHandler
@@ -70,7 +72,7 @@ class SampleGraph:
             node.meta["val"] = node.meta["val"].detach().requires_grad_(tensor.requires_grad)
         calls = [node.target for node in traced.graph.nodes if node.op == "call_function"]
         self.targets = {target_name(call) for call in calls if isinstance(call, torch._ops.OpOverload)}
-        exported = SimpleNamespace(
+        exported = Exported(
             program=SimpleNamespace(
                 graph=traced.graph,
                 graph_module=traced,
@@ -80,9 +82,14 @@ class SampleGraph:
             ),
             names=[f"x{index}" for index in range(len(placeholders))],
             sizes=[list(tensor.shape) for tensor in [*self._tensors, *self._constants]],
+            functions=FunctionTable(),
+            inspections=Inspections(),
+            output_structure=None,
             output_leaves=[],
+            output_is_tensor=[],
+            guards=None,
         )
-        self._imported = import_program(exported, Facts(), self)
+        self._imported = import_program(exported, Facts(), torch.nn.Module())
         self._session = Session(self._imported.graph)
         self._session.set_call_handler(CallHandler(FunctionTable()))
         # An entry reads "aten::histc.default (model, m.py:3)".

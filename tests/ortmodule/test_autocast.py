@@ -17,7 +17,6 @@ from training.compare import batches_of, distances
 
 from lowtide.ortmodule import ORTModule
 
-MODELS = ("gpt2", "bert", "llama", "resnet")
 # What a parameter's few numbers reach by luck: half a unit in the last place of bf16 and fp16.
 FLOOR = {torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12, torch.float32: 1e-6}
 
@@ -63,7 +62,9 @@ def _to_fp64(value):
     return value.double() if value.is_floating_point() else value
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", ["gpt2", "bert", *(pytest.param(name, marks=pytest.mark.long) for name in ("llama", "resnet"))]
+)
 def test_autocast_around_a_model(name):
     model, make_batch = zoo.build(name)
     batches = batches_of(make_batch, 2)

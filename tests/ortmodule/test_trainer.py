@@ -59,7 +59,7 @@ class Run:
         return self.folder / f"checkpoint-{SAVED}"
 
 
-@pytest.fixture(scope="module", params=["gpt2", "bert"])
+@pytest.fixture(scope="module", params=["gpt2", pytest.param("bert", marks=pytest.mark.long)])
 def runs(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     return [Run(request.param, folder / str(wrap), wrap) for wrap in (True, False)]

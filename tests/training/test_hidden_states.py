@@ -15,8 +15,15 @@ def total(outputs):
     return outputs.loss + sum(tensor.square().mean() for tensor in asked)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
-@pytest.mark.parametrize("asked", ["hidden_states", "attentions"])
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("gpt2", "attentions"),
+        ("bert", "hidden_states"),
+        pytest.param("gpt2", "hidden_states", marks=pytest.mark.long),
+        pytest.param("bert", "attentions", marks=pytest.mark.long),
+    ],
+)
 def test_outputs_that_transformers_collects_by_hooks(name, asked, monkeypatch):
     monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
     module, make_batch = zoo.build(name)
