@@ -1,11 +1,11 @@
-"""The models of `./dev bench training`, built from configs with random weights: six, and four further ones when asked
+"""The models of `./dev bench training`, built from configs with random weights: six, and five further ones when asked
 for by name.
 
     model, make_batch = build("gpt2")
     loss = model(**make_batch()).loss
 
 Dropout is 0.1 where the architecture has it (vit: on hidden states only, so that PyTorch keeps its fused attention),
-every token is labelled, and batches have the size that `make_batch()` has by default.
+every token is labelled (of masked_bert 15 %), and batches have the size that `make_batch()` has by default.
 """
 
 import torch
@@ -70,6 +70,18 @@ def _bert():
         attention_probs_dropout_prob=DROPOUT,
     )
     return hf.BertForMaskedLM(config), _tokens(30522, 8, 128, padded=True)
+
+
+def _masked_bert():
+    """bert as it is trained: labels where a token was masked."""
+    model, full = _bert()
+
+    def make_batch(**sizes):
+        batch = full(**sizes)
+        batch["labels"][torch.rand(batch["labels"].shape) > 0.15] = -100
+        return batch
+
+    return model, make_batch
 
 
 def _llama():
@@ -172,8 +184,8 @@ BUILDERS = {
     "resnet50": _resnet50,
 }
 NAMES = tuple(BUILDERS)
-# Models that torch.export had refused, or that torch.compile breaks; on request only.
-FURTHER = {"bart": _bart, "whisper": _whisper, "deberta_v2": _deberta_v2, "mamba": _mamba}
+# Models that torch.export had refused, or that torch.compile breaks, and one with few labels; on request only.
+FURTHER = {"bart": _bart, "whisper": _whisper, "deberta_v2": _deberta_v2, "mamba": _mamba, "masked_bert": _masked_bert}
 
 
 def build(name):

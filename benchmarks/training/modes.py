@@ -97,6 +97,7 @@ MODES = {
     "level1": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}),
     "level2": Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_LEVEL": "2"}),
     "loss": Mode(_loss_alone),
+    "loss_of_all_rows": Mode(_loss_alone, {"ORTMODULE_ENABLE_SPARSE_OPTIMIZER": "0"}),
     "knee": Mode(_loss_alone, {"ORTMODULE_MEMORY_OPT_LEVEL": "auto"}),
     "statistics": Mode(_lowtide_with_statistics),
     "eager": Mode(_plain),
