@@ -1,11 +1,12 @@
-"""The models of `./dev bench training`, built from configs with random weights: six, and five further ones when asked
+"""The models of `./dev bench training`, built from configs with random weights: six, and six further ones when asked
 for by name.
 
     model, make_batch = build("gpt2")
     loss = model(**make_batch()).loss
 
 Dropout is 0.1 where the architecture has it (vit: on hidden states only, so that PyTorch keeps its fused attention),
-every token is labelled (of masked_bert 15 %), and batches have the size that `make_batch()` has by default.
+every token is labelled (of masked_bert 15 %, of padded_bert the half that is no padding), and batches have the size
+that `make_batch()` has by default.
 """
 
 import torch
@@ -79,6 +80,21 @@ def _masked_bert():
     def make_batch(**sizes):
         batch = full(**sizes)
         batch["labels"][torch.rand(batch["labels"].shape) > 0.15] = -100
+        return batch
+
+    return model, make_batch
+
+
+def _padded_bert():
+    """Sequences of an eighth to seven eighths of the batch's length."""
+    model, full = _bert()
+
+    def make_batch(**sizes):
+        batch = full(**sizes)
+        rows, length = batch["labels"].shape
+        ends = torch.linspace(length / 8, length - length / 8, rows).long()
+        batch["attention_mask"] = (torch.arange(length) < ends[:, None]).long()
+        batch["labels"][batch["attention_mask"] == 0] = -100
         return batch
 
     return model, make_batch
@@ -184,8 +200,15 @@ BUILDERS = {
     "resnet50": _resnet50,
 }
 NAMES = tuple(BUILDERS)
-# Models that torch.export had refused, or that torch.compile breaks, and one with few labels; on request only.
-FURTHER = {"bart": _bart, "whisper": _whisper, "deberta_v2": _deberta_v2, "mamba": _mamba, "masked_bert": _masked_bert}
+# Models that torch.export had refused, or that torch.compile breaks, and two with few labels; on request only.
+FURTHER = {
+    "bart": _bart,
+    "whisper": _whisper,
+    "deberta_v2": _deberta_v2,
+    "mamba": _mamba,
+    "masked_bert": _masked_bert,
+    "padded_bert": _padded_bert,
+}
 
 
 def build(name):

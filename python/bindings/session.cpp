@@ -294,8 +294,8 @@ void bind_session(nb::module_& module) {
              const std::vector<bool>& output_needs_grad, std::string memory_config, int memory_level,
              std::string probe_config, std::vector<std::string> pure_calls, int cast_level,
              std::vector<std::string> cast_allow, int64_t memory_budget, double memory_budget_fraction,
-             bool memory_knee, bool label_sparsity, const std::string& stored_plan, bool observed, std::string prices,
-             const std::pair<std::string, double>& fault) {
+             bool memory_knee, bool label_sparsity, bool padding_sparsity, const std::string& stored_plan,
+             bool observed, std::string prices, const std::pair<std::string, double>& fault) {
             SessionOptions options;
             options.training = training;
             options.guard = guard;
@@ -312,6 +312,7 @@ void bind_session(nb::module_& module) {
             options.memory_budget_fraction = memory_budget_fraction;
             options.memory_knee = memory_knee;
             options.label_sparsity = label_sparsity;
+            options.padding_sparsity = padding_sparsity;
             options.observed = observed;
             options.prices = std::move(prices);
 #ifdef LOWTIDE_TEST_FAULTS
@@ -333,8 +334,8 @@ void bind_session(nb::module_& module) {
           "output_needs_grad"_a = std::vector<bool>(), "memory_config"_a = "", "memory_level"_a = 0,
           "probe_config"_a = "", "pure_calls"_a = std::vector<std::string>(), "cast_level"_a = 1,
           "cast_allow"_a = std::vector<std::string>(), "memory_budget"_a = 0, "memory_budget_fraction"_a = 0.0,
-          "memory_knee"_a = false, "label_sparsity"_a = false, "stored_plan"_a = "", "observed"_a = false,
-          "prices"_a = "", "fault"_a = std::pair<std::string, double>())
+          "memory_knee"_a = false, "label_sparsity"_a = false, "padding_sparsity"_a = false, "stored_plan"_a = "",
+          "observed"_a = false, "prices"_a = "", "fault"_a = std::pair<std::string, double>())
       .def(
           "stored_plan",
           [](PythonSession& self, const std::vector<int64_t>& symbol_values) {

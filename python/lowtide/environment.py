@@ -18,7 +18,6 @@ class Variable:
 
 _CUDA_ONLY = "there are no CUDA kernels in this build"
 _NO_TRITON = "there are no Triton kernels in this build"
-_NO_SPARSITY = "this build does not skip padding"
 
 VARIABLES = {
     "ORTMODULE_LOG_LEVEL": Variable(
@@ -61,6 +60,10 @@ VARIABLES = {
     "ORTMODULE_ENABLE_SPARSE_OPTIMIZER": Variable(
         "1", "0: rows without a label are computed too; 1: they are left out where less than 90 % have one"
     ),
+    "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER": Variable(
+        "1",
+        "0: padding is computed like text; 1: it is left out where a mask hides more than 10 %, with the labels above",
+    ),
     "ORTMODULE_PRINT_INPUT_DENSITY": Variable(
         "0", "1: the log has, at INFO, how many tokens and labels of each call count"
     ),
@@ -98,7 +101,6 @@ VARIABLES = {
         "", "an export never runs on the model's values, so nothing need be copied", read=False
     ),
     "ORTMODULE_CONV_ALGO_SEARCH": Variable("", _CUDA_ONLY, read=False),
-    "ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER": Variable("", _NO_SPARSITY, read=False),
     "ORTMODULE_PRINT_MEMORY_STATS": Variable(
         "", "the peak is planned: see the feature table and ORTModule.memory_report()", read=False
     ),
@@ -161,6 +163,10 @@ def compute_optimizer():
 
 def label_sparsity():
     return compute_optimizer() and is_on_unless_off("ORTMODULE_ENABLE_SPARSE_OPTIMIZER")
+
+
+def embedding_sparsity():
+    return is_on_unless_off("ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER")
 
 
 def prints_input_density():

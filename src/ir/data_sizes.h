@@ -19,6 +19,9 @@ struct DataSize {
 // In the graph's order.
 std::vector<DataSize> data_sizes(const Graph& graph);
 
+// A name like `base` that is none of theirs.
+std::string fresh_size(const Graph& graph, const std::string& base);
+
 // Adds the most that each may be: what is planned for.
 void add_data_sizes(const Graph& graph, DimValues& sizes);
 

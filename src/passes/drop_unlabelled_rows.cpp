@@ -24,16 +24,7 @@ ValueId input_of(const Graph& graph, ValueId labels, const Dim& ignored) {
   }
 }
 
-std::string fresh_symbol(const Graph& graph) {
-  const std::vector<DataSize> sizes = data_sizes(graph);
-  for (int i = 0;; ++i) {
-    std::string name = i == 0 ? "labelled" : "labelled_" + std::to_string(i);
-    if (std::none_of(sizes.begin(), sizes.end(), [&](const DataSize& each) { return each.symbol == name; }))
-      return name;
-  }
-}
-
-bool rewrite_loss(Graph& graph, NodeId id) {
+bool rewrite_loss(Graph& graph, NodeId id, bool through_attention) {
   const Node& loss = graph.node(id);
   if (loss.op != Op::kSoftmaxCrossEntropyLoss || loss.attrs.s("reduction") == "none") return false;
   if (loss.outputs[1] && is_read(graph, loss.outputs[1])) return false;
@@ -41,13 +32,13 @@ bool rewrite_loss(Graph& graph, NodeId id) {
   if (graph.type(logits).shape.size() != 2) return false;
   const NodeId maker = graph.value(labels).producer;
   if (maker && graph.node(maker).op == Op::kCompress) return false;  // it has been here
-  const UpstreamRows rows(graph, id, logits);
+  const UpstreamRows rows(graph, id, logits, through_attention);
   if (!rows.has_product()) return false;
 
   Builder b = before(graph, id);
   const Dim &all = graph.type(labels).shape[0], ignored = loss.attrs.dim("ignore_index");
   const ValueId is_labelled = b.op(Op::kNotEqual, {labels, b.scalar_dim(ignored, DType::kI64)});
-  const std::string symbol = fresh_symbol(graph);
+  const std::string symbol = fresh_size(graph, "labelled");
   std::vector<ValueId> counted{b.op(Op::kCountTrue, {is_labelled})};
   Attrs attrs{{"symbol", symbol}, {"low", Dim(0)}, {"high", all}};
   if (const ValueId input = input_of(graph, labels, ignored)) {
@@ -72,7 +63,7 @@ bool drop_unlabelled_rows(Graph& graph, const PassOptions& options) {
   if (!options.label_sparsity) return false;
   bool changed = false;
   const std::vector<NodeId> order = graph.order();
-  for (NodeId id : order) changed = rewrite_loss(graph, id) || changed;
+  for (NodeId id : order) changed = rewrite_loss(graph, id, options.padding_sparsity) || changed;
   return changed;
 }
 

@@ -33,7 +33,7 @@ std::string result_of(const std::string& input, const std::string& names, const 
   const std::string before = print(graph);
   PassOptions options;
   options.verify_types = true;
-  options.label_sparsity = true;
+  options.label_sparsity = options.padding_sparsity = true;
   options.check_claims = true;
   const std::vector<Pass> passes = passes_of(names.empty() ? file.substr(0, file.rfind("_test.ir")) : names);
   run_passes(graph, passes, options);

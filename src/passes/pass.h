@@ -20,7 +20,8 @@ struct PassOptions {
   std::function<void(std::string_view pass, const Graph&)> after_change;  // dumps
   int cast_level = 1;                                                     // of propagate_casts
   std::vector<std::string> cast_allow;  // ops that propagate_casts may touch beside its level's
-  bool label_sparsity = false;  // whether drop_unlabelled_rows does anything: it pays where few rows have labels
+  bool label_sparsity = false;    // whether drop_unlabelled_rows does anything: it pays where few rows have labels
+  bool padding_sparsity = false;  // whether it goes on through attention: it pays where masks hide many rows
 };
 
 // A pass edits the graph and says whether it changed anything.

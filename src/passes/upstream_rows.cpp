@@ -1,35 +1,56 @@
 #include "passes/upstream_rows.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "passes/token_region.h"
 
 namespace lowtide {
 
-static int64_t rank(const Shape& shape) { return static_cast<int64_t>(shape.size()); }
-
-static Shape leading(const Shape& shape, int64_t lead) { return {shape.begin(), shape.begin() + lead}; }
-
 static Shape behind(const Shape& shape, int64_t lead) { return {shape.begin() + lead, shape.end()}; }
 
-// The shape with its dims [0, lead) as one of `rows`.
-static Shape with_rows(const Shape& shape, int64_t lead, const Dim& rows) {
-  Shape result{rows};
-  result.insert(result.end(), shape.begin() + lead, shape.end());
-  return result;
-}
-
-UpstreamRows::UpstreamRows(const Graph& graph, NodeId reader, ValueId value)
-    : graph_(graph), value_(value), reader_(reader) {
+UpstreamRows::UpstreamRows(const Graph& graph, NodeId reader, ValueId value, bool through_attention)
+    : graph_(graph), value_(value), reader_(reader), through_attention_(through_attention) {
   ask(value, {});
   const std::vector<NodeId>& order = graph.order();
   for (auto at = std::find(order.rbegin(), order.rend(), reader); at != order.rend(); ++at)
     if (*at != reader) visit(*at);
 }
 
-void UpstreamRows::ask(ValueId value, const Rows& rows) {
+void UpstreamRows::ask(ValueId value, const Rows& rows, size_t readers) {
   Asked& asked = asked_.try_emplace(value, Asked{rows}).first->second;
-  asked.differs = asked.differs || asked.rows != rows;
-  ++asked.readers;
+  asked.readers += readers;
+  if (rows.lead == asked.rows.lead && includes(asked.rows.frame, rows.frame)) return;
+  if (rows.lead != asked.rows.lead || !includes(rows.frame, asked.rows.frame)) asked.differs = true;
+  asked.rows = rows;
+}
+
+bool UpstreamRows::includes(size_t outer, size_t inner) const {
+  while (outer != inner && frames_[outer].mask) outer = frames_[outer].from;
+  return outer == inner;
+}
+
+size_t UpstreamRows::frame_with(size_t frame, ValueId mask) {
+  for (size_t outer = frame; frames_[outer].mask; outer = frames_[outer].from)
+    if (frames_[outer].mask == mask) return frame;
+  for (size_t i = 0; i < frames_.size(); ++i)
+    if (frames_[i].from == frame && frames_[i].mask == mask) return i;
+  frames_.push_back({frame, NodeId{}, mask});
+  return frames_.size() - 1;
+}
+
+void UpstreamRows::ask_of_attention(const Node& node, const Rows& rows) {
+  if (!through_attention_ || node.op != Op::kTranspose || rows.lead != 2) return;
+  const std::vector<int64_t> perm = node.attrs.is("perm");
+  const Value& heads = graph_.value(node.inputs[0]);
+  if (perm[0] != 0 || perm[1] != 2 || !heads.producer) return;
+  if (heads.users.size() != 1 || graph_.is_output(node.inputs[0])) return;
+  const std::optional<TokenRegion> region = token_region(graph_, heads.producer);
+  if (!region) return;
+  const size_t frame = frame_with(rows.frame, region->mask);
+  for (const TokenRegion::Product& product : region->products) {
+    ask(product.value, {product.lead, frame}, product.readers);
+    restored_.push_back(product.value);
+  }
 }
 
 void UpstreamRows::visit(NodeId id) {
@@ -42,7 +63,7 @@ void UpstreamRows::visit(NodeId id) {
     if (node.outputs[i] && is_read(graph_, node.outputs[i])) return;
   const Rows rows = at->second.rows;
   std::optional<std::vector<std::optional<Rows>>> operands = operands_of(node, rows);
-  if (!operands) return;
+  if (!operands) return ask_of_attention(node, rows);
   for (size_t i = 0; i < operands->size(); ++i)
     if ((*operands)[i]) ask(node.inputs[i], *(*operands)[i]);
   has_product_ = has_product_ || info(node.op).category == OpCategory::kGemm;
@@ -106,8 +127,7 @@ std::optional<std::vector<std::optional<UpstreamRows::Rows>>> UpstreamRows::oper
     }
     case Op::kSlice:
       if (node.attrs.i("axis") >= rows.lead) return first_alone(rows);
-      frames_.push_back({rows.frame, NodeId{}});
-      frames_.back().slice = graph_.value(node.outputs[0]).producer;
+      frames_.push_back({rows.frame, graph_.value(node.outputs[0]).producer, ValueId{}});
       return first_alone({rows.lead, frames_.size() - 1});
     case Op::kDropout: return node.inputs.size() == 1 ? first_alone(rows) : std::nullopt;
     case Op::kLayerNormalization:
@@ -137,125 +157,6 @@ std::optional<std::vector<std::optional<UpstreamRows::Rows>>> UpstreamRows::oper
     case Op::kRotaryEmbedding: return std::nullopt;
     default: return info(node.op).category == OpCategory::kPointwise ? broadcast_operands(node, rows) : std::nullopt;
   }
-}
-
-// ---- writing
-
-class UpstreamRows::Writer {
- public:
-  Writer(const UpstreamRows& plan, Graph& graph, ValueId condition, Dim count)
-      : plan_(plan), graph_(graph), b_(before(graph, plan.reader_)), count_(std::move(count)) {
-    conditions_[0] = condition;
-  }
-
-  ValueId write() {
-    for (auto at = plan_.found_.rbegin(); at != plan_.found_.rend(); ++at) write(*at);
-    return chosen(plan_.value_, {});
-  }
-
- private:
-  void write(const Found& found) {
-    const Node& node = graph_.node(found.node);
-    std::vector<ValueId> inputs = node.inputs;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!inputs[i]) continue;
-      inputs[i] = found.operands[i] ? chosen(inputs[i], *found.operands[i]) : aligned(inputs[i], node, found.rows);
-    }
-    const ValueId whole = node.outputs[0];
-    b_.set_origin(node.origin);
-    ValueId& result = written_[{whole, found.rows}];
-    const Shape shape = with_rows(graph_.type(whole).shape, found.rows.lead, count_);
-    switch (node.op) {
-      case Op::kReshape:
-      case Op::kSqueeze:
-      case Op::kUnsqueeze: result = b_.reshape(inputs[0], shape); return;
-      case Op::kSlice:
-        if (node.attrs.i("axis") < found.rows.lead) {
-          result = inputs[0];
-          return;
-        }
-        break;
-      case Op::kDropout: inputs.push_back(places(found.rows)); break;
-      default: break;
-    }
-    b_.named(graph_.value(whole).name);
-    result = b_.op(node.op, std::move(inputs), attrs_of(node, found.rows.lead));
-  }
-
-  // Axes lie behind the rows, which are one dim now.
-  static Attrs attrs_of(const Node& node, int64_t lead) {
-    Attrs attrs = node.attrs;
-    if (node.op == Op::kGather) return attrs;
-    if (attrs.has("axis")) attrs.set("axis", attrs.dim("axis") - lead + 1);
-    if (attrs.has("axes")) {
-      std::vector<Dim> axes = attrs.ints("axes");
-      for (Dim& axis : axes) axis = axis - lead + 1;
-      attrs.set("axes", axes);
-    }
-    if (node.op == Op::kTranspose) {
-      std::vector<Dim> perm{0};
-      const std::vector<Dim> old = attrs.ints("perm");
-      for (auto at = old.begin() + lead; at != old.end(); ++at) perm.push_back(*at - lead + 1);
-      attrs.set("perm", perm);
-    }
-    return attrs;
-  }
-
-  // An operand that all rows share, with one dim in the place of theirs.
-  ValueId aligned(ValueId value, const Node& node, const Rows& rows) {
-    if (info(node.op).category != OpCategory::kPointwise) return value;
-    const Shape& shape = b_.shape(value);
-    const int64_t lead = rows.lead - (rank(graph_.type(node.outputs[0]).shape) - rank(shape));
-    return lead <= 1 ? value : b_.reshape(value, with_rows(shape, lead, 1));
-  }
-
-  ValueId chosen(ValueId value, const Rows& rows) {
-    const auto [at, is_new] = written_.try_emplace({value, rows});
-    if (!is_new) return at->second;
-    const Shape& shape = b_.shape(value);
-    b_.set_origin(graph_.node(plan_.reader_).origin);
-    const ValueId all = b_.reshape(value, with_rows(shape, rows.lead, numel(leading(shape, rows.lead))));
-    at->second = b_.op(Op::kCompress, {all, condition(rows.frame)}, {{"size", count_}});
-    return at->second;
-  }
-
-  // On the rows that a slice was taken of: true in places of its rows alone.
-  ValueId condition(size_t index) {
-    if (const auto at = conditions_.find(index); at != conditions_.end()) return at->second;
-    const Frame& frame = plan_.frames_[index];
-    const Node& slice = graph_.node(frame.slice);
-    const int64_t lead = lead_of(index);
-    const Shape from = leading(graph_.type(slice.inputs[0]).shape, lead),
-                to = leading(graph_.type(slice.outputs[0]).shape, lead);
-    const ValueId inner = b_.reshape(condition(frame.of_slice), to);
-    const ValueId nowhere = b_.full(from, 0, DType::kBool);
-    const ValueId whole = b_.op(Op::kSliceScatter, {nowhere, inner}, slice.attrs);
-    return conditions_[index] = b_.reshape(whole, {numel(from)});
-  }
-
-  int64_t lead_of(size_t frame) const {
-    const auto at = std::find_if(plan_.found_.begin(), plan_.found_.end(),
-                                 [&](const Found& found) { return found.node == plan_.frames_[frame].slice; });
-    return at->rows.lead;
-  }
-
-  // Which of all rows the chosen ones are.
-  ValueId places(const Rows& rows) {
-    ValueId& places = places_[rows.frame];
-    if (!places) places = b_.reshape(b_.op(Op::kNonZero, {condition(rows.frame)}, {{"size", count_}}), {count_});
-    return places;
-  }
-
-  const UpstreamRows& plan_;
-  Graph& graph_;
-  Builder b_;
-  const Dim count_;
-  std::map<std::pair<ValueId, Rows>, ValueId> written_;
-  std::map<size_t, ValueId> conditions_, places_;  // by frame
-};
-
-ValueId UpstreamRows::write(Graph& graph, ValueId condition, const Dim& count) const {
-  return Writer(*this, graph, condition, count).write();
 }
 
 }  // namespace lowtide

@@ -33,6 +33,7 @@ struct SessionOptions {
   int cast_level = 1;                   // of cast propagation, see passes/propagate_casts.h
   std::vector<std::string> cast_allow;  // further ops that it may touch
   bool label_sparsity = false;          // rows without a label never reach the head: passes/drop_unlabelled_rows.h
+  bool padding_sparsity = false;        // nor do rows that no attention looks at reach what is below it
   bool observed = false;                // observe() shall work; graph, plan and bits stay the same
   // The most that a step may need, as MemoryReport::peak_bytes has it; 0: as much as the plan without one. Or a share
   // of what that plan needs at the sizes of the call. Where one is given, memory_config and memory_level count for

@@ -67,6 +67,7 @@ static PassOptions pass_options(const SessionOptions& options) {
   passes.cast_level = options.cast_level;
   passes.cast_allow = options.cast_allow;
   passes.label_sparsity = options.label_sparsity;
+  passes.padding_sparsity = options.padding_sparsity;
   return passes;
 }
 

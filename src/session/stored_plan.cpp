@@ -115,9 +115,9 @@ uint64_t plan_key(std::string_view captured_text, const SessionOptions& options)
   text << captured_text << "\ntraining " << options.training << " guard " << options.guard << " passes "
        << quoted_list(options.disabled_passes) << " kernels " << quoted_list(options.disabled_kernels) << " pure "
        << quoted_list(options.pure_calls) << " casts " << options.cast_level << " " << quoted_list(options.cast_allow)
-       << " labels " << options.label_sparsity << " gradients [" << join(options.output_needs_grad, " ") << "] level "
-       << memory.level << (memory.ignores_requests ? " alone" : "") << " probe " << memory.probe.level << " "
-       << memory.probe.boundary;
+       << " labels " << options.label_sparsity << options.padding_sparsity << " gradients ["
+       << join(options.output_needs_grad, " ") << "] level " << memory.level
+       << (memory.ignores_requests ? " alone" : "") << " probe " << memory.probe.level << " " << memory.probe.boundary;
   // An archive answers every budget; beside one, configurations count for nothing.
   if (has_budget(options) || options.memory_knee) text << " budget " << quote(options.prices);
   for (const MemoryRequest& request : memory.requests) text << " " << quote(to_string(request));

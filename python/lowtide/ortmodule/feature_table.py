@@ -110,6 +110,8 @@ def compute_optimizer_row(agent, training):
     parts = [Row("FLOPReduction", agent.leaves_rows_out, "Reduce FLOPs by upstreaming shrinking-sized ops")]
     if agent.leaves_rows_out:
         parts.append(Row("Label Sparsity Opt", True, f"[AUTO ENABLED] Input density: {agent.labels.words()}"))
+    if agent.leaves_padding_out:
+        parts.append(Row("Embed Sparsity Opt", True, f"[AUTO ENABLED] Input density: {agent.labels.words_of_masks()}"))
     return Row("Compute Optimizer", on, "Enable/Disable with env ORTMODULE_ENABLE_COMPUTE_OPTIMIZER=1/0", parts)
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from lowtide import environment
 from lowtide.log import logger
 
-_SPARSE = 0.9  # labels below this density let drop_unlabelled_rows pay
+_SPARSE = 0.9  # labels below this density let drop_unlabelled_rows pay, a mask below it what leaves padding out
 _LOSSES = ("aten::cross_entropy_loss.default", "aten::nll_loss.default", "aten::nll_loss_nd.default")
+_ATTENTION = "aten::scaled_dot_product_attention.default"
 _IGNORED = -100  # PyTorch's ignore_index where none is given
 _NO_PADDING = -1
 
@@ -16,7 +17,7 @@ _NO_PADDING = -1
 class CountedInput:
     """An argument of integers of which one number means nothing."""
 
-    kind: str  # "LABEL" or "EMBED"
+    kind: str  # "LABEL", "EMBED" or "MASK"
     name: str
     place: int  # among the graph's inputs
     index: int  # among the call's tensors
@@ -32,12 +33,15 @@ class CountedInput:
 
 
 def counted_inputs(captured):
-    """CountedInput of each argument that comes to a loss as its labels, or to an embedding with padding."""
+    """CountedInput of each argument that comes to a loss as its labels, to an embedding with padding, or into an
+    attention's mask."""
     graph, found = captured.graph, {}
     places = {entry["value"]: place for place, entry in enumerate(graph.inputs())}
-    makers = {}
+    makers, masks = {}, set()
     for node in graph.nodes():
         makers.update(dict.fromkeys(node["outputs"], node))
+        if node["target"] == _ATTENTION:
+            masks.update(node["inputs"][3:4])
         if node["target"] in _LOSSES:
             kind, (_, without) = "LABEL", node["attrs"].get("ignore_index", ("int", _IGNORED))
         elif node["target"] == "aten::embedding.default":
@@ -48,27 +52,53 @@ def counted_inputs(captured):
         while value not in places and value in makers and makers[value]["inputs"]:
             value = makers[value]["inputs"][0]  # a view, a copy, a slice, padding
         place = places.get(value)
-        if place is None or captured.sources[place].kind != "input" or not isinstance(without, int):
+        if not isinstance(without, int) or (kind == "EMBED" and without == _NO_PADDING):
             continue
-        if kind == "EMBED" and without == _NO_PADDING:
-            continue
-        if graph.value_type(value)[0] == "i64":
+        if _is_of_call(captured, place) and graph.value_type(value)[0] == "i64":
             source = captured.sources[place]
             found[kind, place] = CountedInput(kind, source.name, place, source.index, without)
+    others = {place for _, place in found}
+    for value in _what_makes(masks, makers):
+        place = places.get(value)
+        if _is_of_call(captured, place) and place not in others and graph.value_type(value)[0] in ("i64", "bool"):
+            source = captured.sources[place]
+            found["MASK", place] = CountedInput("MASK", source.name, place, source.index, 0)
     return list(found.values())
+
+
+def _is_of_call(captured, place):
+    return place is not None and captured.sources[place].kind == "input"
+
+
+def _what_makes(values, makers):
+    """The values, and all that they are computed from."""
+    found, waiting = set(), list(values)
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting += makers[value]["inputs"] if value in makers else ()
+    return found
 
 
 class LabelSparsity:
     """Whether a graph's rows without a label are left out, which is decided by the labels of its first call."""
 
     def __init__(self, captured, call):
-        labels = [each for each in counted_inputs(captured) if each.kind == "LABEL"]
-        self.densities = {each.name: each.density(call.tensors[each.index]) for each in labels}
-        self.is_sparse = any(density < _SPARSE for density in self.densities.values())
+        densities = {"LABEL": {}, "EMBED": {}, "MASK": {}}
+        for each in counted_inputs(captured):
+            densities[each.kind][each.name] = each.density(call.tensors[each.index])
+        self._labels, self._masks = densities["LABEL"], densities["MASK"]
+        self.is_sparse = any(density < _SPARSE for density in self._labels.values())
         self.is_wanted = self.is_sparse and environment.label_sparsity()
+        has_padding = any(density < _SPARSE for density in self._masks.values())
+        self.leaves_padding_out = self.is_wanted and has_padding and environment.embedding_sparsity()
 
     def words(self):
-        return ", ".join(f"{name}: {100 * density:.1f} %" for name, density in self.densities.items())
+        return _words(self._labels)
+
+    def words_of_masks(self):
+        return _words(self._masks)
 
     def hint(self, is_in_force):
         """A line for the log where these labels would make it worth asking for more, or None."""
@@ -83,6 +113,10 @@ class LabelSparsity:
             f"few labels count ({self.words()}), and the head computes all rows, whose logits are returned or read: "
             'ORTModule(model, keep_outputs=("loss",)) leaves the others out'
         )
+
+
+def _words(densities):
+    return ", ".join(f"{name}: {100 * density:.1f} %" for name, density in densities.items())
 
 
 class DensityTable:

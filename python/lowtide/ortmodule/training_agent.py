@@ -59,13 +59,17 @@ class TrainingAgent:
         self.labels = labels
         if labels is not None and labels.is_wanted:
             self._options["label_sparsity"] = True
+            self._options["padding_sparsity"] = labels.leaves_padding_out
         try:
             self.session = planned_session(module, captured, **self._options)
         except Error as error:
             error.evidence = Evidence.of("plan", captured, self._options)
             raise
         self.session_seconds = time.perf_counter() - begin
-        self.leaves_rows_out = "label_sparsity" in self._options and 'symbol="labelled' in self.session.forward_text()
+        forward = self.session.forward_text() if "label_sparsity" in self._options else ""
+        self.leaves_rows_out, self.leaves_padding_out = (
+            f'symbol="{name}' in forward for name in ("labelled", "attended")
+        )
         self._densities = DensityTable(captured)
         self.backward_seconds = 0.0  # of all backwards so far
         self.export_seconds = None  # of the capture
