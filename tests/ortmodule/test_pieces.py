@@ -309,3 +309,47 @@ def test_threads_share_a_module_in_pieces():
 
     run_all(*(lambda rows=rows: work(rows) for rows in (400, 390, 380)))
     assert ours.fallback_reason.startswith("2 of 2 pieces in the engine")
+
+
+class Reversible(torch.autograd.Function):
+    """Keeps no activation: backward runs the layer again under the random state of its forward."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.seed = int(torch.seed() % 2**31)
+        torch.manual_seed(ctx.seed)
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            torch.manual_seed(ctx.seed)
+            ctx.layer(x).backward(gradient)
+        return x.grad, None
+
+
+class Dropping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(8, 16)
+        self.layer = torch.nn.Sequential(torch.nn.Linear(16, 16, bias=False), torch.nn.Dropout(0.5))
+
+    def forward(self, x):
+        return Reversible.apply(self.up(x).tanh(), self.layer)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_function_that_draws_again_in_backward_finds_what_its_forward_drew():
+    """Layers between breaks had the engine's dropout in forward, and PyTorch's where backward ran them again."""
+    torch.manual_seed(0)
+    ours = ORTModule(Dropping().double())
+    for _ in range(2):
+        out = ours(batch())
+        ours.zero_grad()
+        out.sum().backward()
+        # of a linear layer: the sum of its outputs is its weight times the gradient
+        assert (ours.layer[0].weight * ours.layer[0].weight.grad).sum().item() == pytest.approx(out.sum().item())
+    assert re.match(r"\d of 3 pieces in the engine.*; in PyTorch: Reversible.forward draws", ours.fallback_reason)

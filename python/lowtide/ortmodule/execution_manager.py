@@ -20,7 +20,12 @@ from .resident import Resident
 from .save_onnx import save_stages
 from .second_derivatives import SecondDerivatives
 from .step_budget import TotalBudget
-from .surroundings import SAVED_TENSORS_NOTICE, check_surroundings, saved_tensors_are_hooked
+from .surroundings import (
+    SAVED_TENSORS_NOTICE,
+    check_surroundings,
+    refuse_draws_in_functions,
+    saved_tensors_are_hooked,
+)
 from .training_agent import TrainingAgent
 
 _OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's graphs may not meet
@@ -54,7 +59,7 @@ class ExecutionManager:
         self._fallback = Fallback(options.log_level)
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
-        self._announces = not isinstance(module, DynamoGraph)  # a table for each piece would be many
+        self._is_piece = isinstance(module, DynamoGraph)
         self._second_derivatives = SecondDerivatives(module) if self.training else None
         self._noticed = False  # that hooks on saved tensors see little
         self._pieces_announced = False
@@ -218,8 +223,11 @@ class ExecutionManager:
         agent = info.agent
         if agent.failure is not None and not self._fallback.retry:
             raise agent.failure.error()
+        if self._is_piece and info.captured.imported.random:
+            refuse_draws_in_functions()
         moving = info.captured.facts.moving
-        if self._announces and (self._announced is None or not moving <= self._announced):
+        # A feature table for each piece would be many.
+        if not self._is_piece and (self._announced is None or not moving <= self._announced):
             # Savings of a graph whose heights and widths are numbers would be wrong at others.
             self._announced = moving
             announce(agent, seen.sizes(), self._options)

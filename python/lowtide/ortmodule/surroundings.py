@@ -1,6 +1,7 @@
 """What of PyTorch's modes around a call the engine cannot honour: refused, so that PyTorch runs the call."""
 
 import itertools
+import sys
 
 import torch
 from torch.autograd import forward_ad
@@ -39,6 +40,29 @@ def check_surroundings(module, args, kwargs):
     mode = _get_current_dispatch_mode()
     if mode is not None:
         raise Surrounded(f"the dispatch mode {type(mode).__name__} around the call wants to see each operation")
+
+
+def refuse_draws_in_functions():
+    """UnsupportedError in a method of a custom autograd.Function that runs as plain Python: reversible layers draw again
+    in backward, in PyTorch, what their forward drew."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if _may_be_of_a_function(frame.f_code):
+            context = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if isinstance(context, _Context) and not context._forward_cls.__module__.startswith("torch."):
+                name = context._forward_cls.__qualname__
+                raise Surrounded(
+                    f"{name}.{frame.f_code.co_name} draws random numbers, which its backward may draw again"
+                )
+        frame = frame.f_back
+
+
+_Context = torch.autograd.function.BackwardCFunction
+
+
+def _may_be_of_a_function(code):
+    """Asked first: a look at a frame's variables keeps their tensors until it ends."""
+    return code.co_name in ("forward", "backward") and code.co_argcount > 0 and code.co_varnames[0] != "self"
 
 
 def saved_tensors_are_hooked():
