@@ -43,8 +43,8 @@ def check_surroundings(module, args, kwargs):
 
 
 def refuse_draws_in_functions():
-    """UnsupportedError in a method of a custom autograd.Function that runs as plain Python: reversible layers draw again
-    in backward, in PyTorch, what their forward drew."""
+    """UnsupportedError in a method of a custom autograd.Function that runs as plain Python: reversible layers draw
+    again in backward, in PyTorch, what their forward drew."""
     frame = sys._getframe(1)
     while frame is not None:
         if _may_be_of_a_function(frame.f_code):
