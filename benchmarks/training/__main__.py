@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from models import FURTHER, NAMES
-from modes import MODES, is_mode, split_modes
+from modes import MODES, is_mode, split_modes, split_precision
 from rounds import measure_in_rounds
 
 DEFAULT_MODES = "lowtide,loss,eager,eager_kept_heap"
@@ -25,7 +25,8 @@ def arguments():
     parser.add_argument(
         "--modes",
         default=DEFAULT_MODES,
-        help=f"of {', '.join(MODES)}, plan:CONFIG, budget:BYTES, or all ({DEFAULT_MODES})",
+        help=f"of {', '.join(MODES)}, plan:CONFIG, budget:BYTES, each also as bf16:MODE or autocast:MODE, "
+        f"or all ({DEFAULT_MODES})",
     )
     parser.add_argument("--steps", type=int, default=5, help="timed steps a process (5)")
     parser.add_argument("--rounds", type=int, default=2, help="processes for each model and mode (2)")
@@ -41,16 +42,17 @@ def arguments():
 
 
 def ratios(row, rows):
-    """(times faster than eager, share of eager's peak), or None where eager was not measured."""
-    eager = next((r for r in rows if r["model"] == row["model"] and r["mode"] == "eager" and "step_ms" in r), None)
+    """(times faster than eager in the same precision, share of its peak), or None where that was not measured."""
+    wanted = (row["model"], split_precision(row["mode"])[0] + "eager")
+    eager = next((r for r in rows if (r["model"], r["mode"]) == wanted and "step_ms" in r), None)
     return eager and (eager["step_ms"] / row["step_ms"], row["peak_bytes"] / eager["peak_bytes"])
 
 
 def print_table(rows):
-    print(f"\n{'model':<9} {'mode':<16} {'step ms  min / median / max':>28} {'speed':>6} {'peak MB':>9} {'share':>6}"
+    print(f"\n{'model':<9} {'mode':<18} {'step ms  min / median / max':>28} {'speed':>6} {'peak MB':>9} {'share':>6}"
           f" {'with AdamW':>10} {'first s':>8}")  # fmt: skip
     for row in rows:
-        start = f"{row['model']:<9} {row['mode']:<16} "
+        start = f"{row['model']:<9} {row['mode']:<18} "
         if "step_ms" not in row:
             print(start + (f"skipped: {row['skipped']}" if "skipped" in row else f"failed: {row['error']}"))
             continue
@@ -60,7 +62,7 @@ def print_table(rows):
         print(f"{start}{times:>28} {speed:>6} {row['peak_bytes'] / 1e6:9.1f} {share:>6}"
               f" {row['peak_with_optimizer_bytes'] / 1e6:10.1f} {row['first_step_s']:8.1f}"
               + (f"  ran in PyTorch: {row['fallback_reason']}" if row["fallback_reason"] else ""))  # fmt: skip
-    for mode in dict.fromkeys(row["mode"] for row in rows if row["mode"] != "eager"):
+    for mode in dict.fromkeys(row["mode"] for row in rows if not row["mode"].endswith("eager")):
         speeds = [f[0] for row in rows if row["mode"] == mode and "step_ms" in row and (f := ratios(row, rows))]
         if len(speeds) > 1:
             mean = math.exp(statistics.mean(math.log(speed) for speed in speeds))

@@ -28,17 +28,22 @@ def release_caches():
 
 def measure(model_name, mode_name, steps):
     model, make_batch = build(model_name)
+    mode, batch = find_mode(mode_name), make_batch()
+    if mode.precision == "bf16":
+        model.to(torch.bfloat16)
+        batch = {name: x.to(torch.bfloat16) if x.is_floating_point() else x for name, x in batch.items()}
     try:
-        call = find_mode(mode_name).wrap(model)
+        call = mode.wrap(model)
     except NotApplicable as reason:
         return {"skipped": str(reason)}
-    batch = make_batch()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         start = time.perf_counter()
-        call(**batch).loss.backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=mode.precision == "autocast"):
+            loss = call(**batch).loss
+        loss.backward()
         return time.perf_counter() - start
 
     first_step_s = step()

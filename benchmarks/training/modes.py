@@ -1,5 +1,6 @@
 """The ways to run a training step that are compared: how a model is wrapped, and in which environment."""
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 
@@ -83,6 +84,7 @@ def _checkpoint(model):
 class Mode:
     wrap: callable
     environment: dict = field(default_factory=dict)
+    precision: str = "f32"
 
 
 # malloc that never gives memory back: the part of a kept arena's gain that has nothing to do with planning.
@@ -108,15 +110,27 @@ MODES = {
     "pieces": Mode(_in_pieces),
     "checkpoint": Mode(_checkpoint),
 }
+# "bf16:loss": parameters and batch in bf16; "autocast:loss": f32 parameters, the call under autocast to bf16
+PRECISIONS = ("bf16", "autocast")
 _BUDGET = "budget:"  # "budget:400MiB": loss under that memory_budget
 _PLAN = "plan:"  # "plan:FastGelu+:1:-1": lowtide with this configuration of the memory optimizer
 
 
+def split_precision(name):
+    """("bf16:", "loss") of "bf16:loss"; ("", name) where it says none."""
+    head, colon, rest = name.partition(":")
+    return (head + colon, rest) if head in PRECISIONS else ("", name)
+
+
 def is_mode(name):
+    _, name = split_precision(name)
     return name in MODES or name.startswith((_PLAN, _BUDGET))
 
 
 def find_mode(name):
+    precision, name = split_precision(name)
+    if precision:
+        return dataclasses.replace(find_mode(name), precision=precision.removesuffix(":"))
     if name.startswith(_PLAN):
         return Mode(_lowtide, {"ORTMODULE_MEMORY_OPT_CONFIG": name.removeprefix(_PLAN)})
     if name.startswith(_BUDGET):

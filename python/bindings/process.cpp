@@ -78,7 +78,8 @@ void bind_process(nb::module_& module) {
 #endif
   module.def(
       "instruction_set", [] { return std::string(cpu::name(cpu::isa())); },
-      "The set that the kernels use: portable, avx2 or avx512. ValueError where LOWTIDE_ISA names none of these.");
+      "The set that the kernels use: portable, avx2, avx512, avx512_bf16 or amx. ValueError where LOWTIDE_ISA names "
+      "none.");
   module.def("statistics", statistics_of, "tensor"_a,
              "Of a tensor on the CPU, read in place: (dtype, shape, (min, max, mean, std), (nan, inf, negative, "
              "positive, zero), first elements).");

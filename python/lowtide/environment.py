@@ -80,7 +80,8 @@ VARIABLES = {
     ),
     "LOWTIDE_DISABLE_KERNELS": Variable("", "names of kernels or providers not to use, joined by commas"),
     "LOWTIDE_ISA": Variable(
-        "the best of the CPU", "portable, avx2 or avx512: the widest instructions of kernels; read once a process"
+        "the best of the CPU",
+        "portable, avx2, avx512, avx512_bf16 or amx: the widest instructions of kernels; read once a process",
     ),
     "LOWTIDE_RAISE_BUGS": Variable("0", "1: a bug of lowtide's (InternalError) is raised, not left to PyTorch"),
     "LOWTIDE_TEST_FAULT": Variable(

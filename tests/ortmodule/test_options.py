@@ -136,7 +136,7 @@ def test_custom_functions_can_be_switched_off(monkeypatch):
 
 # ---- LOWTIDE_ISA is read once a process
 
-SETS = ("portable", "avx2", "avx512")
+SETS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")
 STEP = """
 import torch
 from lowtide._lowtide import instruction_set
@@ -175,4 +175,4 @@ def test_the_instruction_set_can_be_limited(level):
 
 def test_an_unknown_instruction_set_says_which_there_are():
     done = run_with("sse")
-    assert done.returncode and "LOWTIDE_ISA is sse; expected portable, avx2 or avx512" in done.stderr
+    assert done.returncode and "LOWTIDE_ISA is sse; expected portable, avx2, avx512, avx512_bf16 or amx" in done.stderr

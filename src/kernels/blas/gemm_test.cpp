@@ -1,7 +1,6 @@
 // What the kernels ask of the process's BLAS, which here is plain loops, and what comes of it.
 #include <cmath>
 
-#include "base/half.h"
 #include "base/libraries.h"
 #include "kernels/cpu/test_calls.h"
 #include "kernels/cpu/test_runs.h"
@@ -114,20 +113,8 @@ TEST_F(BlasProducts, ABatchAgainstOneMatrixIsOneProduct) {
       1e-6);
 }
 
-TEST_F(BlasProducts, HalvesAreRoundedOnceAndDoublesAreDoubles) {
+TEST_F(BlasProducts, DoublesAreDoubles) {
   const std::vector<float> a = random_floats(kRows * kInner, 8), b = random_floats(kInner * kCols, 9);
-  std::vector<BFloat16> half_a(a.begin(), a.end()), half_b(b.begin(), b.end()), half_y(kRows * kCols);
-  const std::vector<float> read_a(half_a.begin(), half_a.end()), read_b(half_b.begin(), half_b.end());
-  EXPECT_EQ(run_kernel("blas.MatMul",
-                       {tensor(half_a.data(), DType::kBF16, {kRows, kInner}),
-                        tensor(half_b.data(), DType::kBF16, {kInner, kCols})},
-                       {tensor(half_y.data(), DType::kBF16, {kRows, kCols})}, {}),
-            nullptr);
-  const std::vector<float> found(half_y.begin(), half_y.end());
-  expect_close(
-      found.data(), kRows * kCols,
-      [&](int64_t i) { return product(read_a, false, read_b, false, i / kCols, i % kCols); }, 0x1p-8, 1e-6);
-
   const std::vector<double> wide_a(a.begin(), a.end()), wide_b(b.begin(), b.end());
   std::vector<double> wide_y(kRows * kCols, NAN);
   EXPECT_EQ(run_kernel("blas.MatMul",

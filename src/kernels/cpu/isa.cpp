@@ -4,12 +4,31 @@
 #include <atomic>
 #include <cstdlib>
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "base/check.h"
 
 namespace lowtide::cpu {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512};
+constexpr Isa kAll[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
+
+// Linux gives the tiles' registers to processes that ask for them, once for all threads.
+bool takes_tiles() {
+#if defined(__linux__) && defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kTiles = 1u << 24, kTilesOfBf16 = 1u << 22;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !(d & kTiles) || !(d & kTilesOfBf16)) return false;
+  constexpr long kAskForState = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 Isa detect() {
 #if defined(__x86_64__)
@@ -19,7 +38,9 @@ Isa detect() {
   }
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return wide ? Isa::kAvx512 : Isa::kAvx2;
+  if (!wide) return Isa::kAvx2;
+  if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
+  return takes_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kBaseline;
 #endif
@@ -29,10 +50,11 @@ Isa detect() {
 Isa limit_of_environment() {
   const char* variable = std::getenv("LOWTIDE_ISA");
   const std::string_view text = variable != nullptr ? variable : "";
-  if (text.empty()) return Isa::kAvx512;
+  if (text.empty()) return kHighestIsa;
   for (Isa each : kAll)
     if (text == name(each)) return each;
-  LT_USER_FAIL(ErrorKind::kInvalidArgument, "LOWTIDE_ISA is ", text, "; expected portable, avx2 or avx512");
+  LT_USER_FAIL(ErrorKind::kInvalidArgument, "LOWTIDE_ISA is ", text,
+               "; expected portable, avx2, avx512, avx512_bf16 or amx");
 }
 
 Isa best() {
@@ -41,7 +63,7 @@ Isa best() {
 }
 
 // Process-wide, like the CPU itself.
-std::atomic<Isa> limit{Isa::kAvx512};
+std::atomic<Isa> limit{kHighestIsa};
 
 }  // namespace
 
@@ -50,6 +72,8 @@ std::string_view name(Isa isa) {
     case Isa::kBaseline: return "portable";
     case Isa::kAvx2: return "avx2";
     case Isa::kAvx512: return "avx512";
+    case Isa::kAvx512Bf16: return "avx512_bf16";
+    case Isa::kAmx: return "amx";
   }
   return "";
 }

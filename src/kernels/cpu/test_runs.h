@@ -46,7 +46,7 @@ void for_every_run(Compute compute, Check check) {
     }
     set_parallel_for(nullptr, 1);
   }
-  limit_isa(Isa::kAvx512);
+  limit_isa(kHighestIsa);
 }
 
 inline std::vector<float> random_floats(int64_t n, uint32_t seed, float scale = 1) {

@@ -102,7 +102,7 @@ void check_widening(DType dtype) {
     run_kernel("cpu.Cast", {tensor(x.data(), dtype, {8})}, {floats(y.data(), {8})}, {});
     for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], static_cast<float>(x[i])) << x[i];
   }
-  limit_isa(Isa::kAvx512);
+  limit_isa(kHighestIsa);
 }
 
 TEST(Cast, IntegersToNearestEven) {

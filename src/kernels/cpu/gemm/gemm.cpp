@@ -1,6 +1,6 @@
-// Matrix products by our own packed one.
+// Matrix products by our own packed ones.
 #include "base/parallel.h"
-#include "kernels/cpu/gemm/packed_gemm.h"
+#include "kernels/cpu/gemm/half_gemm.h"
 #include "kernels/cpu/gemm/products.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
@@ -10,23 +10,31 @@ namespace {
 
 static_assert(kSumBlockRows % kGemmDepth == 0);
 
+void multiply(const Gemm& gemm, void* scratch, int64_t bytes) { packed_gemm(gemm, scratch, bytes); }
+void multiply(const HalfGemm& gemm, void* scratch, int64_t bytes) { half_gemm(gemm, scratch, bytes); }
+int64_t multiply_scratch(const Gemm& gemm) { return packed_gemm_scratch_bytes(gemm, parallel_threads()); }
+int64_t multiply_scratch(const HalfGemm& gemm) { return half_gemm_scratch_bytes(gemm, parallel_threads()); }
+
 // A row that is added to every row of y.
 bool is_row(const TensorRef& c, const TensorRef& y) {
   const int last = c.rank - 1;
-  return c.dtype == DType::kF32 && c.rank > 0 && c.numel() == c.sizes[last] && c.sizes[last] == y.sizes[y.rank - 1] &&
+  return c.dtype == y.dtype && c.rank > 0 && c.numel() == c.sizes[last] && c.sizes[last] == y.sizes[y.rank - 1] &&
          (c.strides[last] == 1 || c.sizes[last] == 1);
 }
 
-// What is asked of packed_gemm, but for the addresses.
+// What is asked of a packed product, but for the addresses.
+template <class Call, class Number>
 struct OwnProducts : Products {
   explicit OwnProducts(const BoundCall& call);
 
-  Gemm gemm;  // for the innermost batch dim; the caller moves a, b, c for the outer ones
+  using Stored = Number;
+  Call gemm;  // for the innermost batch dim; the caller moves a, b, c for the outer ones
   bool adds_row = false;
   Grid<3> outer;
 };
 
-OwnProducts::OwnProducts(const BoundCall& call) : Products(call) {
+template <class Call, class Number>
+OwnProducts<Call, Number>::OwnProducts(const BoundCall& call) : Products(call) {
   gemm.m = l.rows;
   gemm.n = o.cols;
   gemm.k = l.cols;
@@ -50,33 +58,46 @@ OwnProducts::OwnProducts(const BoundCall& call) : Products(call) {
   if (outer.rank > 0) --outer.rank;
 }
 
-KernelStatus own_matmul(const KernelCall& call, const OwnProducts& products) {
+template <class Own>
+KernelStatus multiply(const KernelCall& call, const Own& products) {
+  using Number = typename Own::Stored;
   if (products.is_empty) return reference::multiply(call, products.asked);
   const ProductOperands operands = operands_of(call, products);
-  Gemm gemm = products.gemm;
+  auto gemm = products.gemm;
   if (products.adds_row) {
-    gemm.bias = call.inputs[2].as<float>();
+    gemm.bias = call.inputs[2].as<Number>();
   } else if (products.beta != 0 && call.inputs[2].data != operands.y) {
     products.copy_addend.run(call.inputs[2].data, operands.y);
   }
   products.outer.for_each([&](int64_t, const auto& at) {
-    gemm.a = static_cast<const float*>(operands.a) + at[0];
-    gemm.b = static_cast<const float*>(operands.b) + at[1];
-    gemm.c = static_cast<float*>(operands.y) + at[2];
-    packed_gemm(gemm, static_cast<char*>(call.scratch) + products.bytes, call.scratch_bytes - products.bytes);
+    gemm.a = static_cast<const Number*>(operands.a) + at[0];
+    gemm.b = static_cast<const Number*>(operands.b) + at[1];
+    gemm.c = static_cast<Number*>(operands.y) + at[2];
+    multiply(gemm, static_cast<char*>(call.scratch) + products.bytes, call.scratch_bytes - products.bytes);
   });
   hand_back(call, products, operands);
   return nullptr;
 }
 
-const char* supports_own_matmul(const KernelQuery& query) {
-  const DType dtype = query.outputs[0].dtype;
-  return dtype == DType::kF32 || is_half(dtype) ? nullptr : "neither f32, bf16 nor f16";
+template <class Own>
+int64_t multiply_scratch(const Own& products) {
+  return products.is_empty ? 0 : products.bytes + multiply_scratch(products.gemm);
 }
 
-int64_t own_matmul_scratch(const BoundCall& call) {
-  const OwnProducts products(call);
-  return products.is_empty ? 0 : products.bytes + packed_gemm_scratch_bytes(products.gemm, parallel_threads());
+using FloatProducts = OwnProducts<Gemm, float>;
+KernelStatus own_matmul(const KernelCall& call, const FloatProducts& products) { return multiply(call, products); }
+int64_t own_matmul_scratch(const BoundCall& call) { return multiply_scratch(FloatProducts(call)); }
+const char* supports_own_matmul(const KernelQuery& query) {
+  return query.outputs[0].dtype == DType::kF32 ? nullptr : "not f32";
+}
+
+struct HalfProducts : OwnProducts<HalfGemm, uint16_t> {
+  explicit HalfProducts(const BoundCall& call) : OwnProducts(call) { gemm.dtype = call.outputs[0].dtype; }
+};
+KernelStatus half_matmul(const KernelCall& call, const HalfProducts& products) { return multiply(call, products); }
+int64_t half_matmul_scratch(const BoundCall& call) { return multiply_scratch(HalfProducts(call)); }
+const char* supports_half_matmul(const KernelQuery& query) {
+  return is_half(query.outputs[0].dtype) ? nullptr : "neither bf16 nor f16";
 }
 
 // ---- groups of rows, each times its own matrix; row-major operands

@@ -1,4 +1,5 @@
 #include "kernels/cpu/gemm/gemm_table.h"
+#include "kernels/cpu/half_vectors.h"
 #include "kernels/cpu/micro_kernel.h"
 
 namespace lowtide::cpu::LT_ISA {
@@ -99,8 +100,28 @@ int64_t scratch(const Gemm& call) {
          round_up(depth * round_up(min_of(kCols, call.n), kTileCols), 16);
 }
 
+template <bool brain>
+void round_row(const float* sums, const RoundedSums& to, half_bits* c, int64_t cols) {
+  const vf alpha = splat(to.alpha), beta = splat(to.beta);
+  for_vectors(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    vf sum = load(sums + i, count) * alpha;
+    if (to.bias != nullptr) {
+      sum += load_half<brain>(to.bias + i, count);
+    } else if (to.beta != 0) {
+      sum += load_half<brain>(c + i, count) * beta;
+    }
+    store_half<brain>(c + i, sum, count);
+  });
+}
+
+void round(const float* sums, int64_t sums_stride, const RoundedSums& to, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    (to.brain ? round_row<true> : round_row<false>)(sums + r * sums_stride, to, to.c + r * to.c_stride, cols);
+  }
+}
+
 }  // namespace
 
-constinit const GemmTable gemm_table = {kRows, kCols, scratch, block};
+constinit const GemmTable gemm_table = {kRows, kCols, scratch, block, round};
 
 }  // namespace lowtide::cpu::LT_ISA

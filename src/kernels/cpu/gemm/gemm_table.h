@@ -6,12 +6,22 @@
 
 namespace lowtide::cpu {
 
+struct RoundedSums {
+  bool brain;
+  float alpha, beta;  // beta 0: c is not read
+  const uint16_t* bias;
+  uint16_t* c;
+  int64_t c_stride;
+};
+
 struct GemmTable {
   int64_t packed_rows;  // of A at a time: whole register tiles that half fill L2. A block may have more rows.
   int64_t block_cols;   // at most
   int64_t (*scratch)(const Gemm& call);  // floats for one block
   // C[row, row + rows) x [col, col + cols) of one product (batch offsets already applied).
   void (*block)(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* scratch);
+  // Rows of c = alpha sums + beta c, or + bias (null: none), each rounded to bf16 (brain) or f16.
+  void (*round)(const float* sums, int64_t sums_stride, const RoundedSums& to, int64_t rows, int64_t cols);
 };
 
 LT_ISA_TABLES(GemmTable, gemm_table)

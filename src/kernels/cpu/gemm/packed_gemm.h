@@ -10,24 +10,26 @@ namespace lowtide::cpu {
 
 constexpr int64_t kGemmDepth = 256;
 
-struct Gemm {
+template <class Number>
+struct GemmOf {
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false;  // A is stored [k, m] instead of [m, k]
   bool transpose_b = false;  // B is stored [n, k] instead of [k, n]
   float alpha = 1;
   float beta = 0;  // 0: C is not read
-  const float* a = nullptr;
-  int64_t a_stride = 0;  // floats from one stored row to the next
-  const float* b = nullptr;
+  const Number* a = nullptr;
+  int64_t a_stride = 0;  // numbers from one stored row to the next
+  const Number* b = nullptr;
   int64_t b_stride = 0;
-  float* c = nullptr;
+  Number* c = nullptr;
   int64_t c_stride = 0;
   // Added to every row of C (length n) in place of beta C; null: none. Needs beta = 0.
-  const float* bias = nullptr;
-  // `batches` independent products; batch strides in floats, 0 repeats an operand.
+  const Number* bias = nullptr;
+  // `batches` independent products; batch strides in numbers, 0 repeats an operand.
   int64_t batches = 1;
   int64_t a_batch = 0, b_batch = 0, c_batch = 0;
 };
+using Gemm = GemmOf<float>;
 
 // scratch is 64-byte aligned; scratch_bytes / packed_gemm_scratch_bytes(call, 1) threads work at most.
 void packed_gemm(const Gemm& call, void* scratch, int64_t scratch_bytes);

@@ -14,9 +14,6 @@ Matrix matrix_of(const TensorRef& tensor, bool transposed) {
   return {tensor.sizes[r], tensor.sizes[c], tensor.strides[r], tensor.strides[c]};
 }
 
-bool usable(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).direct(); }
-bool usable_output(const TensorRef& tensor) { return !is_half(tensor.dtype) && matrix_of(tensor, false).plain(); }
-
 Strides batch_strides(const BoundCall& call, const TensorRef& tensor, const TensorRef& y) {
   TensorRef batch = tensor, shape = y;
   batch.rank -= 2;
@@ -24,10 +21,9 @@ Strides batch_strides(const BoundCall& call, const TensorRef& tensor, const Tens
   return broadcast_strides(call, batch, shape);
 }
 
-// A dense f32 (or f64) tensor of the same sizes, without data.
+// A dense tensor of the same sizes, without data.
 TensorRef dense(const TensorRef& tensor) {
   TensorRef result = tensor;
-  if (is_half(tensor.dtype)) result.dtype = DType::kF32;
   int64_t stride = 1;
   for (int i = tensor.rank - 1; i >= 0; --i) {
     result.strides[i] = stride;
@@ -51,9 +47,9 @@ Products::Products(const BoundCall& call) : asked(call) {
     stand_ins[which] = bytes;
     bytes += (tensor.numel() * size_bytes(tensor.dtype) + 63) / 64 * 64;
   };
-  if (!usable(a)) stand_in(a, 0);
-  if (!usable(b)) stand_in(b, 1);
-  if (!usable_output(y)) stand_in(y, 2);
+  if (!matrix_of(a, false).direct()) stand_in(a, 0);
+  if (!matrix_of(b, false).direct()) stand_in(b, 1);
+  if (!matrix_of(y, false).plain()) stand_in(y, 2);
   if (beta != 0) copy_addend = TensorCopy(call, call.inputs[2], y);
   l = matrix_of(a, asked.transpose_a);
   r = matrix_of(b, asked.transpose_b);

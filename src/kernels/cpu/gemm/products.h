@@ -1,5 +1,5 @@
 // MatMul, FusedMatMul and Gemm as products that an engine takes: transposes and leading strides go in as flags, other
-// layouts, bf16 and f16 through scratch. All of it but the addresses is decided when a kernel is prepared.
+// layouts through scratch. All of it but the addresses is decided when a kernel is prepared.
 #pragma once
 
 #include <algorithm>

@@ -42,7 +42,7 @@ TEST(Dropout, DroppedInfinityIsZero) {
     dropout(0.5, 1, 2, x.data(), y.data(), 200);
     for (float v : y) EXPECT_TRUE(v == 0 || v == INFINITY);
   }
-  limit_isa(Isa::kAvx512);
+  limit_isa(kHighestIsa);
 }
 
 TEST(Random, UniformAndNormalHaveTheirMoments) {

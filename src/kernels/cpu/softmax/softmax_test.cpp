@@ -77,7 +77,7 @@ TEST(Softmax, MaskedEntriesAreExactlyZeroAndFullyMaskedRowsNaN) {
     EXPECT_EQ(y[2], 0);
     for (int i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(y[i]));
   }
-  limit_isa(Isa::kAvx512);
+  limit_isa(kHighestIsa);
 }
 
 }  // namespace

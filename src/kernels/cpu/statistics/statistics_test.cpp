@@ -63,7 +63,7 @@ TEST(Statistics, AreThoseOfTwoPassesInDoubleForEveryInstructionSet) {
       for (int i = 0; i < found.samples; ++i) EXPECT_EQ(found.sample[i], values[static_cast<size_t>(i)]);
     }
   }
-  cpu::limit_isa(cpu::Isa::kAvx512);
+  cpu::limit_isa(cpu::kHighestIsa);
 }
 
 TEST(Statistics, HaveTheSameBitsForAnyNumberOfThreads) {

@@ -1,0 +1,202 @@
+#include "kernels/cpu/gemm/half_gemm.h"
+
+#include "kernels/cpu/copy/copy_table.h"
+#include "kernels/cpu/gemm/bf16_gemm_table.h"
+#include "kernels/cpu/gemm/gemm_table.h"
+#include "kernels/task_slots.h"
+
+namespace lowtide::cpu {
+
+namespace {
+
+// Of bf16 panels: a tile's part of A and of B fill L1.
+constexpr int64_t kPackedDepth = 1024;
+
+int64_t rounded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// How much of C one task computes, and the room it needs meanwhile, in floats.
+struct HalfBlocks {
+  explicit HalfBlocks(const HalfGemm& call) : bf16(call.dtype == DType::kBF16 ? bf16_gemm_table() : nullptr) {
+    // Sums of many rows wait where a packing of B does not hold the whole depth: they stay in L2.
+    const bool is_short = bf16 != nullptr && call.k <= kPackedDepth;
+    const int64_t most_cols = 512, most_rows = is_short ? 1024 : 512;
+    row_unit = bf16 != nullptr ? bf16->packed_rows : 1;
+    col_unit = bf16 != nullptr ? bf16->tile_cols : 1;
+    cut(call, most_rows / row_unit * row_unit, most_cols);
+
+    // Room for the largest blocks, which no number of threads changes.
+    const int64_t widest = rounded(std::min(call.n, most_cols), std::max<int64_t>(col_unit, 16));
+    const int64_t tallest = rounded(std::min(call.m, most_rows), row_unit);
+    if (bf16 != nullptr) {
+      const int64_t depth = rounded(std::min(call.k, kPackedDepth), kBf16Depth);
+      sums = (is_short ? bf16->packed_rows : tallest) * widest;
+      a = bf16->packed_rows * depth / 2;
+      b = widest * depth / 2;
+    } else {
+      const int64_t depth = std::min(call.k, kGemmDepth);
+      sums = tallest * widest;
+      a = rounded(tallest * depth, 16);
+      b = widest * depth;
+      Gemm widened;
+      widened.m = tallest;
+      widened.n = widest;
+      widened.k = depth;
+      inner = gemm_table().scratch(widened);
+    }
+  }
+
+  int64_t floats() const { return sums + a + b + inner; }
+
+  const Bf16GemmTable* bf16;  // null: operands are widened for packed_gemm
+  int64_t row_unit, col_unit;
+  int64_t down, right, rows, cols;
+  int64_t sums, a, b, inner = 0;
+
+ private:
+  // Two blocks a thread or more, if there are so many, and those that pack least: each block packs its part of A and B.
+  void cut(const HalfGemm& call, int64_t most_rows, int64_t most_cols) {
+    const int64_t wanted = (2 * parallel_threads() + call.batches - 1) / call.batches;
+    const int64_t fewest = (call.n + most_cols - 1) / most_cols;
+    int64_t least = 0;
+    for (int64_t across = fewest; across <= 4 * fewest; ++across) {
+      const int64_t width = rounded((call.n + across - 1) / across, col_unit);
+      const int64_t blocks = (call.n + width - 1) / width;
+      const int64_t cuts = std::max((call.m + most_rows - 1) / most_rows, (wanted + blocks - 1) / blocks);
+      const int64_t height = rounded((call.m + cuts - 1) / cuts, row_unit);
+      const int64_t packed = (call.m + height - 1) / height * call.n + blocks * call.m;
+      if (least != 0 && packed >= least) continue;
+      least = packed;
+      right = blocks;
+      cols = width;
+      rows = height;
+      down = (call.m + height - 1) / height;
+    }
+  }
+};
+
+// One block of C.
+class HalfBlock {
+ public:
+  HalfBlock(const HalfGemm& call, const HalfBlocks& blocks, int64_t row, int64_t col, float* own)
+      : call_(call),
+        blocks_(blocks),
+        row_(row),
+        col_(col),
+        rows_(std::min(blocks.rows, call.m - row)),
+        cols_(std::min(blocks.cols, call.n - col)),
+        brain_(call.dtype == DType::kBF16),
+        sums_(own),
+        a_(sums_ + blocks.sums),
+        b_(a_ + blocks.a),
+        inner_(b_ + blocks.b) {}
+
+  void run() {
+    if (blocks_.bf16 != nullptr) {
+      multiply_bf16(*blocks_.bf16);
+    } else {
+      multiply_widened();
+    }
+  }
+
+ private:
+  const uint16_t* a_from(int64_t row, int64_t k) const {
+    return call_.transpose_a ? call_.a + k * call_.a_stride + row : call_.a + row * call_.a_stride + k;
+  }
+  const uint16_t* b_from(int64_t k) const {
+    return call_.transpose_b ? call_.b + col_ * call_.b_stride + k : call_.b + k * call_.b_stride + col_;
+  }
+
+  void multiply_bf16(const Bf16GemmTable& table) {
+    auto *tiles = reinterpret_cast<uint16_t*>(a_), *panels = reinterpret_cast<uint16_t*>(b_);
+    const int64_t width = rounded(cols_, table.tile_cols);
+    const bool is_short = call_.k <= kPackedDepth;
+    for (int64_t first = 0; first < call_.k; first += kPackedDepth) {
+      const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded(depth, kBf16Depth);
+      table.pack_b(b_from(first), call_.b_stride, call_.transpose_b, depth, cols_, panels);
+      for (int64_t top = 0; top < rows_; top += table.packed_rows) {
+        const int64_t height = std::min(table.packed_rows, rows_ - top);
+        float* sums = is_short ? sums_ : sums_ + top * width;
+        table.pack_a(a_from(row_ + top, first), call_.a_stride, call_.transpose_a, height, depth, tiles);
+        table.multiply(tiles, panels, rounded(height, table.tile_rows), padded, width, sums, first > 0);
+        if (first + kPackedDepth >= call_.k) round_tiles(table, sums, top, height, width);
+      }
+    }
+  }
+
+  void round_tiles(const Bf16GemmTable& table, const float* sums, int64_t top, int64_t rows, int64_t width) const {
+    for (int64_t i = 0; i < rows; i += table.tile_rows) {
+      for (int64_t j = 0; j < cols_; j += table.tile_cols) {
+        round(sums + i * width + j * table.tile_rows, table.tile_cols, top + i, std::min(table.tile_rows, rows - i), j,
+              std::min(table.tile_cols, cols_ - j));
+      }
+    }
+  }
+
+  void multiply_widened() {
+    Gemm gemm;
+    gemm.m = rows_;
+    gemm.n = cols_;
+    gemm.transpose_a = call_.transpose_a;
+    gemm.transpose_b = call_.transpose_b;
+    gemm.a = a_;
+    gemm.b = b_;
+    gemm.c = sums_;
+    gemm.c_stride = cols_;
+    for (int64_t first = 0; first < call_.k; first += kGemmDepth) {
+      const int64_t depth = std::min(kGemmDepth, call_.k - first);
+      gemm.k = depth;
+      gemm.a_stride = call_.transpose_a ? rows_ : depth;
+      gemm.b_stride = call_.transpose_b ? depth : cols_;
+      gemm.beta = first > 0 ? 1.0f : 0.0f;
+      widen(a_from(row_, first), call_.a_stride, call_.transpose_a ? depth : rows_, gemm.a_stride, a_);
+      widen(b_from(first), call_.b_stride, call_.transpose_b ? cols_ : depth, gemm.b_stride, b_);
+      gemm_table().block(gemm, 0, rows_, 0, cols_, inner_);
+    }
+    round(sums_, cols_, 0, rows_, 0, cols_);
+  }
+
+  // `lines` runs of `length` numbers, `stride` apart, to floats side by side.
+  void widen(const uint16_t* from, int64_t stride, int64_t lines, int64_t length, float* to) const {
+    const CopyTable& table = copy_table();
+    const auto run = brain_ ? table.bf16_to_f32 : table.f16_to_f32;
+    for (int64_t i = 0; i < lines; ++i) run(from + i * stride, to + i * length, length);
+  }
+
+  // Into C from (row, col) of this block on.
+  void round(const float* sums, int64_t stride, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+    const uint16_t* bias = call_.bias == nullptr ? nullptr : call_.bias + col_ + col;
+    uint16_t* c = call_.c + (row_ + row) * call_.c_stride + col_ + col;
+    gemm_table().round(sums, stride, {brain_, call_.alpha, call_.beta, bias, c, call_.c_stride}, rows, cols);
+  }
+
+  const HalfGemm& call_;
+  const HalfBlocks& blocks_;
+  const int64_t row_, col_, rows_, cols_;
+  const bool brain_;
+  float *sums_, *a_, *b_, *inner_;
+};
+
+}  // namespace
+
+int64_t half_gemm_scratch_bytes(const HalfGemm& call, int threads) {
+  return HalfBlocks(call).floats() * static_cast<int64_t>(sizeof(float)) * threads;
+}
+
+void half_gemm(const HalfGemm& call, void* scratch, int64_t scratch_bytes) {
+  if (call.m == 0 || call.n == 0) return;
+  const HalfBlocks blocks(call);
+  const bool small = 2.0 * call.m * call.n * call.k * call.batches < 4e6;
+  run_tasks(call.batches * blocks.down * blocks.right, blocks.floats(), scratch, scratch_bytes, small,
+            [&](int64_t task, float* own) {
+              const int64_t row = task % blocks.down * blocks.rows;
+              const int64_t col = task / blocks.down % blocks.right * blocks.cols;
+              const int64_t batch = task / (blocks.down * blocks.right);
+              HalfGemm one = call;
+              one.a += batch * call.a_batch;
+              one.b += batch * call.b_batch;
+              one.c += batch * call.c_batch;
+              HalfBlock(one, blocks, row, col, own).run();
+            });
+}
+
+}  // namespace lowtide::cpu
