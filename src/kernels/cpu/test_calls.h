@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/half.h"
 #include "kernels/prepared.h"
 
 namespace lowtide::cpu {
@@ -28,6 +29,10 @@ inline TensorRef tensor(const void* data, DType dtype, const std::vector<int64_t
 inline TensorRef floats(const float* data, const std::vector<int64_t>& sizes,
                         const std::vector<int64_t>& strides = {}) {
   return tensor(data, DType::kF32, sizes, strides);
+}
+inline std::vector<BFloat16> brains(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+inline TensorRef brains(const BFloat16* data, const std::vector<int64_t>& sizes) {
+  return tensor(data, DType::kBF16, sizes);
 }
 inline TensorRef integers(const std::vector<int64_t>& values) {
   return tensor(values.data(), DType::kI64, {static_cast<int64_t>(values.size())});

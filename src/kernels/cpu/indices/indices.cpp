@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/float_runs.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
@@ -74,7 +75,8 @@ Occurrences sort_by_row(const int64_t* indices, int64_t n, int64_t rows, void* s
 }
 
 const char* supports_gather_grad(const KernelQuery& query) {
-  if (query.inputs[0].dtype != DType::kF32) return "not f32";
+  const DType dtype = query.inputs[0].dtype;
+  if (dtype != DType::kF32 && !is_half(dtype)) return "neither f32, bf16 nor f16";
   if (query.inputs[1].dtype != DType::kI64) return "indices are not i64";
   if (query.attrs->i("axis") != 0) return "not along the first axis";
   return nullptr;
@@ -94,29 +96,46 @@ struct Rebuilt {
   int64_t skipped;  // the row whose gradient stays 0, or -1
 };
 
+// out[c] = or += the sum of dy's rows at positions[0, n), columns [first, first + width); bf16 and f16 rows are widened
+// side by side.
+void sum_rows_at(const TensorRef& dy, int64_t cols, int64_t first, int64_t width, const int32_t* positions, int64_t n,
+                 float* out, bool add) {
+  const ReductionsTable& table = reductions_table();
+  if (dy.dtype == DType::kF32) return table.gather_sum(dy.as<float>() + first, cols, positions, n, out, width, add);
+  float rows[kRowsPerBlock * kPanel];
+  for (int64_t i = 0; i < n; ++i) read(dy, positions[i] * cols + first, 1, width, rows + i * width);
+  table.sum_rows(rows, width, out, n, width, add);
+}
+
 KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
-  const TensorRef& dx = call.outputs[0];
+  const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   const int64_t rows = table.rows, cols = table.cols, n = table.indices, skipped = table.skipped;
   const int64_t* indices = call.inputs[1].as<int64_t>();
   if (!in_range(indices, n, rows)) return "GatherGrad: an index is out of range";
   const TensorRef* onto = input(call, 2);
-  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, rows * cols * sizeof(float));
-  const float* dy = input_floats(call, 0);
+  const int64_t bytes = size_bytes(dx.dtype);
+  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, rows * cols * bytes);
   const Occurrences sorted = sort_by_row(indices, n, rows, call.scratch);
-  const auto gather_sum = reductions_table().gather_sum;
   const int64_t panels = (cols + kPanel - 1) / kPanel;
   // Tasks are rows times panels, so that a table of two rows is shared too.
   const double average = 1 + static_cast<double>(n) / static_cast<double>(std::max<int64_t>(rows, 1));
   for_row_chunks(rows * panels, std::min(cols, kPanel), 0.2 * average, [&](int64_t first, int64_t count) {
     for (int64_t task = first; task < first + count; ++task) {
       const int64_t row = task / panels, c = task % panels * kPanel, width = std::min(kPanel, cols - c);
-      float* out = dx.as<float>() + row * cols + c;
+      const int64_t place = row * cols + c;
       const int32_t begin = sorted.starts[row], end = row == skipped ? begin : sorted.starts[row + 1];
-      if (begin == end && !onto) std::memset(out, 0, sizeof(float) * width);
-      for (int32_t at = begin; at < end; at += kRowsPerBlock) {
-        gather_sum(dy + c, cols, sorted.positions + at, std::min<int64_t>(kRowsPerBlock, end - at), out, width,
-                   onto || at > begin);
+      if (begin == end) {
+        if (!onto) std::memset(dx.as<char>() + place * bytes, 0, width * bytes);
+        continue;
       }
+      float sums[kPanel];
+      float* out = target(dx, place, 1, width, sums);
+      if (onto && out == sums) read(dx, place, 1, width, sums);
+      for (int32_t at = begin; at < end; at += kRowsPerBlock) {
+        sum_rows_at(dy, cols, c, width, sorted.positions + at, std::min<int64_t>(kRowsPerBlock, end - at), out,
+                    onto || at > begin);
+      }
+      write(dx, place, 1, width, out);
     }
   });
   return nullptr;

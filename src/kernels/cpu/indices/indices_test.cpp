@@ -48,6 +48,33 @@ TEST(Indices, GatherAndItsGradient) {
   }
 }
 
+// Sums of bf16 rows are those of floats, rounded once; added onto what stands there or not.
+TEST(Indices, GradientsOfHalvesAreRoundedSums) {
+  constexpr int64_t rows = 3, cols = 300, n = 200;
+  const std::vector<BFloat16> dy = brains(random_floats(n * cols, 1)), before = brains(random_floats(rows * cols, 2));
+  const std::vector<float> wide_dy(dy.begin(), dy.end()), wide_before(before.begin(), before.end());
+  std::vector<int64_t> indices(n, 2);
+  indices[17] = 0;
+  const BoundAttrs attrs{{"axis", int64_t{0}}};
+  for (const bool onto : {false, true}) {
+    for_every_run(
+        [&] {
+          std::vector<BFloat16> out = before;
+          const TensorRef dx = brains(out.data(), {rows, cols});
+          run_kernel("cpu.GatherGrad", {brains(dy.data(), {n, cols}), integers(indices), onto ? dx : TensorRef{}}, {dx},
+                     attrs);
+          return out;
+        },
+        [&](const std::vector<BFloat16>& out) {
+          std::vector<float> wanted = wide_before;
+          const TensorRef dx = floats(wanted.data(), {rows, cols});
+          run_kernel("cpu.GatherGrad", {floats(wide_dy.data(), {n, cols}), integers(indices), onto ? dx : TensorRef{}},
+                     {dx}, attrs);
+          for (int64_t i = 0; i < rows * cols; ++i) ASSERT_EQ(out[i].bits, BFloat16(wanted[i]).bits) << i;
+        });
+  }
+}
+
 TEST(Indices, OutOfRangeIsRefusedBeforeAnythingIsWritten) {
   const std::vector<float> x = random_floats(15, 1);
   std::vector<float> y(15, 7);

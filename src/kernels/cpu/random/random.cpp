@@ -3,8 +3,8 @@
 
 #include "base/parallel.h"
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/random/random_table.h"
-#include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/philox.h"
 #include "kernels/rooms.h"
@@ -62,40 +62,59 @@ struct Normal {
   uint64_t stream;
 };
 
+// x and y of any float dtype, row-major.
+struct Dropping {
+  DropoutRule rule;
+  const TensorRef &x, &y;
+
+  // Elements [offset, offset + n), whose words begin at `first` of the stream, a multiple of 64.
+  void run(uint64_t first, int64_t offset, int64_t n) const {
+    for (int64_t at = 0; at < n; at += kRun) {
+      float in[kRun], out[kRun];
+      const int64_t length = std::min(kRun, n - at);
+      float* to = target(y, offset + at, 1, length, out);
+      random_table().dropout(rule, first + static_cast<uint64_t>(at), read(x, offset + at, 1, length, in), to, length);
+      write(y, offset + at, 1, length, to);
+    }
+  }
+  // The same for words that begin anywhere: by groups of the stream, the first of which begins before the elements.
+  void run_unaligned(uint64_t first, int64_t offset, int64_t n) const {
+    const int64_t skipped = static_cast<int64_t>(first % 64);
+    for (int64_t at = -skipped; at < n; at += 64) {
+      float in[64], group[64] = {};
+      const int64_t low = std::max<int64_t>(at, 0), high = std::min(at + 64, n);
+      const float* from = read(x, offset + low, 1, high - low, in);
+      std::copy(from, from + (high - low), group + (low - at));
+      random_table().dropout(rule, first + static_cast<uint64_t>(at), group, group, 64);
+      write(y, offset + low, 1, high - low, group + (low - at));
+    }
+  }
+};
+
 // Each row with the mask of row rows[i].
-void drop_in_rows(const DropoutRule& rule, const TensorRef& rows, const float* x, float* y, int64_t numel) {
-  const int64_t count = rows.sizes[0], width = count > 0 ? numel / count : 0;
+void drop_in_rows(const Dropping& dropping, const TensorRef& rows) {
+  const int64_t count = rows.sizes[0], width = count > 0 ? dropping.y.numel() / count : 0;
   if (width == 0) return;
   parallel_for(count, std::max<int64_t>(1, (1 << 14) / width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = rows.as<const int64_t>()[i] * width, skipped = first % 64;
-      const float* from = x + i * width;
-      float* to = y + i * width;
-      if (skipped == 0) {
-        random_table().dropout(rule, static_cast<uint64_t>(first), from, to, width);
-        continue;
-      }
-      for (int64_t at = -skipped; at < width; at += 64) {  // groups of the stream, which begin before the row
-        float group[64] = {};
-        const int64_t low = std::max<int64_t>(at, 0), high = std::min(at + 64, width);
-        std::copy(from + low, from + high, group + (low - at));
-        random_table().dropout(rule, static_cast<uint64_t>(first + at), group, group, 64);
-        std::copy(group + (low - at), group + (high - at), to + low);
+      const int64_t first = rows.as<const int64_t>()[i] * width;
+      if (first % 64 == 0) {
+        dropping.run(static_cast<uint64_t>(first), i * width, width);
+      } else {
+        dropping.run_unaligned(static_cast<uint64_t>(first), i * width, width);
       }
     }
   });
 }
 
 KernelStatus dropout(const KernelCall& call, const Dropout& drawn) {
-  const float* x = input_floats(call, 0);
-  float* y = output_floats(call, 0);
-  const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
+  const Dropping dropping{dropout_rule(drawn.ratio, call.random_key, drawn.stream), call.inputs[0], call.outputs[0]};
   if (const TensorRef* rows = input(call, 1)) {
-    drop_in_rows(rule, *rows, x, y, call.outputs[0].numel());
+    drop_in_rows(dropping, *rows);
     return nullptr;
   }
   for_groups(call.outputs[0].numel(), 1 << 14,
-             [&](int64_t first, int64_t count) { random_table().dropout(rule, first, x + first, y + first, count); });
+             [&](int64_t first, int64_t count) { dropping.run(static_cast<uint64_t>(first), first, count); });
   return nullptr;
 }
 
@@ -127,7 +146,8 @@ KernelStatus normal(const KernelCall& call, const Normal& drawn) {
 }
 
 const char* supports_dropout(const KernelQuery& query) {
-  return query.inputs[0].dtype == DType::kF32 ? nullptr : "not f32";
+  const DType dtype = query.inputs[0].dtype;
+  return dtype == DType::kF32 || is_half(dtype) ? nullptr : "neither f32, bf16 nor f16";
 }
 
 const char* supports_f32_output(const KernelQuery& query) {

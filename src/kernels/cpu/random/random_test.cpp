@@ -45,6 +45,31 @@ TEST(Dropout, DroppedInfinityIsZero) {
   limit_isa(kHighestIsa);
 }
 
+// In place, and in rows of a stream that begin within a group of it.
+TEST(Dropout, HalvesAreDroppedAsFloatsAre) {
+  constexpr int64_t rows = 5, width = 4100;
+  const std::vector<int64_t> rows_at = {7, 0, 3, 3, 11};
+  for (const bool in_rows : {false, true}) {
+    const std::vector<BFloat16> x = brains(random_floats(rows * width, 3));
+    const std::vector<float> wide(x.begin(), x.end());
+    const TensorRef chosen = in_rows ? integers(rows_at) : TensorRef{};
+    const BoundAttrs attrs{{"ratio", 0.25}, {"stream", int64_t{9}}};
+    for_every_run(
+        [&] {
+          std::vector<BFloat16> y = x;
+          const TensorRef both = brains(y.data(), {rows, width});
+          run_kernel("cpu.DropoutGrad", {both, chosen}, {both}, attrs, 5);
+          return y;
+        },
+        [&](const std::vector<BFloat16>& y) {
+          std::vector<float> wanted(rows * width);
+          run_kernel("cpu.DropoutGrad", {floats(wide.data(), {rows, width}), chosen},
+                     {floats(wanted.data(), {rows, width})}, attrs, 5);
+          for (int64_t i = 0; i < rows * width; ++i) ASSERT_EQ(y[i].bits, BFloat16(wanted[i]).bits) << i;
+        });
+  }
+}
+
 TEST(Random, UniformAndNormalHaveTheirMoments) {
   const int64_t n = 100001;
   for_every_run(

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/reference/reference.h"
@@ -98,32 +99,49 @@ int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols) {
   return is_narrow(cols) ? row_blocks(rows) * cols * kFloatBytes : 0;
 }
 
+// Rows of `cols` floats, or of bf16 or f16 numbers, which are widened a block at a time.
+struct SummedRows {
+  const TensorRef& x;
+  int64_t offset, rows, cols;
+
+  // out[0, width) = or += the sum of n rows from `row` on, columns from c on.
+  void sum(int64_t row, int64_t n, int64_t c, int64_t width, float* out, bool add) const {
+    const auto sum_rows = reductions_table().sum_rows;
+    const int64_t at = offset + row * cols + c;
+    if (x.dtype == DType::kF32) return sum_rows(x.as<float>() + at, cols, out, n, width, add);
+    float block[kRowsPerBlock * kPanel];
+    for (int64_t i = 0; i < width; i += kPanel) {
+      const int64_t part = std::min(kPanel, width - i);
+      for (int64_t r = 0; r < n; ++r) read(x, at + r * cols + i, 1, part, block + r * part);
+      sum_rows(block, part, out + i, n, part, add);
+    }
+  }
+};
+
 // out[c] += sum over rows, by blocks of kRowsPerBlock.
-void add_columns(const float* x, float* out, int64_t rows, int64_t cols) {
-  const int64_t panels = (cols + kPanel - 1) / kPanel;
-  for_row_chunks(panels, kPanel * rows, 0.2, [&](int64_t first, int64_t count) {
+void add_columns(const SummedRows& x, float* out) {
+  const int64_t panels = (x.cols + kPanel - 1) / kPanel;
+  for_row_chunks(panels, kPanel * x.rows, 0.2, [&](int64_t first, int64_t count) {
     for (int64_t p = first; p < first + count; ++p) {
-      const int64_t c = p * kPanel, width = std::min(kPanel, cols - c);
-      for (int64_t r = 0; r < rows; r += kRowsPerBlock)
-        reductions_table().sum_rows(x + r * cols + c, cols, out + c, std::min(kRowsPerBlock, rows - r), width, true);
+      const int64_t c = p * kPanel, width = std::min(kPanel, x.cols - c);
+      for (int64_t r = 0; r < x.rows; r += kRowsPerBlock)
+        x.sum(r, std::min(kRowsPerBlock, x.rows - r), c, width, out + c, true);
     }
   });
 }
 
 // out[c] = sum over rows, by blocks of kRowsPerBlock.
-void sum_columns(const float* x, float* out, int64_t rows, int64_t cols, void* scratch) {
-  const auto sum_rows = reductions_table().sum_rows;
-  if (is_narrow(cols)) {
+void sum_columns(const SummedRows& x, float* out, void* scratch) {
+  if (is_narrow(x.cols)) {
     float* partials = static_cast<float*>(scratch);
-    for_row_blocks(rows, cols, 0.2, partials, [&](int64_t r, int64_t n, float* partial) {
-      sum_rows(x + r * cols, cols, partial, n, cols, false);
-    });
-    add_row_blocks(partials, rows, cols, out, cols);
+    for_row_blocks(x.rows, x.cols, 0.2, partials,
+                   [&](int64_t r, int64_t n, float* partial) { x.sum(r, n, 0, x.cols, partial, false); });
+    add_row_blocks(partials, x.rows, x.cols, out, x.cols);
     return;
   }
   // Starting from 0 as the sum of partials does: -0 becomes 0 there.
-  std::fill(out, out + cols, 0.0f);
-  add_columns(x, out, rows, cols);
+  std::fill(out, out + x.cols, 0.0f);
+  add_columns(x, out);
 }
 
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
@@ -140,12 +158,14 @@ KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, F
   if (!sum || pattern.shape == Shape::kOther) return fallback(call, pattern.fallback);
   if (pattern.shape == Shape::kColumns) {
     for (int64_t i = 0; i < size[0]; ++i) {
-      sum_columns(from + i * size[1] * size[2], to + i * size[2], size[1], size[2], call.scratch);
+      sum_columns({call.inputs[0], i * size[1] * size[2], size[1], size[2]}, to + i * size[2], call.scratch);
     }
   } else {
     float* rows = static_cast<float*>(call.scratch);
     reduce_rows(RowReduce::kSum, from, rows, size[0] * size[1], size[2]);
-    sum_columns(rows, to, size[0], size[1], static_cast<char*>(call.scratch) + aligned(size[0] * size[1] * 4));
+    TensorRef sums = call.inputs[0];
+    sums.data = rows;
+    sum_columns({sums, 0, size[0], size[1]}, to, static_cast<char*>(call.scratch) + aligned(size[0] * size[1] * 4));
   }
   if (op == RowReduce::kMean) {
     const float count = static_cast<float>(pattern.count);
@@ -170,7 +190,7 @@ KernelStatus reduce_sum(const KernelCall& call, const Pattern& pattern) {
 // A loop over blocks of rows starts from 0 and adds to the sum in each: the bits of one sum over all rows.
 KernelStatus reduce_sum_onto(const KernelCall& call, const Pattern& pattern) {
   if (!pattern.dense || pattern.outputs == 0) return "a sum over rows whose columns do not lie together";
-  add_columns(call.inputs[0].as<float>(), call.outputs[0].as<float>(), pattern.count, pattern.outputs);
+  add_columns({call.inputs[0], 0, pattern.count, pattern.outputs}, call.outputs[0].as<float>());
   return nullptr;
 }
 KernelStatus reduce_mean(const KernelCall& call, const Pattern& pattern) {
@@ -181,6 +201,36 @@ KernelStatus reduce_max(const KernelCall& call, const Pattern& pattern) {
 }
 KernelStatus reduce_min(const KernelCall& call, const Pattern& pattern) {
   return run(call, pattern, RowReduce::kMin, reference::reduce_min);
+}
+
+// ---- bf16 and f16: sums over the first dims, as gradients of biases are, without an f32 copy of x
+
+struct HalfColumns {
+  explicit HalfColumns(const BoundCall& call)
+      : rows(product_of_sizes(call.inputs[0], 0, static_cast<int64_t>(call.attrs->ints("axes").size()))),
+        cols(call.outputs[0].numel()) {}
+  int64_t rows, cols;
+};
+
+KernelStatus sum_half_columns(const KernelCall& call, const HalfColumns& size) {
+  float* sums = static_cast<float*>(call.scratch);
+  sum_columns({call.inputs[0], 0, size.rows, size.cols}, sums, sums + aligned(size.cols * kFloatBytes) / kFloatBytes);
+  parallel_for(size.cols, kRun,
+               [&](int64_t begin, int64_t end) { write(call.outputs[0], begin, 1, end - begin, sums + begin); });
+  return nullptr;
+}
+
+int64_t half_columns_scratch(const BoundCall& call) {
+  const HalfColumns size(call);
+  return aligned(size.cols * kFloatBytes) + sum_columns_scratch_bytes(size.rows, size.cols);
+}
+
+const char* supports_half_columns(const KernelQuery& query) {
+  if (!is_half(query.inputs[0].dtype)) return "neither bf16 nor f16";
+  const std::span<const int64_t> axes = query.attrs->ints("axes");
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != static_cast<int64_t>(i)) return "not over the first dims";
+  return axes.size() < static_cast<size_t>(query.inputs[0].rank) ? nullptr : "over all dims";
 }
 
 // Only the loops that planning makes have one.

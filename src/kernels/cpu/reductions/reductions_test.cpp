@@ -81,6 +81,26 @@ TEST(SumColumns, AgreesWithDoubles) {
 }
 
 // Block by block onto zeros: the bits of the sum over all rows.
+TEST(SumColumns, OfHalvesAreThoseOfFloatsRoundedOnce) {
+  for (const Shape& shape : {Shape{0, 5}, {3, 0}, {3, 17}, {65, 513}, {200, 1025}, {33, 3001}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
+    const std::vector<BFloat16> x = brains(random_floats(shape.rows * shape.cols + 1, 4));
+    const std::vector<float> wide(x.begin(), x.end());
+    for_every_run(
+        [&] {
+          std::vector<BFloat16> out(shape.cols + 1);
+          run_kernel("cpu.ReduceSum.half_columns", {brains(x.data(), {shape.rows, shape.cols})},
+                     {brains(out.data(), {shape.cols})}, {{"axes", std::vector<int64_t>{0}}, {"keepdims", false}});
+          return out;
+        },
+        [&](const std::vector<BFloat16>& out) {
+          std::vector<float> wanted(shape.cols + 1);
+          reduce(0, 0, wide.data(), wanted.data(), shape);
+          for (int64_t c = 0; c < shape.cols; ++c) ASSERT_EQ(out[c].bits, BFloat16(wanted[c]).bits) << c;
+        });
+  }
+}
+
 TEST(SumColumns, AddsBlocksOfRowsOntoASum) {
   for (const Shape& shape : {Shape{1, 3}, {256, 17}, {1000, 1025}, {600, 5}}) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
