@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace lowtide {
 
 // Fortran BLAS: column-major, 32-bit integers, everything by pointer.
@@ -12,12 +14,13 @@ using BlasGemm = void (*)(const char* trans_a, const char* trans_b, const int* m
                           const T* alpha, const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c,
                           const int* ldc);
 
-// A strided f32 tensor of rank 3 to 5 as a library wants it.
+// A strided tensor of f32 or f64, of rank 3 to 5, as a library wants it.
 struct LibraryTensor {
   void* data = nullptr;
   int rank = 0;
   const int64_t* sizes = nullptr;
   const int64_t* strides = nullptr;  // elements
+  DType dtype = DType::kF32;
 };
 
 struct ConvolutionWindow {

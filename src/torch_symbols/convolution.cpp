@@ -1,4 +1,4 @@
-// PyTorch's convolutions (oneDNN) on memory of ours.
+// PyTorch's convolutions (oneDNN for f32) on memory of ours.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@ namespace {
 // The symbols in use: function pointers of Libraries carry no state.
 TorchSymbols torch;
 
-constexpr int32_t kFloat32 = 6, kCpu = 0;  // of c10's enums, frozen by the stable ABI
+constexpr int32_t kFloat32 = 6, kFloat64 = 7, kCpu = 0;  // of c10's enums, frozen by the stable ABI
 
 // A tensor of PyTorch's, deleted at the end of the scope.
 class Handle {
@@ -26,7 +26,8 @@ class Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   void wrap(const LibraryTensor& tensor) {
-    torch.tensor_from_blob(tensor.data, tensor.rank, tensor.sizes, tensor.strides, 0, kFloat32, kCpu, 0, &handle_);
+    const int32_t dtype = tensor.dtype == DType::kF64 ? kFloat64 : kFloat32;
+    torch.tensor_from_blob(tensor.data, tensor.rank, tensor.sizes, tensor.strides, 0, dtype, kCpu, 0, &handle_);
   }
   // Null if PyTorch refused.
   TorchTensor get() const { return handle_; }
@@ -71,7 +72,7 @@ const char* forward(const LibraryTensor& x, const LibraryTensor& w, const Librar
   if (!x_handle.get() || !w_handle.get() || !y_handle.get() || (bias && !bias_handle.get())) return failure();
   TorchTensor* bias_argument = bias != nullptr ? bias_handle.slot() : nullptr;
   const int64_t n = window.spatial;
-  if (n == 2 && torch.convolution_add != nullptr) {
+  if (n == 2 && y.dtype == DType::kF32 && torch.convolution_add != nullptr) {
     fill_zero(y);
     const TorchError error = torch.convolution_add(
         y_handle.get(), x_handle.get(), w_handle.get(), bias_argument, window.pads, n, window.strides, n,

@@ -1,4 +1,4 @@
-// Convolutions of the library that the process has loaded (base/libraries.h: PyTorch's oneDNN).
+// Convolutions of the library that the process has loaded (base/libraries.h: PyTorch's, which is oneDNN for f32).
 #include "base/libraries.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
@@ -10,11 +10,13 @@ namespace {
 
 constexpr OperandRules kConvolution =
     with_output_layout({.inputs = {Accept::kChannelsLast, Accept::kAny, Accept::kAny}}, OutputLayout::kChannelsLast);
+// PyTorch's f32 convolutions work on channels-last tensors, those in f64 on contiguous ones.
+constexpr OperandRules kContiguous;
 constexpr OperandRules kConvolutionGrad = with_output_layout(
     {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kAny}}, OutputLayout::kFollowsInput);
 
 LibraryTensor library_tensor(const TensorRef& tensor) {
-  return {tensor.data, tensor.rank, tensor.sizes, tensor.strides};
+  return {tensor.data, tensor.rank, tensor.sizes, tensor.strides, tensor.dtype};
 }
 
 struct Window {
@@ -31,9 +33,10 @@ struct Window {
   int64_t strides[kMaxRank], pads[kMaxRank], dilations[kMaxRank], groups;
 };
 
+template <DType dtype>
 const char* refuses(const KernelQuery& query) {
   for (const OperandInfo& operand : query.inputs) {
-    if (operand.present && operand.dtype != DType::kF32) return "takes one dtype only";
+    if (operand.present && operand.dtype != dtype) return "takes one dtype only";
   }
   const int rank = query.inputs[0].rank;
   if (rank < 3 || rank > 5) return "not 1 to 3 spatial dims";
@@ -48,6 +51,18 @@ const char* refuses(const KernelQuery& query) {
 
 int64_t bytes_of(const TensorRef* tensor) { return tensor ? tensor->numel() * size_bytes(tensor->dtype) : 0; }
 
+// In f64 PyTorch multiplies matrices whose rows are the windows of x, which it writes out unless they are single
+// places.
+int64_t written_out_bytes(const TensorRef& x, const TensorRef& w, const TensorRef& y) {
+  if (x.dtype != DType::kF64) return 0;
+  int64_t taps = 1, places = 1;
+  for (int i = 2; i < w.rank; ++i) {
+    taps *= w.sizes[i];
+    places *= y.sizes[i];
+  }
+  return taps == 1 ? 0 : x.sizes[0] * x.sizes[1] * taps * places * size_bytes(x.dtype);
+}
+
 KernelStatus library_conv(const KernelCall& call, const Window& window) {
   const TensorRef* bias = input(call, 2);
   if (call.outputs[0].numel() == 0) return nullptr;
@@ -57,13 +72,18 @@ KernelStatus library_conv(const KernelCall& call, const Window& window) {
                                  bias ? &library_bias : nullptr, window, library_tensor(call.outputs[0]));
 }
 
+template <DType dtype>
 const char* supports_library_conv(const KernelQuery& query) {
   if (libraries().convolution == nullptr) return "no convolution library is loaded";
-  return refuses(query);
+  return refuses<dtype>(query);
 }
 
-// In two dims the result is computed in place; else the library's own is copied.
-int64_t library_conv_bytes(const BoundCall& call) { return call.inputs[0].rank == 4 ? 0 : bytes_of(&call.outputs[0]); }
+// In two dims of f32 the result is computed in place; else the library's own is copied.
+int64_t library_conv_bytes(const BoundCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  if (x.rank == 4 && x.dtype == DType::kF32) return 0;
+  return bytes_of(&y) + written_out_bytes(x, call.inputs[1], y);
+}
 
 KernelStatus library_conv_grad(const KernelCall& call, const Window& window) {
   LibraryTensor tensors[3];
@@ -78,15 +98,17 @@ KernelStatus library_conv_grad(const KernelCall& call, const Window& window) {
                                           library_tensor(call.inputs[2]), window, wanted[0], wanted[1], wanted[2]);
 }
 
+template <DType dtype>
 const char* supports_library_conv_grad(const KernelQuery& query) {
   if (libraries().convolution_backward == nullptr) return "no convolution library is loaded";
-  return refuses(query);
+  return refuses<dtype>(query);
 }
 
 int64_t library_conv_grad_bytes(const BoundCall& call) {
   // Its results, and what oneDNN reorders into its own layout before it starts: dy, x and w at most.
   return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2)) + bytes_of(input(call, 0)) +
-         bytes_of(input(call, 1)) + bytes_of(input(call, 2));
+         bytes_of(input(call, 1)) + bytes_of(input(call, 2)) +
+         written_out_bytes(call.inputs[1], call.inputs[2], call.inputs[0]);
 }
 
 }  // namespace

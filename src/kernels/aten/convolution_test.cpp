@@ -170,14 +170,14 @@ TEST_F(LibraryConvolution, ErrorsOfTheLibraryAreHandedOn) {
 }
 
 TEST_F(LibraryConvolution, RefusesWithTheReason) {
-  const Kernel& kernel = *find_kernel("aten.Conv");
-  const auto refusal = [&](DType dtype, int rank, const BoundAttrs& asked) {
+  const auto refusal = [&](DType dtype, int rank, const BoundAttrs& asked, const char* name = "aten.Conv") {
     const OperandInfo operand{dtype, rank, true};
     const OperandInfo inputs[] = {operand, operand};
-    return kernel.supports({Op::kConv, inputs, {&operand, 1}, &asked});
+    return find_kernel(name)->supports({Op::kConv, inputs, {&operand, 1}, &asked});
   };
   EXPECT_EQ(refusal(DType::kF32, 4, attrs), nullptr);
   EXPECT_STREQ(refusal(DType::kF64, 4, attrs), "takes one dtype only");
+  EXPECT_EQ(refusal(DType::kF64, 4, attrs, "aten.Conv.f64"), nullptr);
   EXPECT_STREQ(refusal(DType::kF32, 6, attrs), "not 1 to 3 spatial dims");
   EXPECT_STREQ(refusal(DType::kF32, 4, window_attrs({1, 2, 1, 1})), "pads differ at the two ends");
   EXPECT_STREQ(refusal(DType::kF32, 4, window_attrs({-1, 2, -1, 2})), "negative pads");
