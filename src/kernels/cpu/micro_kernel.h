@@ -12,8 +12,6 @@ namespace lowtide::cpu::LT_ISA {
 constexpr int kTileRows = LT_LANES == 16 ? 14 : 6;
 constexpr int kTileCols = 2 * kLanes;
 
-LT_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 // panel[k * kTileCols + j] = source[k * step + j] for j < cols, 0 beyond.
 static inline void pack_panel(const float* source, int64_t step, int64_t depth, int64_t cols, float* panel) {
   if (cols == kTileCols) {

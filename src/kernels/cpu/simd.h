@@ -113,6 +113,7 @@ LT_INLINE vf keep_lanes(vf v, int count, float rest) { return iota() < count ? v
 LT_INLINE float min_of(float a, float b) { return a < b ? a : b; }
 LT_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 LT_INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+LT_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Sum and maximum of the lanes, halves folded onto each other.
 LT_INLINE float lane_sum(vf v) {

@@ -1,5 +1,5 @@
-// Scaled dot-product attention in f32, forward and backward, that never holds more of the score matrix than a block of
-// kAttentionKeys keys and some queries:
+// Scaled dot-product attention of f32, bf16 and f16 operands, forward and backward, that never holds more of the score
+// matrix than a block of kAttentionKeys keys and some queries:
 //   y = dropout(softmax(scale q k' + mask)) v;  lse[b, h, i] = log(sum_j(exp(score))), dense
 // A query that sees no key gets zeros, as from PyTorch, and a log-sum-exp of -inf. Backward recomputes the
 // probabilities from the log-sum-exp. As many threads work as there is scratch for.
@@ -52,46 +52,66 @@ AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const Ten
 }
 
 // What both directions are prepared to: the call of their tasks but for its addresses and the random key.
+template <class Number>
 struct Tasks {
-  Tasks(const BoundCall& call, const AttentionOptions& options)
-      : stream(static_cast<uint64_t>(call.attrs->i("stream", 0))) {
+  Tasks(const BoundCall& call, const AttentionOptions& options, DType dtype)
+      : stream(static_cast<uint64_t>(call.attrs->i("stream", 0))), table(&table_for(dtype)) {
     task.options = options;
   }
-  AttentionCall task;
+  static const AttentionTable<Number>& table_for(DType dtype);
+
+  AttentionCall<Number> task;
   uint64_t stream;
+  const AttentionTable<Number>* table;
 };
 
-AttentionCall with_mask(const KernelCall& call, const Tasks& tasks, const TensorRef* mask) {
-  AttentionCall task = tasks.task;
+template <>
+const FloatAttention& Tasks<float>::table_for(DType) {
+  return attention_table();
+}
+template <>
+const HalfAttention& Tasks<uint16_t>::table_for(DType dtype) {
+  if (dtype == DType::kF16) return f16_attention_table();
+  const HalfAttention* in_tiles = bf16_attention_in_tiles();
+  return in_tiles != nullptr ? *in_tiles : bf16_attention_table();
+}
+
+template <class Number>
+AttentionCall<Number> with_mask(const KernelCall& call, const Tasks<Number>& tasks, const TensorRef* mask) {
+  AttentionCall<Number> task = tasks.task;
   if (mask != nullptr && mask->dtype == DType::kBool) {
     task.options.mask.visible = mask->as<uint8_t>();
   } else if (mask != nullptr) {
-    task.options.mask.added = mask->as<float>();
+    task.options.mask.added = mask->data;
   }
   task.dropout = dropout_rule(task.options.dropout, call.random_key, tasks.stream);
   return task;
 }
 
-int64_t bytes_of(const TensorRef& tensor) { return aligned(tensor.numel() * kFloatBytes); }
+template <class Number>
+const Number* numbers(const KernelCall& call, size_t index) {
+  return call.inputs[index].as<Number>();
+}
 
 // An output, which is computed even if nobody wants it: into scratch, of `like`'s shape, row-major.
+template <class Number>
 struct Target {
-  MutableHeads heads;
+  HeadsView<Number> heads;
   int64_t spare_bytes = 0;
 
   Target(const TensorRef* wanted, const TensorRef& like) {
     if (wanted != nullptr) {
-      heads = strides_in<MutableHeads>(*wanted);
+      heads = strides_in<HeadsView<Number>>(*wanted);
       return;
     }
     heads.row_stride = like.sizes[3];
     heads.head_stride = heads.row_stride * like.sizes[2];
     heads.batch_stride = heads.head_stride * like.sizes[1];
-    spare_bytes = bytes_of(like);
+    spare_bytes = aligned(like.numel() * static_cast<int64_t>(sizeof(Number)));
   }
-  MutableHeads at(const TensorRef* wanted, char*& memory) const {
-    MutableHeads result = heads;
-    result.data = wanted != nullptr ? wanted->as<float>() : reinterpret_cast<float*>(memory);
+  HeadsView<Number> at(const TensorRef* wanted, char*& memory) const {
+    HeadsView<Number> result = heads;
+    result.data = wanted != nullptr ? wanted->as<Number>() : reinterpret_cast<Number*>(memory);
     memory += spare_bytes;
     return result;
   }
@@ -122,110 +142,137 @@ TensorRef like_y(const BoundCall& call) {
   return y;
 }
 
-struct Forward : Tasks {
+template <class Number>
+struct Forward : Tasks<Number> {
+  using Tasks<Number>::task;
   explicit Forward(const BoundCall& call)
-      : Tasks(call, options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3))),
+      : Tasks<Number>(call, options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3)),
+                      call.inputs[0].dtype),
         y(output(call, 0), like_y(call)) {
     const AttentionOptions& options = task.options;
+    using Heads = HeadsView<const Number>;
     task.q = strides_in<Heads>(call.inputs[0]);
     task.k = strides_in<Heads>(call.inputs[1]);
     task.v = strides_in<Heads>(call.inputs[2]);
     lse_bytes = aligned(options.batch * options.query_heads * options.queries * kFloatBytes);
     each = part_queries(options);
     parts = options.queries == 0 ? 0 : (options.queries + each - 1) / each;
-    task_floats = attention_table().forward_scratch(options, each);
+    task_floats = this->table->forward_scratch(options, each);
     small = is_small(options);
   }
-  Target y;
+  Target<Number> y;
   int64_t lse_bytes, each, parts, task_floats;
   bool small;
 };
 
-int64_t attention_scratch(const BoundCall& call) {
-  const Forward forward(call);
+template <class Number>
+int64_t forward_scratch(const BoundCall& call) {
+  const Forward<Number> forward(call);
   return forward.y.spare_bytes + forward.lse_bytes + forward.task_floats * kFloatBytes * parallel_threads();
 }
 
-KernelStatus attention(const KernelCall& call, const Forward& forward) {
+template <class Number>
+KernelStatus run_forward(const KernelCall& call, const Forward<Number>& forward) {
   const AttentionOptions& options = forward.task.options;
   char* memory = static_cast<char*>(call.scratch);
-  AttentionCall task = with_mask(call, forward, input(call, 3));
-  task.q.data = input_floats(call, 0);
-  task.k.data = input_floats(call, 1);
-  task.v.data = input_floats(call, 2);
+  AttentionCall<Number> task = with_mask(call, forward, input(call, 3));
+  task.q.data = numbers<Number>(call, 0);
+  task.k.data = numbers<Number>(call, 1);
+  task.v.data = numbers<Number>(call, 2);
   task.out = forward.y.at(output(call, 0), memory);
   task.lse_out = output(call, 1) ? output_floats(call, 1) : reinterpret_cast<float*>(memory);
   memory += forward.lse_bytes;
   const int64_t each = forward.each, parts = forward.parts;
-  const AttentionTable& table = attention_table();
   run_tasks(options.batch * options.query_heads * parts, forward.task_floats, memory,
             call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), forward.small,
             [&](int64_t at, float* own) {
               // The last queries of a causal head take longest: begin with them.
               const int64_t part = parts - 1 - at % parts, head = at / parts;
-              table.forward(task, head / options.query_heads, head % options.query_heads, part * each,
-                            std::min(options.queries, (part + 1) * each), own);
+              forward.table->forward(task, head / options.query_heads, head % options.query_heads, part * each,
+                                     std::min(options.queries, (part + 1) * each), own);
             });
   return nullptr;
 }
 
 // ---- backward: dy, q, k, v, y, lse, mask? → dq, dk, dv
 
-struct Backward : Tasks {
+template <class Number>
+struct Backward : Tasks<Number> {
+  using Tasks<Number>::task;
   explicit Backward(const BoundCall& call)
-      : Tasks(call, options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6))),
+      : Tasks<Number>(call, options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6)),
+                      call.inputs[1].dtype),
         dq(output(call, 0), call.inputs[1]),
         dk(output(call, 1), call.inputs[2]),
         dv(output(call, 2), call.inputs[3]) {
+    using Heads = HeadsView<const Number>;
     task.grad_o = strides_in<Heads>(call.inputs[0]);
     task.q = strides_in<Heads>(call.inputs[1]);
     task.k = strides_in<Heads>(call.inputs[2]);
     task.v = strides_in<Heads>(call.inputs[3]);
     task.o = strides_in<Heads>(call.inputs[4]);
-    task_floats = attention_table().backward_scratch(task.options);
+    task_floats = this->table->backward_scratch(task.options);
     small = is_small(task.options);
   }
-  Target dq, dk, dv;
+  Target<Number> dq, dk, dv;
   int64_t task_floats;
   bool small;
 };
 
-int64_t attention_grad_scratch(const BoundCall& call) {
-  const Backward backward(call);
+template <class Number>
+int64_t backward_scratch(const BoundCall& call) {
+  const Backward<Number> backward(call);
   return backward.dq.spare_bytes + backward.dk.spare_bytes + backward.dv.spare_bytes +
          backward.task_floats * kFloatBytes * parallel_threads();
 }
 
-KernelStatus attention_grad(const KernelCall& call, const Backward& backward) {
+template <class Number>
+KernelStatus run_backward(const KernelCall& call, const Backward<Number>& backward) {
   const AttentionOptions& options = backward.task.options;
   char* memory = static_cast<char*>(call.scratch);
-  AttentionCall task = with_mask(call, backward, input(call, 6));
-  task.grad_o.data = input_floats(call, 0);
-  task.q.data = input_floats(call, 1);
-  task.k.data = input_floats(call, 2);
-  task.v.data = input_floats(call, 3);
-  task.o.data = input_floats(call, 4);
+  AttentionCall<Number> task = with_mask(call, backward, input(call, 6));
+  task.grad_o.data = numbers<Number>(call, 0);
+  task.q.data = numbers<Number>(call, 1);
+  task.k.data = numbers<Number>(call, 2);
+  task.v.data = numbers<Number>(call, 3);
+  task.o.data = numbers<Number>(call, 4);
   task.lse = input_floats(call, 5);
   task.dq = backward.dq.at(output(call, 0), memory);
   task.dk = backward.dk.at(output(call, 1), memory);
   task.dv = backward.dv.at(output(call, 2), memory);
-  const AttentionTable& table = attention_table();
   run_tasks(options.batch * options.key_heads, backward.task_floats, memory,
             call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), backward.small,
-            [&](int64_t at, float* own) { table.backward(task, at / options.key_heads, at % options.key_heads, own); });
+            [&](int64_t at, float* own) {
+              backward.table->backward(task, at / options.key_heads, at % options.key_heads, own);
+            });
   return nullptr;
 }
 
+// ---- the kernels: all operands but a bool mask and the log-sum-exp are of one dtype
+
+using FloatForward = Forward<float>;
+using FloatBackward = Backward<float>;
+KernelStatus attention(const KernelCall& call, const FloatForward& forward) { return run_forward(call, forward); }
+KernelStatus attention_grad(const KernelCall& call, const FloatBackward& backward) {
+  return run_backward(call, backward);
+}
+
+using HalfForward = Forward<uint16_t>;
+using HalfBackward = Backward<uint16_t>;
+KernelStatus half_attention(const KernelCall& call, const HalfForward& forward) { return run_forward(call, forward); }
+KernelStatus half_attention_grad(const KernelCall& call, const HalfBackward& backward) {
+  return run_backward(call, backward);
+}
+
+const char* refuses_mask_gradient(const KernelQuery& query) {
+  const bool wanted = query.op == Op::kAttentionGrad && query.outputs[3].present;
+  return wanted ? "a gradient of the mask is wanted" : nullptr;
+}
 const char* supports_attention(const KernelQuery& query) {
-  const bool grad = query.op == Op::kAttentionGrad;
-  const size_t mask = grad ? 6 : 3;
-  for (size_t i = 0; i < query.inputs.size(); ++i) {
-    if (!query.inputs[i].present) continue;
-    const DType dtype = query.inputs[i].dtype;
-    if (dtype != DType::kF32 && !(i == mask && dtype == DType::kBool)) return "not f32";
-  }
-  if (grad && query.outputs[3].present) return "a gradient of the mask is wanted";
-  return nullptr;
+  return query.inputs[0].dtype != DType::kF32 ? "not f32" : refuses_mask_gradient(query);
+}
+const char* supports_half_attention(const KernelQuery& query) {
+  return !is_half(query.inputs[0].dtype) ? "neither bf16 nor f16" : refuses_mask_gradient(query);
 }
 
 }  // namespace

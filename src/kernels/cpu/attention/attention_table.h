@@ -1,4 +1,5 @@
-// What attention_isa.cpp hands to attention.cpp: serial tasks that share nothing.
+// What attention_isa.cpp and bf16_attention_isa.cpp hand to attention.cpp: serial tasks that share nothing. Number is
+// float, or uint16_t for operands stored as bf16 or f16.
 #pragma once
 
 #include "kernels/cpu/isa.h"
@@ -15,12 +16,10 @@ struct HeadsView {
   int64_t row_stride = 0;
   T* at(int64_t batch, int64_t head) const { return data + batch * batch_stride + head * head_stride; }
 };
-using Heads = HeadsView<const float>;
-using MutableHeads = HeadsView<float>;
 
-// Added to the scores (f32), or where it is false the key is hidden (bool, one byte). Stride 0 repeats. Null: no mask.
+// Added to the scores, or where it is false the key is hidden (bool, one byte). Stride 0 repeats. Null: no mask.
 struct AttentionMask {
-  const float* added = nullptr;
+  const void* added = nullptr;  // Numbers
   const uint8_t* visible = nullptr;
   int64_t batch_stride = 0;
   int64_t head_stride = 0;
@@ -46,26 +45,36 @@ struct AttentionOptions {
 
 constexpr int64_t kAttentionKeys = 256;
 
+template <class Number>
 struct AttentionCall {
   AttentionOptions options;
   DropoutRule dropout;
-  Heads q, k, v;
-  MutableHeads out;  // forward
+  HeadsView<const Number> q, k, v;
+  HeadsView<Number> out;  // forward
   float* lse_out = nullptr;
-  Heads o, grad_o;  // backward
+  HeadsView<const Number> o, grad_o;  // backward
   const float* lse = nullptr;
-  MutableHeads dq, dk, dv;
+  HeadsView<Number> dq, dk, dv;
 };
 
+template <class Number>
 struct AttentionTable {
   // Queries [first, last) of one batch entry and query head.
-  void (*forward)(const AttentionCall& call, int64_t batch, int64_t head, int64_t first, int64_t last, float* scratch);
+  void (*forward)(const AttentionCall<Number>& call, int64_t batch, int64_t head, int64_t first, int64_t last,
+                  float* scratch);
   // One batch entry and key head, with all query heads that read it.
-  void (*backward)(const AttentionCall& call, int64_t batch, int64_t key_head, float* scratch);
+  void (*backward)(const AttentionCall<Number>& call, int64_t batch, int64_t key_head, float* scratch);
   int64_t (*forward_scratch)(const AttentionOptions& options, int64_t queries);  // floats of one task
   int64_t (*backward_scratch)(const AttentionOptions& options);
 };
 
-LT_ISA_TABLES(AttentionTable, attention_table)
+using FloatAttention = AttentionTable<float>;
+using HalfAttention = AttentionTable<uint16_t>;
+LT_ISA_TABLES(FloatAttention, attention_table)
+// Widened a block at a time, computed as floats are.
+LT_ISA_TABLES(HalfAttention, bf16_attention_table)
+LT_ISA_TABLES(HalfAttention, f16_attention_table)
+// Multiplied as it is; null where the set has no products of bf16.
+LT_BF16_TABLE(HalfAttention, bf16_attention_in_tiles)
 
 }  // namespace lowtide::cpu

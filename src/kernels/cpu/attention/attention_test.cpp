@@ -185,6 +185,61 @@ TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
       });
 }
 
+// Operands that bf16 or f16 hold exactly; weights and gradients of scores may be rounded to bf16 for their products.
+template <class Half>
+void expect_half_attention_agrees(const Case& c, DType dtype, double relative) {
+  Problem p(c);
+  for (auto* data : {&p.q.data, &p.k.data, &p.v.data, &p.grad.data, &p.added})
+    for (float& value : *data) value = Half(value);
+  const Oracle oracle(p);
+  const auto stored = [](const std::vector<float>& values) { return std::vector<Half>(values.begin(), values.end()); };
+  const std::vector<Half> q_data = stored(p.q.data), k_data = stored(p.k.data), v_data = stored(p.v.data),
+                          grad_data = stored(p.grad.data), added = stored(p.added);
+  const auto view = [&](const Operand& like, const Half* data) {
+    TensorRef ref = like.view(reinterpret_cast<const float*>(data));
+    ref.dtype = dtype;
+    return ref;
+  };
+  TensorRef mask = p.mask_operand();
+  if (p.mask.added != nullptr) {
+    mask.dtype = dtype;
+    mask.data = const_cast<Half*>(added.data());
+  }
+  const BoundAttrs attrs{{"scale", double{p.scale}},
+                         {"is_causal", c.causal},
+                         {"dropout", c.dropout},
+                         {"stream", static_cast<int64_t>(kStream)}};
+  for_every_run(
+      [&] {
+        std::vector<Half> o(oracle.o.size()), dq(oracle.dq.size()), dk(oracle.dk.size()), dv(oracle.dv.size());
+        std::vector<float> lse(oracle.lse.size());
+        const TensorRef q = view(p.q, q_data.data()), k = view(p.k, k_data.data()), v = view(p.v, v_data.data());
+        const TensorRef y = view(p.grad, o.data()), sums = floats(lse.data(), {c.batch, c.query_heads, c.queries});
+        run_kernel("cpu.Attention.half", {q, k, v, mask}, {y, sums}, attrs, kKey);
+        run_kernel("cpu.AttentionGrad.half", {view(p.grad, grad_data.data()), q, k, v, y, sums, mask},
+                   {view(p.q, dq.data()), view(p.k, dk.data()), view(p.v, dv.data())}, attrs, kKey);
+        std::vector<float> out(o.begin(), o.end());
+        out.insert(out.end(), lse.begin(), lse.end());
+        for (const auto* each : {&dq, &dk, &dv}) out.insert(out.end(), each->begin(), each->end());
+        return out;
+      },
+      [&](const std::vector<float>& out) {
+        const float* at = out.data();
+        for (const auto* each : {&oracle.o, &oracle.lse, &oracle.dq, &oracle.dk, &oracle.dv}) {
+          // Of what is summed, some numbers are far larger than the sum.
+          double largest = 0;
+          for (double value : *each) largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
+          expect_close(at, each->size(), [&](int64_t i) { return (*each)[i]; }, relative, relative * (largest + 1));
+          at += each->size();
+        }
+      });
+}
+
+TEST_P(Attention, OfHalvesAgreesWithDoubles) {
+  expect_half_attention_agrees<BFloat16>(GetParam(), DType::kBF16, 0x1p-7);
+  expect_half_attention_agrees<Float16>(GetParam(), DType::kF16, 0x1p-10);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 17, 17, 16, 16},
                                          Case{1, 2, 2, 65, 65, 64, 64, true}, Case{1, 4, 2, 50, 33, 20, 12},

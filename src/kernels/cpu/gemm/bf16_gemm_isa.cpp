@@ -1,228 +1,23 @@
-// Both sets read B as pairs of rows, in panels of 32 columns.
-//   avx512_bf16: panel[k / 2][column][k % 2]; A lies as tile[k / 2][row][k % 2]: a pair is broadcast, vdpbf16ps.
-//   amx: panel[k / 32][column / 16][k / 2 % 16][column % 16][k % 2]; A lies as tile[k / 32][row][k % 32]: four
-//   registers of sums, tdpbf16ps.
+#include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/gemm/bf16_gemm_table.h"
-#include "kernels/cpu/half_vectors.h"
-#include "kernels/cpu/lane_transpose.h"
 
 namespace lowtide::cpu::LT_ISA {
 namespace {
 
-constexpr int64_t kCols = 2 * kLanes;
-constexpr int64_t kPairs = kBf16Depth / 2;
-#if defined(__AMX_BF16__)
-constexpr int64_t kRows = 2 * kLanes;
-constexpr int64_t kPairStep = 2 * kLanes, kHalfStep = kPairs * kPairStep;  // of a panel, in numbers
-#else
-constexpr int64_t kRows = 14;
-constexpr int64_t kPairStep = 2 * kCols, kHalfStep = 2 * kLanes;
-#endif
-constexpr int64_t kNearDepth = 256;  // a tile's part of A and of B, which both stay in L1
-constexpr int64_t kPackedRows = kRows * (64 / kRows);
-
-// The first `count` of 32 numbers, zeros after them.
-LT_INLINE __m512i load_halves(const half_bits* from, int64_t count) {
-  if (count >= 2 * kLanes) return _mm512_loadu_si512(from);
-  const auto mask = (__mmask32)((uint64_t{1} << (count > 0 ? count : 0)) - 1);
-  return _mm512_maskz_loadu_epi16(mask, from);
-}
-
-// Two rows of 32 columns as 32 pairs: the first sixteen, the others.
-LT_INLINE void interleave(__m512i even, __m512i odd, __m512i* first, __m512i* second) {
-  const __m512i low = _mm512_unpacklo_epi16(even, odd), high = _mm512_unpackhi_epi16(even, odd);
-  const __m512i in_first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-  const __m512i in_second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-  *first = _mm512_permutex2var_epi64(low, in_first, high);
-  *second = _mm512_permutex2var_epi64(low, in_second, high);
-}
-
-// pairs[p] holds, for sixteen lines side by side in memory, their numbers 2 p and 2 p + 1: lines are rows `stride`
-// apart.
-LT_INLINE void pairs_of_rows(const half_bits* from, int64_t stride, int64_t lines, int64_t depth, vf* pairs) {
-  for (int i = 0; i < kLanes; ++i) pairs[i] = i < lines ? (vf)load_halves(from + i * stride, depth) : vf{};
-  transpose(pairs);
-}
-
-// A block of 32 columns and up to 32 rows of a row-major matrix as pairs of its rows.
-template <class Store>
-LT_INLINE void for_pairs_of_columns(const half_bits* from, int64_t stride, int64_t depth, int64_t cols, Store store) {
-  for (int64_t p = 0; p < kPairs; ++p) {
-    const half_bits* row = from + 2 * p * stride;
-    // The next rows down lie on other pages: nobody else fetches them ahead.
-    __builtin_prefetch(row + kBf16Depth * stride);
-    __builtin_prefetch(row + (kBf16Depth + 1) * stride);
-    const __m512i even = 2 * p < depth ? load_halves(row, cols) : __m512i{};
-    const __m512i odd = 2 * p + 1 < depth ? load_halves(row + stride, cols) : __m512i{};
-    __m512i first, second;
-    interleave(even, odd, &first, &second);
-    store(p, first, second);
-  }
-}
+static_assert(kPackedBf16Depth == kBf16Depth);
+constexpr int64_t kPackedRows = kBf16Rows * (64 / kBf16Rows);
 
 void pack_b(const half_bits* b, int64_t stride, bool transposed, int64_t depth, int64_t cols, half_bits* panels) {
-  for (int64_t j = 0; j < cols; j += kCols) {
-    const int64_t width = min_of(kCols, cols - j);
-    for (int64_t k = 0; k < depth; k += kBf16Depth, panels += kBf16Depth * kCols) {
-      const int64_t deep = min_of(kBf16Depth, depth - k);
-      if (!transposed) {
-        for_pairs_of_columns(b + k * stride + j, stride, deep, width,
-                             [&](int64_t p, __m512i first, __m512i second) LT_INLINE_LAMBDA {
-                               _mm512_storeu_si512(panels + p * kPairStep, first);
-                               _mm512_storeu_si512(panels + p * kPairStep + kHalfStep, second);
-                             });
-        continue;
-      }
-      for (int64_t half = 0; half < 2; ++half) {
-        vf pairs[kLanes];
-        pairs_of_rows(b + (j + half * kLanes) * stride + k, stride, width - half * kLanes, deep, pairs);
-        for (int p = 0; p < kPairs; ++p) store((float*)(panels + p * kPairStep + half * kHalfStep), pairs[p]);
-      }
-    }
-  }
+  pack_bf16_b(b, stride, transposed, depth, cols, panels, (depth + kBf16Depth - 1) / kBf16Depth * kBf16Depth);
 }
-
-#if defined(__AMX_BF16__)
-
-void pack_a(const half_bits* a, int64_t stride, bool transposed, int64_t rows, int64_t depth, half_bits* tiles) {
-  for (int64_t i = 0; i < rows; i += kRows) {
-    const int64_t height = min_of(kRows, rows - i);
-    for (int64_t k = 0; k < depth; k += kBf16Depth, tiles += kRows * kBf16Depth) {
-      const int64_t deep = min_of(kBf16Depth, depth - k);
-      if (!transposed) {
-        for (int64_t r = 0; r < kRows; ++r) {
-          const __m512i row = r < height ? load_halves(a + (i + r) * stride + k, deep) : __m512i{};
-          _mm512_storeu_si512(tiles + r * kBf16Depth, row);
-        }
-        continue;
-      }
-      vf first[kLanes], second[kLanes];
-      for_pairs_of_columns(a + k * stride + i, stride, deep, height,
-                           [&](int64_t p, __m512i low, __m512i high) LT_INLINE_LAMBDA {
-                             first[p] = (vf)low;
-                             second[p] = (vf)high;
-                           });
-      transpose(first);
-      transpose(second);
-      for (int r = 0; r < kLanes; ++r) {
-        store((float*)(tiles + r * kBf16Depth), first[r]);
-        store((float*)(tiles + (kLanes + r) * kBf16Depth), second[r]);
-      }
-    }
-  }
-}
-
-struct TileShapes {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileShapes) == 64);
-
-LT_INLINE void tile(const half_bits* a, const half_bits* b, int64_t depth, float* sums, bool add) {
-  constexpr int64_t kRowBytes = kCols * sizeof(float);
-  float* lower = sums + kLanes * kCols;
-  if (add) {
-    _tile_loadd(0, sums, kRowBytes);
-    _tile_loadd(1, sums + kLanes, kRowBytes);
-    _tile_loadd(2, lower, kRowBytes);
-    _tile_loadd(3, lower + kLanes, kRowBytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  for (int64_t k = 0; k < depth; k += kBf16Depth) {
-    _tile_loadd(4, a, 64);
-    _tile_loadd(6, b, 64);
-    _tile_loadd(7, b + kHalfStep, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a + kLanes * kBf16Depth, 64);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    a += kRows * kBf16Depth;
-    b += kCols * kBf16Depth;
-  }
-  _tile_stored(0, sums, kRowBytes);
-  _tile_stored(1, sums + kLanes, kRowBytes);
-  _tile_stored(2, lower, kRowBytes);
-  _tile_stored(3, lower + kLanes, kRowBytes);
-}
-
-#else
-
-void pack_a(const half_bits* a, int64_t stride, bool transposed, int64_t rows, int64_t depth, half_bits* tiles) {
-  constexpr auto kHeld = (__mmask16)((1u << kRows) - 1);
-  for (int64_t i = 0; i < rows; i += kRows) {
-    const int64_t height = min_of(kRows, rows - i);
-    for (int64_t k = 0; k < depth; k += kBf16Depth, tiles += kRows * kBf16Depth) {
-      const int64_t deep = min_of(kBf16Depth, depth - k);
-      if (transposed) {
-        for_pairs_of_columns(a + k * stride + i, stride, deep, height,
-                             [&](int64_t p, __m512i first, __m512i)
-                                 LT_INLINE_LAMBDA { _mm512_mask_storeu_epi32(tiles + p * 2 * kRows, kHeld, first); });
-        continue;
-      }
-      vf pairs[kLanes];
-      pairs_of_rows(a + i * stride + k, stride, height, deep, pairs);
-      for (int p = 0; p < kPairs; ++p) _mm512_mask_storeu_epi32(tiles + p * 2 * kRows, kHeld, (__m512i)pairs[p]);
-    }
-  }
-}
-
-LT_INLINE void tile(const half_bits* a, const half_bits* b, int64_t depth, float* sums, bool add) {
-  vf sum0[kRows], sum1[kRows];
-#pragma GCC unroll 14
-  for (int i = 0; i < kRows; ++i) {
-    sum0[i] = add ? load(sums + i * kCols) : vf{};
-    sum1[i] = add ? load(sums + i * kCols + kLanes) : vf{};
-  }
-  for (int64_t k = 0; k < depth; k += 2) {
-    const auto b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kCols);
-#pragma GCC unroll 14
-    for (int i = 0; i < kRows; ++i) {
-      int32_t pair;
-      __builtin_memcpy(&pair, a + 2 * i, sizeof pair);
-      const auto x = (__m512bh)_mm512_set1_epi32(pair);
-      sum0[i] = _mm512_dpbf16_ps(sum0[i], x, b0);
-      sum1[i] = _mm512_dpbf16_ps(sum1[i], x, b1);
-    }
-    a += 2 * kRows;
-    b += 2 * kCols;
-  }
-#pragma GCC unroll 14
-  for (int i = 0; i < kRows; ++i) {
-    store(sums + i * kCols, sum0[i]);
-    store(sums + i * kCols + kLanes, sum1[i]);
-  }
-}
-
-#endif
 
 void multiply(const half_bits* tiles, const half_bits* panels, int64_t rows, int64_t depth, int64_t cols, float* sums,
               bool add) {
-#if defined(__AMX_BF16__)
-  const TileShapes shapes;
-  _tile_loadconfig(&shapes);
-#endif
-  for (int64_t first = 0; first < depth; first += kNearDepth) {
-    const int64_t deep = min_of(kNearDepth, depth - first);
-    for (int64_t i = 0; i < rows; i += kRows) {
-      for (int64_t j = 0; j < cols; j += kCols) {
-        tile(tiles + i * depth + first * kRows, panels + j * depth + first * kCols, deep, sums + i * cols + j * kRows,
-             add || first > 0);
-      }
-    }
-  }
-#if defined(__AMX_BF16__)
-  _tile_release();
-#endif
+  multiply_bf16(tiles, panels, depth, rows, depth, cols, sums, {kBf16Cols, cols, kBf16Rows}, add);
 }
 
 }  // namespace
 
-constinit const Bf16GemmTable bf16_gemm_table = {kRows, kCols, kPackedRows, pack_a, pack_b, multiply};
+constinit const Bf16GemmTable bf16_gemm_table = {kBf16Rows, kBf16Cols, kPackedRows, pack_bf16_a, pack_b, multiply};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -1,6 +1,6 @@
 // What bf16_gemm_isa.cpp hands to half_gemm.cpp: bf16 operands packed as the instructions read them, and their product.
-// Packed operands lie in tiles of tile_rows rows or tile_cols columns and of kBf16Depth numbers along k, padded with
-// zeros; sums in tiles of tile_rows x tile_cols, those of one tile's rows one after another.
+// Packed operands lie in tiles of tile_rows rows or tile_cols columns and of kPackedBf16Depth numbers along k, padded
+// with zeros; sums in tiles of tile_rows x tile_cols, those of one tile's rows one after another.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lowtide::cpu {
 
-constexpr int64_t kBf16Depth = 32;
+constexpr int64_t kPackedBf16Depth = 32;
 
 struct Bf16GemmTable {
   int64_t tile_rows, tile_cols;

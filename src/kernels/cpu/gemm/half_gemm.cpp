@@ -28,7 +28,7 @@ struct HalfBlocks {
     const int64_t widest = rounded(std::min(call.n, most_cols), std::max<int64_t>(col_unit, 16));
     const int64_t tallest = rounded(std::min(call.m, most_rows), row_unit);
     if (bf16 != nullptr) {
-      const int64_t depth = rounded(std::min(call.k, kPackedDepth), kBf16Depth);
+      const int64_t depth = rounded(std::min(call.k, kPackedDepth), kPackedBf16Depth);
       sums = (is_short ? bf16->packed_rows : tallest) * widest;
       a = bf16->packed_rows * depth / 2;
       b = widest * depth / 2;
@@ -111,7 +111,7 @@ class HalfBlock {
     const int64_t width = rounded(cols_, table.tile_cols);
     const bool is_short = call_.k <= kPackedDepth;
     for (int64_t first = 0; first < call_.k; first += kPackedDepth) {
-      const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded(depth, kBf16Depth);
+      const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded(depth, kPackedBf16Depth);
       table.pack_b(b_from(first), call_.b_stride, call_.transpose_b, depth, cols_, panels);
       for (int64_t top = 0; top < rows_; top += table.packed_rows) {
         const int64_t height = std::min(table.packed_rows, rows_ - top);
