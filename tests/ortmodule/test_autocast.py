@@ -270,7 +270,7 @@ def test_casts_keep_fewer_bytes_under_autocast(name, monkeypatch, tmp_path):
     # llama's keys are cast before their heads are repeated, so that these gradients are added in bf16.
     close = {"rtol": 2e-2, "atol": 2e-3} if name == "llama" else {"rtol": 0, "atol": 0}
     torch.testing.assert_close(with_casts, without, **close)
-    assert peaks[1] < 0.98 * peaks[0]
+    assert peaks[1] < 0.99 * peaks[0]
     assert sum("cast" in value for value in stashed[0]) > 10 and sum("cast" in value for value in stashed[1]) <= 4
     if name == "llama":  # each half of a rotation has a cast of its own; a gradient rotates back
         assert wrapped.text("training").count("= RotaryEmbedding") == 2 * 4
