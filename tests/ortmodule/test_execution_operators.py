@@ -185,6 +185,16 @@ def test_values_whose_size_is_free_where_the_indices_have_a_constant_one():
         wrapped(numbers_of(5, 4))
 
 
+@pytest.mark.parametrize("draw", [torch.randn_like, torch.rand_like], ids=lambda draw: draw.__name__)
+def test_no_generator_is_pytorchs(draw):
+    """diffusers passes generator=None, which is an overload of its own; the call had no generator at all."""
+    wrapped = ORTModule(Of(lambda m, a: m.l(a) * 0 + draw(a, generator=None) + torch.randperm(4, generator=None)))
+    found, other = wrapped(numbers_of(99, 4)), wrapped(numbers_of(99, 4))
+    assert wrapped.fallback_reason is None
+    mean = 1.5 + (0 if draw is torch.randn_like else 0.5)
+    assert found.mean().item() == pytest.approx(mean, abs=0.3) and not torch.equal(found, other)
+
+
 def test_draws_from_a_distribution_repeat_under_a_seed():
     wrapped = ORTModule(Of(lambda m, a: torch.multinomial(torch.softmax(m.l(a), 1), 20, replacement=True)))
     drawn = []

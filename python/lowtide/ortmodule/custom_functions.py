@@ -275,7 +275,7 @@ def _arguments(schema, attrs, tensors):
         else:
             value = "cpu" if kind == "Device" else argument.default_value  # graphs name no device
         if argument.kwarg_only:
-            if value is not None:
+            if value is not None or not argument.has_default_value():
                 kwargs[argument.name] = value
         else:
             args.append(value)
