@@ -346,3 +346,44 @@ print("trained")
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
     )
     assert done.stdout.strip() == "trained", done.stderr
+
+
+class Masking(Net):
+    """As wav2vec2 masks features: what an earlier graph computed is changed in place."""
+
+    def forward(self, x):
+        h = self.up(x)
+        torch._dynamo.graph_break()
+        h[x[:, 0] > 0] = self.norm.weight
+        doubled = h.mul_(2)
+        y = self.norm(h.clone())
+        torch._dynamo.graph_break()
+        doubled.add_(1)  # which is h
+        return self.down(self.seen(y + h))
+
+
+def test_what_another_graph_computed_is_changed_in_place(pieces):
+    module = net(Masking)
+    check(module, compiled(module), [batch(), batch()], pieces)
+
+
+class Views(Net):
+    def forward(self, x):
+        h = self.up(x)
+        first = self.first(h)
+        h.mul_(2)
+        return self.down(self.seen(h)).sum(0) + self.down(first)
+
+    @torch.compiler.disable
+    def first(self, h):
+        return h[:2]
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_view_of_what_is_changed_in_place_sees_it(pieces):
+    module = net(Views)
+    eager, call = copy.deepcopy(module), compiled(module)
+    torch.testing.assert_close(call(batch()), eager(batch()))
+    assert [piece.fallback_reason for piece in pieces][1:] == [
+        "an argument that is changed in place shares its memory with another one"
+    ]

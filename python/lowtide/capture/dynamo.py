@@ -10,6 +10,7 @@ import re
 import torch
 from torch.fx.traceback import preserve_node_meta
 
+from .dynamo_writes import Writes
 from .export import Facts
 from .vmap_regions import inline_pointwise_vmap
 
@@ -29,7 +30,9 @@ class DynamoGraph(torch.nn.Module):
         self._taken, carried = _carried_sizes(example_inputs)
         self._sizes = frozenset(place for place in self._taken if _is_size(example_inputs[place]))
         self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_number(node))
-        graph = _rewritten(graph_module, placeholders, {**carried, **{place: (place, 0) for place in self._sizes}})
+        self.writes = Writes.of(graph_module, example_inputs)  # that whoever calls must make
+        carried = {**carried, **{place: (place, 0) for place in self._sizes}}
+        graph = _rewritten(graph_module, placeholders, carried, self.writes.places)
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
         self.training = graph_module.training
@@ -118,10 +121,11 @@ def _is_number(node):
     return len(node.users) > 0 and all(user.op == "call_method" and user.target == "item" for user in node.users)
 
 
-def _rewritten(graph_module, placeholders, carried):
+def _rewritten(graph_module, placeholders, carried, written):
     """The graph in which sizes that a tensor carries are asked of it (`carried`: place of the size → (place of the
     tensor, dim); a tensor in the size's own place is a new one), inputs have the names of what they were, and
-    regions to be checkpointed are calls: what runs again is the plan's to choose."""
+    regions to be checkpointed are calls: what runs again is the plan's to choose. Inputs in the places `written` are
+    copied first, and the copies are further outputs."""
     graph = torch.fx.Graph()
     copies, names = {}, set()
     for place, node in enumerate(placeholders):
@@ -131,13 +135,16 @@ def _rewritten(graph_module, placeholders, carried):
     tensors = {place: copies[placeholders[tensor]] for place, (tensor, _) in carried.items()}
     for place, (_, dim) in carried.items():
         copies[placeholders[place]] = graph.call_function(torch.ops.aten.sym_size.int, (tensors[place], dim))
+    for place in written:
+        copies[placeholders[place]] = graph.call_method("clone", (copies[placeholders[place]],))
     for node in filter(_is_number, placeholders):
         copies.update(dict.fromkeys(node.users, copies[node]))
     for node in graph_module.graph.nodes:
         if node in copies:
             continue
         if node.op == "output":
-            copies[node] = graph.output(torch.fx.map_arg(node.args[0], copies.__getitem__))
+            outputs = (*node.args[0], *(placeholders[place] for place in written))
+            copies[node] = graph.output(torch.fx.map_arg(outputs, copies.__getitem__))
             continue
         copies[node] = copy = graph.node_copy(node, copies.__getitem__)
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:

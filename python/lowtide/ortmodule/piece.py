@@ -18,16 +18,27 @@ class Piece:
         self, graph_module, debug_options, keep=None, budget=None, verify=False, allowance=None, optimizer=None
     ):
         """`keep`: paths into the graph's outputs, which are a tuple; the rest as ExecutionManager takes it."""
-        self.graph = DynamoGraph(graph_module)
+        self.graph, self._as_given = DynamoGraph(graph_module), graph_module
         facts = self.graph.facts
+        keep = keep and keep + self.graph.writes.paths()
         self._training = TrainingManager(
             self.graph, debug_options, keep, budget, verify, facts, allowance=allowance, optimizer=optimizer
         )
         self._inference = InferenceManager(self.graph, debug_options, facts=facts)
         self.last_manager = self._training
         self._seconds = 0.0  # of the last call
+        self._refusal = None  # why PyTorch ran the last call, where no manager was asked
 
     def __call__(self, *inputs):
+        if not self.graph.writes.places:
+            return self._run(inputs)
+        self._refusal = None
+        if self.graph.writes.are_seen(inputs):
+            self._refusal = "an argument that is changed in place shares its memory with another one"
+            return self._as_given(*inputs)
+        return self.graph.writes.make(inputs, self._run(inputs))
+
+    def _run(self, inputs):
         begin = time.perf_counter()
         self.last_manager = self._training if torch.is_grad_enabled() else self._inference
         result = self.last_manager.forward(self.graph.arguments(inputs), {})
@@ -37,10 +48,10 @@ class Piece:
     def last_run(self):
         """Ran: the last call."""
         manager = self.last_manager
-        if manager.fallback_reason is not None:
-            return Ran(None, None, self._seconds, manager.fallback_reason)
+        if self.fallback_reason is not None:
+            return Ran(None, None, self._seconds, self.fallback_reason)
         return Ran(manager.last_agent, manager.last_agent.last_sizes, self._seconds, None)
 
     @property
     def fallback_reason(self):
-        return self.last_manager.fallback_reason
+        return self._refusal or self.last_manager.fallback_reason
