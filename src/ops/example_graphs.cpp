@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ops/example_inputs.h"
+#include "ops/inference.h"
 
 namespace lowtide {
 
@@ -27,7 +28,8 @@ Graph build_example(const Example& example, DType real) {
   Attrs attrs = example.attrs;
   if (attrs.has("dtype") && is_float(attrs.t("dtype"))) attrs.set("dtype", real);
   for (const ExampleInput& input : example.inputs) {
-    const DType dtype = is_float(input.dtype) ? real : input.dtype;
+    const DType chosen = input.is_statistic ? statistics_dtype(real) : real;
+    const DType dtype = is_float(input.dtype) ? chosen : input.dtype;
     switch (input.kind) {
       case ExampleInput::Kind::kAbsent: operands.push_back({}); break;
       case ExampleInput::Kind::kNumber: operands.push_back(builder.scalar(input.low, dtype)); break;

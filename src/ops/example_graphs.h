@@ -22,6 +22,7 @@ struct ExampleInput {
   double low = -1, high = 1;
   bool distinct = false;      // no two values are equal or nearly so
   std::vector<double> kinks;  // no value is nearer than 0.05 to one of these
+  bool is_statistic = false;  // kept in f32 where the others are bf16 or f16
 };
 
 struct Example {

@@ -20,6 +20,11 @@ inline ExampleInput real(Sizes shape, double low = -1, double high = 1) {
 inline ExampleInput fixed(Sizes shape, double low = -1, double high = 1) {
   return {Kind::kTensor, DType::kF32, std::move(shape), false, low, high, false, {}};
 }
+inline ExampleInput statistic(Sizes shape, double low = -1, double high = 1) {
+  ExampleInput input = fixed(std::move(shape), low, high);
+  input.is_statistic = true;
+  return input;
+}
 inline ExampleInput smooth_but_at(std::vector<double> kinks, Sizes shape, double low = -2, double high = 2) {
   return {Kind::kTensor, DType::kF32, std::move(shape), true, low, high, false, std::move(kinks)};
 }

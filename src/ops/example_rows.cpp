@@ -60,7 +60,8 @@ static void add_linear_losses(List& list) {
   list.add(Op::kLinearCrossEntropyLoss, "smoothed", {x, weight, labels, bias}, loss("sum", 2, 0.1));
   list.add(Op::kLinearCrossEntropyLoss, "several blocks", {real({300, 3}), weight, integers({300}, 0, 4), bias},
            loss("mean", 0, 0.1));
-  const ExampleInput dloss = fixed({}), logits = fixed({6, 5}, -2, 2), lse = fixed({6}, 2, 3), sent = fixed({6, 5});
+  const ExampleInput dloss = statistic({}), logits = fixed({6, 5}, -2, 2), lse = statistic({6}, 2, 3);
+  const ExampleInput sent = fixed({6, 5});
   const ExampleInput rows = fixed({6, 3}), table = fixed({5, 3});
   const Op grad = Op::kLinearCrossEntropyLossGrad;
   list.add(grad, "", {dloss, logits, labels, lse, table, rows}, loss("mean", 1, 0.1));

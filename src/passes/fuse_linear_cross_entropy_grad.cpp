@@ -66,7 +66,7 @@ bool fuse_grad_at(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const TensorType& logits = graph.type(node.inputs[1]);
   const bool is_weighted = node.inputs.size() > 4 && node.inputs[4];
-  if (logits.dtype != DType::kF32 || logits.shape.size() != 2 || is_weighted) return false;
+  if (logits.dtype == DType::kF64 || logits.shape.size() != 2 || is_weighted) return false;
   if (node.attrs.s("reduction") == "none") return false;
   const Sum sum = sum_of(graph, node.outputs[0]);
   const ValueId total = sum.node ? graph.node(sum.node).outputs[0] : node.outputs[0];

@@ -117,17 +117,23 @@ class HalfBlock {
         const int64_t height = std::min(table.packed_rows, rows_ - top);
         float* sums = is_short ? sums_ : sums_ + top * width;
         table.pack_a(a_from(row_ + top, first), call_.a_stride, call_.transpose_a, height, depth, tiles);
-        table.multiply(tiles, panels, rounded(height, table.tile_rows), padded, width, sums, first > 0);
-        if (first + kPackedDepth >= call_.k) round_tiles(table, sums, top, height, width);
+        if (first == 0 && call_.adds) {
+          for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { take(tile, at...); });
+        }
+        table.multiply(tiles, panels, rounded(height, table.tile_rows), padded, width, sums, first > 0 || call_.adds);
+        if (first + kPackedDepth < call_.k) continue;
+        for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { hand_over(tile, at...); });
       }
     }
   }
 
-  void round_tiles(const Bf16GemmTable& table, const float* sums, int64_t top, int64_t rows, int64_t width) const {
+  // body(tile, its row stride, first row, rows, first column, columns)
+  template <class Body>
+  void for_tiles(const Bf16GemmTable& table, float* sums, int64_t top, int64_t rows, int64_t width, Body body) const {
     for (int64_t i = 0; i < rows; i += table.tile_rows) {
       for (int64_t j = 0; j < cols_; j += table.tile_cols) {
-        round(sums + i * width + j * table.tile_rows, table.tile_cols, top + i, std::min(table.tile_rows, rows - i), j,
-              std::min(table.tile_cols, cols_ - j));
+        body(sums + i * width + j * table.tile_rows, table.tile_cols, top + i, std::min(table.tile_rows, rows - i), j,
+             std::min(table.tile_cols, cols_ - j));
       }
     }
   }
@@ -142,17 +148,18 @@ class HalfBlock {
     gemm.b = b_;
     gemm.c = sums_;
     gemm.c_stride = cols_;
+    if (call_.adds) take(sums_, cols_, 0, rows_, 0, cols_);
     for (int64_t first = 0; first < call_.k; first += kGemmDepth) {
       const int64_t depth = std::min(kGemmDepth, call_.k - first);
       gemm.k = depth;
       gemm.a_stride = call_.transpose_a ? rows_ : depth;
       gemm.b_stride = call_.transpose_b ? depth : cols_;
-      gemm.beta = first > 0 ? 1.0f : 0.0f;
+      gemm.beta = first > 0 || call_.adds ? 1.0f : 0.0f;
       widen(a_from(row_, first), call_.a_stride, call_.transpose_a ? depth : rows_, gemm.a_stride, a_);
       widen(b_from(first), call_.b_stride, call_.transpose_b ? cols_ : depth, gemm.b_stride, b_);
       gemm_table().block(gemm, 0, rows_, 0, cols_, inner_);
     }
-    round(sums_, cols_, 0, rows_, 0, cols_);
+    hand_over(sums_, cols_, 0, rows_, 0, cols_);
   }
 
   // `lines` runs of `length` numbers, `stride` apart, to floats side by side.
@@ -162,8 +169,18 @@ class HalfBlock {
     for (int64_t i = 0; i < lines; ++i) run(from + i * stride, to + i * length, length);
   }
 
-  // Into C from (row, col) of this block on.
-  void round(const float* sums, int64_t stride, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+  float* kept(int64_t row, int64_t col) const { return call_.sums + (row_ + row) * call_.n + col_ + col; }
+
+  // What was summed before, from (row, col) of this block on.
+  void take(float* sums, int64_t stride, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(kept(row + r, col), cols, sums + r * stride);
+  }
+  // Into C, or where sums are kept.
+  void hand_over(const float* sums, int64_t stride, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+    if (call_.sums != nullptr) {
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * stride, cols, kept(row + r, col));
+      return;
+    }
     const uint16_t* bias = call_.bias == nullptr ? nullptr : call_.bias + col_ + col;
     uint16_t* c = call_.c + (row_ + row) * call_.c_stride + col_ + col;
     gemm_table().round(sums, stride, {brain_, call_.alpha, call_.beta, bias, c, call_.c_stride}, rows, cols);

@@ -12,6 +12,11 @@ namespace lowtide::cpu {
 
 struct HalfGemm : GemmOf<uint16_t> {
   DType dtype = DType::kBF16;  // or kF16
+  // In place of C, the sums themselves, dense: sums = the product or, with `adds`, sums += it. A product whose k is cut
+  // at multiples of kGemmDepth and added up so has the bits of the whole one. Needs alpha 1, beta 0, no bias, one
+  // batch.
+  float* sums = nullptr;
+  bool adds = false;
 };
 
 // scratch is 64-byte aligned; scratch_bytes / half_gemm_scratch_bytes(call, 1) threads work at most.

@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
 
 namespace lowtide::cpu {
 namespace {
@@ -61,6 +62,79 @@ TEST(HalfCrossEntropy, HasTheBitsOfF32Logits) {
       compare<BFloat16>(DType::kBF16, reduction, 0, in_place);
       compare<Float16>(DType::kF16, reduction, 0.1, in_place);
     }
+}
+
+struct LayerGrad {
+  int64_t rows, inner, classes;
+  bool has_sent, has_bias;
+};
+
+// Panels of classes, all but one of them of 1,024.
+template <class Half>
+void compare_with_steps(const LayerGrad& c, DType dtype) {
+  const auto stored = [](int64_t n, uint32_t seed) {
+    const std::vector<float> values = random_floats(n + 1, seed);
+    return std::vector<Half>(values.begin(), values.end());
+  };
+  const std::vector<Half> logits = stored(c.rows * c.classes, 1), weight = stored(c.classes * c.inner, 2),
+                          x = stored(c.rows * c.inner, 3), sent = stored(c.rows * c.classes, 4);
+  const auto matrix = [&](const Half* data, int64_t rows, int64_t cols) { return tensor(data, dtype, {rows, cols}); };
+  std::vector<int64_t> label_values(static_cast<size_t>(c.rows));
+  for (int64_t r = 0; r < c.rows; ++r) label_values[r] = r % 7 == 3 ? -100 : (r * 311) % c.classes;
+  const TensorRef labels = tensor(label_values.data(), DType::kI64, {c.rows});
+  std::vector<float> lse(c.rows), dloss = {3};
+  const TensorRef sums = floats(lse.data(), {c.rows}), dy = floats(dloss.data(), {});
+  const TensorRef z = matrix(logits.data(), c.rows, c.classes), w = matrix(weight.data(), c.classes, c.inner),
+                  rows_of_x = matrix(x.data(), c.rows, c.inner), other = matrix(sent.data(), c.rows, c.classes);
+  const BoundAttrs attrs{{"reduction", "mean"}, {"ignore_index", int64_t{-100}}, {"label_smoothing", 0.1}};
+  const auto gradients = [&](std::vector<Half>& out, auto compute) {
+    out.resize(c.rows * c.inner + c.classes * c.inner + c.classes);
+    Half *dx = out.data(), *dweight = dx + c.rows * c.inner;
+    compute(matrix(dx, c.rows, c.inner), matrix(dweight, c.classes, c.inner),
+            c.has_bias ? tensor(dweight + c.classes * c.inner, dtype, {c.classes}) : TensorRef{});
+  };
+  for_every_run(
+      [&] {
+        run_kernel("cpu.SoftmaxCrossEntropyLoss.rows_of_half", {z, labels}, {{}, sums}, attrs);
+        std::vector<Half> out;
+        gradients(out, [&](TensorRef dx, TensorRef dweight, TensorRef dbias) {
+          TensorRef incoming = other;
+          if (!c.has_sent) incoming.data = nullptr;
+          EXPECT_EQ(run_kernel("cpu.LinearCrossEntropyLossGrad.half", {dy, z, labels, sums, w, rows_of_x, incoming},
+                               {dx, dweight, dbias}, attrs),
+                    nullptr);
+        });
+        return out;
+      },
+      [&](const std::vector<Half>& out) {
+        std::vector<Half> steps, dz_values = logits;
+        const TensorRef dz = matrix(dz_values.data(), c.rows, c.classes);
+        run_kernel("cpu.SoftmaxCrossEntropyLossGrad.rows_of_half", {dy, z, labels, sums}, {dz}, attrs);
+        if (c.has_sent) run_kernel("cpu.Add", {dz, other}, {dz}, {});
+        gradients(steps, [&](TensorRef dx, TensorRef dweight, TensorRef dbias) {
+          const auto gemm = [&](bool transposed, TensorRef b, TensorRef y) {
+            run_kernel("cpu.Gemm.half", {dz, b, {}}, {y},
+                       {{"transA", transposed}, {"transB", false}, {"alpha", 1.0}, {"beta", 1.0}});
+          };
+          gemm(true, rows_of_x, dweight);
+          gemm(false, w, dx);
+          if (c.has_bias)
+            run_kernel("cpu.ReduceSum.half_columns", {dz}, {dbias},
+                       {{"axes", std::vector<int64_t>{0}}, {"keepdims", false}});
+        });
+        for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i].bits, steps[i].bits) << i;
+      });
+}
+
+TEST(HalfLinearCrossEntropyGrad, HasTheBitsOfItsSteps) {
+  for (const LayerGrad& c : {LayerGrad{5, 8, 11, false, true},
+                             {33, 40, 1024, true, false},
+                             {70, 24, 2100, false, true},
+                             {300, 48, 3000, true, true}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.classes << " classes");
+    compare_with_steps<BFloat16>(c, DType::kBF16);
+    compare_with_steps<Float16>(c, DType::kF16);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // widened into scratch a block of rows at a time, so that an f32 copy of the logits, often the largest tensor of a
 // step, is never there.
 #include "kernels/cpu/copy/copy_table.h"
+#include "kernels/cpu/loss/half_linear_cross_entropy.h"
 #include "kernels/cpu/loss/linear_cross_entropy.h"
 #include "kernels/cpu/loss/loss_rows.h"
 #include "kernels/kernel_lines.h"

@@ -2,9 +2,8 @@
 // of several planes) or at both ends (the sum over a batch of images, per channel).
 #include <cmath>
 
-#include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
-#include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/summed_rows.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/reference/reference.h"
@@ -91,43 +90,11 @@ void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t
   });
 }
 
-constexpr int64_t kPanel = 256;  // columns whose block sums stay in L1
 // Too few columns to share: threads share row blocks.
-bool is_narrow(int64_t cols) { return cols < 4 * kPanel; }
+bool is_narrow(int64_t cols) { return cols < 4 * kSumPanel; }
 
 int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols) {
   return is_narrow(cols) ? row_blocks(rows) * cols * kFloatBytes : 0;
-}
-
-// Rows of `cols` floats, or of bf16 or f16 numbers, which are widened a block at a time.
-struct SummedRows {
-  const TensorRef& x;
-  int64_t offset, rows, cols;
-
-  // out[0, width) = or += the sum of n rows from `row` on, columns from c on.
-  void sum(int64_t row, int64_t n, int64_t c, int64_t width, float* out, bool add) const {
-    const auto sum_rows = reductions_table().sum_rows;
-    const int64_t at = offset + row * cols + c;
-    if (x.dtype == DType::kF32) return sum_rows(x.as<float>() + at, cols, out, n, width, add);
-    float block[kRowsPerBlock * kPanel];
-    for (int64_t i = 0; i < width; i += kPanel) {
-      const int64_t part = std::min(kPanel, width - i);
-      for (int64_t r = 0; r < n; ++r) read(x, at + r * cols + i, 1, part, block + r * part);
-      sum_rows(block, part, out + i, n, part, add);
-    }
-  }
-};
-
-// out[c] += sum over rows, by blocks of kRowsPerBlock.
-void add_columns(const SummedRows& x, float* out) {
-  const int64_t panels = (x.cols + kPanel - 1) / kPanel;
-  for_row_chunks(panels, kPanel * x.rows, 0.2, [&](int64_t first, int64_t count) {
-    for (int64_t p = first; p < first + count; ++p) {
-      const int64_t c = p * kPanel, width = std::min(kPanel, x.cols - c);
-      for (int64_t r = 0; r < x.rows; r += kRowsPerBlock)
-        x.sum(r, std::min(kRowsPerBlock, x.rows - r), c, width, out + c, true);
-    }
-  });
 }
 
 // out[c] = sum over rows, by blocks of kRowsPerBlock.
@@ -141,7 +108,7 @@ void sum_columns(const SummedRows& x, float* out, void* scratch) {
   }
   // Starting from 0 as the sum of partials does: -0 becomes 0 there.
   std::fill(out, out + x.cols, 0.0f);
-  add_columns(x, out);
+  x.add_columns(out);
 }
 
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
@@ -190,7 +157,7 @@ KernelStatus reduce_sum(const KernelCall& call, const Pattern& pattern) {
 // A loop over blocks of rows starts from 0 and adds to the sum in each: the bits of one sum over all rows.
 KernelStatus reduce_sum_onto(const KernelCall& call, const Pattern& pattern) {
   if (!pattern.dense || pattern.outputs == 0) return "a sum over rows whose columns do not lie together";
-  add_columns({call.inputs[0], 0, pattern.count, pattern.outputs}, call.outputs[0].as<float>());
+  SummedRows{call.inputs[0], 0, pattern.count, pattern.outputs}.add_columns(call.outputs[0].as<float>());
   return nullptr;
 }
 KernelStatus reduce_mean(const KernelCall& call, const Pattern& pattern) {

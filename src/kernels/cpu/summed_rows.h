@@ -1,0 +1,42 @@
+// Sums over the rows of f32, bf16 and f16 matrices, in f32.
+#pragma once
+
+#include "kernels/cpu/block_rows.h"
+#include "kernels/cpu/float_runs.h"
+
+namespace lowtide::cpu {
+
+constexpr int64_t kSumPanel = 256;  // columns whose block sums stay in L1
+
+// Dense rows of `cols` numbers; bf16 and f16 are widened a block at a time.
+struct SummedRows {
+  const TensorRef& x;
+  int64_t offset, rows, cols;
+
+  // out[0, width) = or += the sum of n <= kRowsPerBlock rows from `row` on, columns from c on.
+  void sum(int64_t row, int64_t n, int64_t c, int64_t width, float* out, bool add) const {
+    const auto sum_rows = reductions_table().sum_rows;
+    const int64_t at = offset + row * cols + c;
+    if (x.dtype == DType::kF32) return sum_rows(x.as<float>() + at, cols, out, n, width, add);
+    float block[kRowsPerBlock * kSumPanel];
+    for (int64_t i = 0; i < width; i += kSumPanel) {
+      const int64_t part = std::min(kSumPanel, width - i);
+      for (int64_t r = 0; r < n; ++r) read(x, at + r * cols + i, 1, part, block + r * part);
+      sum_rows(block, part, out + i, n, part, add);
+    }
+  }
+
+  // out[c] += sum over rows, by blocks of kRowsPerBlock.
+  void add_columns(float* out) const {
+    const int64_t panels = (cols + kSumPanel - 1) / kSumPanel;
+    for_row_chunks(panels, kSumPanel * rows, 0.2, [&](int64_t first, int64_t count) {
+      for (int64_t p = first; p < first + count; ++p) {
+        const int64_t c = p * kSumPanel, width = std::min(kSumPanel, cols - c);
+        for (int64_t r = 0; r < rows; r += kRowsPerBlock)
+          sum(r, std::min(kRowsPerBlock, rows - r), c, width, out + c, true);
+      }
+    });
+  }
+};
+
+}  // namespace lowtide::cpu
