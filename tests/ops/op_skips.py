@@ -151,6 +151,7 @@ STAYS = {
 # Lowered targets that no test here calls.
 REFUSED = "refused with its reason: " + DATA
 ELSEWHERE = "sizes from data need an export: tests/ortmodule/test_data_sizes.py"
+NO_GENERATOR = "draws without a generator have a test of their own: tests/ortmodule/test_execution_operators.py"
 AFTER = "only functionalise makes it, tested by its goldens"
 NOT_CALLED = {
     "aten::unique_dim.default": REFUSED,
@@ -161,6 +162,12 @@ NOT_CALLED = {
     "aten::native_dropout.default": DRAWS,
     "aten::rand.default": DRAWS,
     "aten::rand_like.default": DRAWS,
+    "aten::rand.generator": NO_GENERATOR,
+    "aten::rand_like.generator": NO_GENERATOR,
+    "aten::randn.generator": NO_GENERATOR,
+    "aten::randn_like.generator": NO_GENERATOR,
+    "aten::randint.generator": NO_GENERATOR,
+    "aten::randint.low_generator": NO_GENERATOR,
     "aten::lift.default": "the exporter's copy of a constant: an input of the graph here",
     "aten::lift_fresh.default": "the exporter's copy of a constant: an input of the graph here",
     "aten::lift_fresh_copy.default": "the exporter's copy of a constant: an input of the graph here",

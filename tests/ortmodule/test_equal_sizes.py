@@ -64,7 +64,7 @@ def test_one_graph_serves_all_sizes_that_fit(forward):
     wrapped = ORTModule(copy.deepcopy(module))
     agents = set()
     for arguments in CASES[forward]:
-        assert_same(step(wrapped, arguments), step(module, arguments))
+        assert_same(step(wrapped, arguments), step(module, arguments), rtol=1e-5, atol=1e-5)
         assert wrapped.fallback_reason is None
         agents.add(wrapped._training_manager.last_agent)
     assert len(agents) == 1

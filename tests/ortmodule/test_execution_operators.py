@@ -185,14 +185,25 @@ def test_values_whose_size_is_free_where_the_indices_have_a_constant_one():
         wrapped(numbers_of(5, 4))
 
 
-@pytest.mark.parametrize("draw", [torch.randn_like, torch.rand_like], ids=lambda draw: draw.__name__)
-def test_no_generator_is_pytorchs(draw):
+DRAWS_WITHOUT_A_GENERATOR = {
+    "randn_like": (lambda a: torch.randn_like(a, generator=None), 0),
+    "rand_like": (lambda a: torch.rand_like(a, generator=None), 0.5),
+    "randn": (lambda a: torch.randn(a.shape, generator=None), 0),
+    "rand": (lambda a: torch.rand(a.shape, generator=None), 0.5),
+    "randint": (lambda a: torch.randint(9, a.shape, generator=None).float(), 4),
+    "randint.low": (lambda a: torch.randint(5, 14, a.shape, generator=None).float(), 9),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS_WITHOUT_A_GENERATOR)
+def test_no_generator_is_pytorchs(name):
     """diffusers passes generator=None, which is an overload of its own; the call had no generator at all."""
-    wrapped = ORTModule(Of(lambda m, a: m.l(a) * 0 + draw(a, generator=None) + torch.randperm(4, generator=None)))
+    draw, mean = DRAWS_WITHOUT_A_GENERATOR[name]
+    wrapped = ORTModule(Of(lambda m, a: m.l(a) * 0 + draw(a) + torch.randperm(4, generator=None)))
     found, other = wrapped(numbers_of(99, 4)), wrapped(numbers_of(99, 4))
     assert wrapped.fallback_reason is None
-    mean = 1.5 + (0 if draw is torch.randn_like else 0.5)
-    assert found.mean().item() == pytest.approx(mean, abs=0.3) and not torch.equal(found, other)
+    deviation = draw(numbers_of(999, 4)).std().item()
+    assert found.mean().item() == pytest.approx(1.5 + mean, abs=deviation * 0.3) and not torch.equal(found, other)
 
 
 def test_draws_from_a_distribution_repeat_under_a_seed():
