@@ -42,6 +42,11 @@ class BadInitialization(UnsupportedError):
     """The engine cannot start in this process, for example for an old PyTorch."""
 
 
+class DifferentProcesses(Error, RuntimeError):
+    """Processes that train together are not alike, in a way that PyTorch could not train either: it would hang, or add
+    up gradients of different parameters. Always raised."""
+
+
 class OutOfMemory(Error, MemoryError):
     """An allocation failed; the message names the largest live values."""
 

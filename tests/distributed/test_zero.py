@@ -31,9 +31,22 @@ def test_stage_3_alone():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case, variables", [("around", {}), ("off", {"ORTMODULE_ENABLE_ZERO_STAGE3": "0"})])
-def test_pytorch_runs_what_the_plan_cannot_gather(case, variables):
-    train("gpt2", 3, [case], ORTMODULE_FALLBACK_POLICY="FALLBACK_UNSUPPORTED_TORCH_MODEL", **variables)
+def test_ranks_may_have_other_plans_where_gradients_leave_in_the_same_order():
+    train("gpt2", 2, ["other_plan"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "stage, case, variables",
+    [
+        (3, "around", {}),
+        (3, "off", {"ORTMODULE_ENABLE_ZERO_STAGE3": "0"}),
+        (2, "one_refuses", {}),
+        (3, "one_refuses", {}),
+    ],
+)
+def test_pytorch_runs_what_the_plan_cannot_gather(stage, case, variables):
+    train("gpt2", stage, [case], ORTMODULE_FALLBACK_POLICY="FALLBACK_UNSUPPORTED_TORCH_MODEL", **variables)
 
 
 @pytest.mark.long

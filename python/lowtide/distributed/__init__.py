@@ -1,13 +1,13 @@
 """What training on several processes asks: parameters of which a process holds a part, and what all do together."""
 
-from .agreement import Agreement
 from .collectives import Collectives
 from .partitions import computes
 from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
+from .together import Together
 
 __all__ = [
-    "Agreement",
     "Collectives",
+    "Together",
     "WholeParameters",
     "computes",
     "is_sharded_class",

@@ -3,20 +3,27 @@ them."""
 
 import contextlib
 import hashlib
+import itertools
 
 import torch
 
 from lowtide.errors import Error, UnsupportedModel
 
 from .collectives import all_gather
+from .meeting import WAIT_S, Meeting
 from .partitions import Placeholders, is_partitioned
+from .roll_call import call_roll, processes_text
 from .shards import is_divided, shard_of, sharded_modules
 
 _PYTORCH = 0  # in the place of a hash
+_MOST_EXPLAINED = 4  # disagreements of which processes tell each other more
+_MOST_LETTERS = 120  # of a line of a plan
 
 
 class Agreement:
     """Of one module, for all its calls."""
+
+    gathers = True  # parameters are not whole
 
     def __init__(self, module, gathers_partitions=True):
         """`gathers_partitions`: whether graphs gather what DeepSpeed's ZeRO stage 3 has partitioned."""
@@ -29,7 +36,7 @@ class Agreement:
             for name, parameter in child.named_parameters(recurse=False)
             if is_divided(parameter)
         )
-        self._one = next(module.parameters(), None)
+        self._explained, self.meeting = 0, None
         partitioned = [parameter for parameter in module.parameters() if is_partitioned(parameter)]
         self._placeholders = Placeholders(partitioned)
         self._groups, self._refusal = {}, None
@@ -44,6 +51,10 @@ class Agreement:
             # What processes find out among those that divide parameters they tell those that are like them.
             groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
             self._groups = {group.group_name: group for group in groups}
+            if groups:
+                self.meeting = Meeting.of(groups[0], f"gathers/{type(module).__name__}")
+            if self.meeting is not None:
+                call_roll(self.meeting, module)
             for root in self._sharded:
                 _check_dtypes(root)
         except UnsupportedModel as refusal:
@@ -52,11 +63,6 @@ class Agreement:
     @property
     def is_needed(self):
         return bool(self._groups) or self._refusal is not None
-
-    @property
-    def is_outdated(self):
-        """Whether DeepSpeed has partitioned the parameters since."""
-        return not self.is_needed and is_partitioned(self._one)
 
     @contextlib.contextmanager
     def reached(self, prepare):
@@ -73,8 +79,9 @@ class Agreement:
                 if gathered is not None:
                     raise UnsupportedModel(gathered)
                 prepared, text = prepare()
-            except Error:
+            except Error as error:
                 self._tell(_PYTORCH)
+                self._explain(f"runs the module in PyTorch: {error}")
                 raise
             self._compare(text)
             yield prepared
@@ -86,13 +93,25 @@ class Agreement:
     def _compare(self, text):
         mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) + 1
         told = self._tell(mine)
+        if told == {mine}:
+            return
+        others = self._explain(text)
         if _PYTORCH in told:
-            raise UnsupportedModel("PyTorch runs the module of another process, and all gather parameters together")
-        if any(number != mine for number in told):
             raise UnsupportedModel(
-                "processes would gather parameters in different orders: their graphs, or under a memory budget their "
-                "plans, are not the same"
+                "PyTorch runs the module of another process, and all gather parameters together" + _reasons(others)
             )
+        raise UnsupportedModel(
+            "processes would gather parameters in different orders: their graphs, or under a memory budget their "
+            "plans, are not the same" + _first_difference(others)
+        )
+
+    def _explain(self, mine):
+        """{process: what it would do, or why it does nothing} of those that divide parameters with this one; nothing
+        where it has been told often. All know of a disagreement, so all come."""
+        self._explained += 1
+        if self.meeting is None or self._explained > _MOST_EXPLAINED:
+            return {}
+        return self.meeting.exchange(mine, WAIT_S)
 
     def _tell(self, number):
         """The numbers of all."""
@@ -103,6 +122,28 @@ class Agreement:
             all_gather(numbers, torch.tensor([mine], dtype=torch.int64, device="cpu"), group)
             told.update(numbers.tolist())
         return told
+
+
+def _reasons(others):
+    said = {rank: text for rank, text in others.items() if text.startswith("runs the module in PyTorch")}
+    return "".join(f"; process {rank} {text}" for rank, text in list(said.items())[:1])
+
+
+def _first_difference(others):
+    """In words, of the first process that differs from the first of all."""
+    ranks = sorted(others)
+    expected = others[ranks[0]].splitlines() if ranks else []
+    for rank in ranks:
+        lines = others[rank].splitlines()
+        for ours, theirs in itertools.zip_longest(lines, expected, fillvalue="nothing"):
+            if ours != theirs:
+                alike = [other for other in ranks if others[other] == others[rank]]
+                return f"; {processes_text(alike)}: {_short(ours)}, {processes_text(ranks[:1])}: {_short(theirs)}"
+    return ""
+
+
+def _short(line):
+    return line if len(line) <= _MOST_LETTERS else f"{line[:_MOST_LETTERS]}…"
 
 
 def _check_dtypes(root):

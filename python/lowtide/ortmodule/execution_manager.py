@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowtide import environment, log
 from lowtide.capture import DynamoGraph, Facts, exclusive, keep_only
-from lowtide.distributed import Agreement
+from lowtide.distributed import Together
 from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError
 from lowtide.log import logger
 
@@ -68,7 +68,9 @@ class ExecutionManager:
         self._refused = self._fallback.refusal_of_backward() if self.training else None
         self.last_agent = None
         self.last_step = None  # StepOfPieces, where the last call ran in pieces
-        self._agreement = None  # of processes, known from the first call on
+        self._together = None
+        if not self._is_piece:
+            self._together = Together(module, self.training, environment.partitioned_parameters_are_gathered)
         self._reason = None  # why the last call was no graph in the engine
         self.last_call = 0.0  # when
 
@@ -187,12 +189,11 @@ class ExecutionManager:
             raise
 
     def _agreement_of_processes(self):
-        """None where the module's parameters are whole."""
-        if self._agreement is None or self._agreement.is_outdated:
-            self._agreement = Agreement(self._module, environment.partitioned_parameters_are_gathered())
-            if self._agreement.is_needed:
-                self._pieces = None  # Dynamo would look into the hooks that gather parameters
-        return self._agreement if self._agreement.is_needed else None
+        """None where each calls the module as it likes."""
+        agreement = self._together and self._together.agreement()
+        if agreement is not None and agreement.gathers:
+            self._pieces = None  # Dynamo would look into the hooks that gather parameters
+        return agreement
 
     def _in_engine(self, args, kwargs):
         def together():
@@ -251,6 +252,7 @@ class ExecutionManager:
             self._second_derivatives,
             self._optimizer,
             LabelSparsity(captured, call) if self.training else None,
+            self._together and self._together.meeting,
         )
         if (bug := agent.bug_of_lowering()) is not None:
             if not self._fallback.takes(bug):

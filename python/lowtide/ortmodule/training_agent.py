@@ -43,12 +43,14 @@ class TrainingAgent:
         second_derivatives=None,
         optimizer=None,
         labels=None,
+        meeting=None,
     ):
         """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
         `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once
         (PlanCheck); `second_derivatives`: SecondDerivatives of the module, if there are any; `optimizer`: what was
         asked of the memory optimizer, as keywords of memory_options, where that is not the environment; `labels`:
-        LabelSparsity of the call that the graph was made for."""
+        LabelSparsity of the call that the graph was made for; `meeting`: Meeting of the processes that train the module
+        together, if there are any."""
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options(budget, **(optimizer or {})) if training else MemoryOptions()
@@ -61,7 +63,7 @@ class TrainingAgent:
             self._options["label_sparsity"] = True
             self._options["padding_sparsity"] = labels.leaves_padding_out
         try:
-            self.session = planned_session(module, captured, **self._options)
+            self.session = planned_session(module, captured, meeting if training else None, **self._options)
         except Error as error:
             error.evidence = Evidence.of("plan", captured, self._options)
             raise

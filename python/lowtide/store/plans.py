@@ -6,6 +6,7 @@ the same once more, and that the program in it keeps within its buffers.
 """
 
 import hashlib
+import json
 import logging
 import os
 
@@ -20,9 +21,36 @@ from .prices import measured_prices
 _MAGIC = "plan 1"
 
 
-def planned_session(module, captured, **options):
-    """A Session of the captured graph: from a stored plan where there is one, else planned, and stored."""
+def planned_session(module, captured, meeting=None, **options):
+    """A Session of the captured graph: from a stored plan where there is one, else planned, and stored. `meeting`: of
+    the processes that train the module together, a lowtide.distributed.Meeting. Under a budget the first of them seeks
+    plans for those that have the same graph, by its own prices of steps: theirs may differ, and so might plans."""
     options = {"prices": measured_prices(), **options}
+    if meeting is None or not (options.get("memory_budget") or options.get("memory_budget_fraction")):
+        return _planned(module, captured, options)
+    session = None
+
+    def make():
+        nonlocal session
+        session = _planned(module, captured, options)
+        sizes = _sizes_of(session, captured)
+        try:
+            session.memory(sizes)  # seeks plans
+            return json.dumps([options["prices"], session.stored_plan(sizes)])
+        except Error:  # a call will tell
+            return ""
+
+    text = meeting.made_by_first(_key(captured.graph.text(), {**options, "prices": ""}), make)
+    if session is None and text:
+        options["prices"], text = json.loads(text)
+        session = _session_of(text, captured, options, "the plan of the first process") if text else None
+        if session is not None:
+            logger.info("the plan of %s is that of the first process", type(module).__name__)
+    return session or _planned(module, captured, options)
+
+
+def _planned(module, captured, options):
+    """Without other processes."""
     folder = files.folder()
     if not folder:
         return Session(captured.graph, **options)
@@ -54,12 +82,17 @@ def _stored_session(path, captured, options):
     if body is None:
         logger.warning("%s is ignored: it is damaged or no plan", path)
         return None
+    return _session_of(body.decode(errors="replace"), captured, options, path)
+
+
+def _session_of(text, captured, options, where):
+    """Of a stored plan; None where it does not fit."""
     try:
-        session = Session(captured.graph, **options, stored_plan=body.decode())
+        session = Session(captured.graph, **options, stored_plan=text)
         session.memory(_sizes_of(session, captured))  # at sizes that it was made for, its steps fit together
         return session
     except (Error, ValueError, KeyError) as error:
-        logger.log(_level_of(error), "%s is ignored: %s", path, error)
+        logger.log(_level_of(error), "%s is ignored: %s", where, error)
         return None
 
 
