@@ -68,6 +68,7 @@ PYTHON_ARROWS = {
         "environment",
         "store",
         "capture",
+        "distributed",
         "onnx_io",
         "ortmodule",
         "utils",

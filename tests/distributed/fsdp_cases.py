@@ -13,8 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from lowtide.capture import gathers
-from lowtide.distributed import collectives
+from lowtide._lowtide import Session
+from lowtide.capture import Call, capture, gathers, import_divided
+from lowtide.distributed import as_if_divided, collectives
 from lowtide.errors import UnsupportedModel
 from lowtide.ortmodule import ORTModule
 
@@ -28,7 +29,7 @@ LAYERS = {
 }
 CASES = {
     "plain": {},
-    "slices": {"steps": 4, "slice_bytes": 60000, "alone_bytes": 60000},
+    "slices": {"steps": 4, "slice_bytes": 60000, "alone_bytes": 60000, "as_if": True},
     "kept": {"fsdp": {"reshard_after_forward": False}},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
@@ -111,6 +112,8 @@ def compare(name, label):
     else:
         assert outer.fallback_reason is None, outer.fallback_reason
         check_plan(outer)
+    if case.get("as_if"):
+        check_simulated_plan(name, outer)
     for ours, theirs in zip(found, expected, strict=True):
         # transformers computes gpt2's loss in f32, whose rounding is a part of the largest entries; biases of keys are
         # nothing but rounding.
@@ -129,6 +132,17 @@ def check_plan(outer):
     assert 0 < gathered < len(parameters) / 2
     assert backward.count("AllGather") in range(1, gathered) if gathered > 1 else "AllGather" not in backward
     assert backward.count("ReduceScatter") == gathered
+
+
+def check_simulated_plan(name, outer):
+    """What `lowtide plan --ranks` makes of the whole module gathers and reduces as the divided one does."""
+    model, make_batch = zoo.build(name, dtype=torch.float64)
+    call = Call((), make_batch())
+    divided = import_divided(capture(model, (), make_batch()), model, call, as_if_divided(model, 2))
+    session, agent = Session(divided.graph, training=True), outer._training_manager.last_agent
+    expected = agent.collectives(agent.last_sizes)
+    assert expected.count("AllGather") > 1
+    assert session.collectives(agent.symbol_values()) == expected
 
 
 def check_state(name):

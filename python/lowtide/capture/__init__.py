@@ -49,6 +49,7 @@ __all__ = [
     "schema_of",
     "tensors_by_device",
     "import_again",
+    "import_divided",
     "trees",
     "user_line",
     "where_tensors_are",
@@ -226,6 +227,13 @@ def import_again(captured, module, call):
         return capture(module, call.args, call.kwargs, captured.facts, call.numbers)
     flags = [tensor.requires_grad for tensor in call.tensors]
     imported = import_program(captured.exported, captured.facts, module, flags)
+    return Captured(captured.exported, imported, captured.facts)
+
+
+def import_divided(captured, module, call, division):
+    """The same export as a graph that takes parts of parameters, as import_program has `division`; not to be run."""
+    flags = [tensor.requires_grad for tensor in call.tensors]
+    imported = import_program(captured.exported, captured.facts, module, flags, division)
     return Captured(captured.exported, imported, captured.facts)
 
 

@@ -57,13 +57,14 @@ class ImportedGraph:
     groups: list = field(default_factory=list)  # Processes, by the numbers that collectives give them
 
 
-def import_program(exported, facts, module, inputs_require_grad=None) -> ImportedGraph:
-    """`inputs_require_grad`: a flag for each input tensor; without, those of the export."""
-    return _Importer(exported, facts, module, inputs_require_grad).run()
+def import_program(exported, facts, module, inputs_require_grad=None, division=None) -> ImportedGraph:
+    """`inputs_require_grad`: a flag for each input tensor; without, those of the export. `division`: what parameters
+    are divided and how, (shard_of, owners) as as_if_divided gives them; without, what is true of them."""
+    return _Importer(exported, facts, module, inputs_require_grad, division or (shard_of, owners_of(module))).run()
 
 
 class _Importer:
-    def __init__(self, exported, facts, module, inputs_require_grad):
+    def __init__(self, exported, facts, module, inputs_require_grad, division):
         self._exported, self._facts, self._module = exported, facts, module
         self._inputs_require_grad = inputs_require_grad
         self._graph = Graph(re.sub(r"\W", "_", type(module).__name__).lower())
@@ -74,7 +75,8 @@ class _Importer:
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
         self._row_major_inputs = True
-        self._gathers = Gathers(self._graph, self._aliases, owners_of(module))
+        self._shard_of, owners = division
+        self._gathers = Gathers(self._graph, self._aliases, owners)
 
     def run(self):
         program = self._exported.program
@@ -147,7 +149,8 @@ class _Importer:
             source = Source(kind, paths=(path,))
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
-        name, dtype, shape, shard = path or node.name, dtype_name(tensor.dtype), list(tensor.shape), shard_of(tensor)
+        name, dtype, shape = path or node.name, dtype_name(tensor.dtype), list(tensor.shape)
+        shard = self._shard_of(tensor)
         source = replace(source, name=name, requires_grad=requires_grad, used=bool(node.users), shard=shard)
         takes_gradient = None
         if shard is not None:

@@ -38,6 +38,10 @@ class Model:
         options = {"prices": measured_prices(), **memory_options}
         return Session(self.graph, training=True, output_needs_grad=needs_grad, **options)
 
+    def with_graph(self, graph):
+        """Another graph of the same call."""
+        return replace(self, graph=graph)
+
     def with_loss(self, name):
         if name and not self.outputs:
             raise BadInput("--loss names an output of an ONNX file or a graph in text form")

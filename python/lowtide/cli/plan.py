@@ -15,7 +15,9 @@ from lowtide.report import write_page
 
 from .analyze import _step
 from .model import BadInput, load, parse_dims, symbol_values
+from .network import read_network
 from .plan_tables import explanation, rungs_table, sizes_table, summary
+from .ranks import parse_ranks, simulate, table
 
 _EPILOG = """examples:
   lowtide plan my_models:gpt2                                    peak, floor and knee at the example's sizes
@@ -24,6 +26,8 @@ _EPILOG = """examples:
                                                                  the longest sequence that fits, peaks at others
   lowtide plan my_models:gpt2 --pareto --html plan.html          the frontier, as a table and with pictures
   lowtide plan my_models:gpt2 --budget 400MiB --explain gelu_3   why a value is kept or made again
+  lowtide plan my_models:gpt2 --ranks 8,64,1024 --network network.json
+                                                                 the step on so many processes; docs/distributed.md
 """
 _MOST_ROWS = 12  # of the table of sizes
 
@@ -48,15 +52,20 @@ def add_to(commands):
     parser.add_argument("--measure", action="store_true", help="run steps of the frontier's plans and time them")
     parser.add_argument("--html", metavar="FILE", help="one page with the arena before and after, and the frontier")
     parser.add_argument("--json", metavar="FILE", help="all of it for programs; - for standard output")
+    parser.add_argument("--ranks", help="instead: a step on so many processes, 8,64,1024, as DDP and FSDP2 have it")
+    parser.add_argument("--network", metavar="FILE", help="JSON: bandwidths and latencies between those")
     parser.set_defaults(run=run)
 
 
 def run(options):
     dims, ranges = parse_ranges(options.dims)
     budget = None if options.budget is None else parse_budget(options.budget, "--budget")
+    network, counts = _asked_network(options, budget, ranges)
     with _step("capturing"), contextlib.redirect_stdout(sys.stderr):
         keep = parse_keep_outputs(options.keep.split(",")) if options.keep else None
         model = load(options.model, options.loss, keep)
+    if counts:
+        return _tell_of_ranks(options, model, dims, counts, network)
     with _step("planning"):
         session = model.plan({})
     growing = _growing(model, session, ranges)
@@ -82,6 +91,30 @@ def run(options):
         print(text) if options.json == "-" else Path(options.json).write_text(text + "\n")
     if options.json != "-":
         print("\n".join(told.lines(options.pareto)))
+    return 0
+
+
+def _asked_network(options, budget, ranges):
+    """(Network, counts of processes), or (None, [])."""
+    if (options.ranks is None) != (options.network is None):
+        raise BadInput("--ranks and --network come together")
+    if options.ranks is None:
+        return None, []
+    if budget is not None or ranges or options.pareto or options.explain or options.measure or options.html:
+        raise BadInput(
+            "--ranks simulates the plan without a budget, at one size; it goes with --dims, --keep and --json"
+        )
+    return read_network(options.network), parse_ranks(options.ranks)
+
+
+def _tell_of_ranks(options, model, dims, counts, network):
+    with _step("planning and simulating"):
+        found = list(simulate(model, dims, counts, network))
+    if options.json:
+        text = json.dumps({"model": model.name, "ranks": [told.for_programs() for told in found]}, indent=1)
+        print(text) if options.json == "-" else Path(options.json).write_text(text + "\n")
+    if options.json != "-":
+        print("\n".join(table(model.name, found)))
     return 0
 
 

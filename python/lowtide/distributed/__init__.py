@@ -1,5 +1,6 @@
 """What training on several processes asks: parameters of which a process holds a part, and what all do together."""
 
+from .as_if import as_if_divided
 from .collectives import Collectives
 from .partitions import computes
 from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
@@ -9,6 +10,7 @@ __all__ = [
     "Collectives",
     "Together",
     "WholeParameters",
+    "as_if_divided",
     "computes",
     "is_sharded_class",
     "owners_of",

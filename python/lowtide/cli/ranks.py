@@ -1,0 +1,121 @@
+"""`lowtide plan MODEL --ranks 8,64,1024 --network FILE`: what a step takes on so many processes, none of which is
+there."""
+
+from dataclasses import dataclass
+from math import prod
+
+from lowtide.capture import import_divided
+from lowtide.distributed import as_if_divided
+from lowtide.ortmodule.budget import format_bytes
+
+from .model import BadInput, symbol_values
+from .simulate import Simulation, regions_of
+
+_MOST_MESSAGES = 5  # shown
+
+
+@dataclass
+class Told:
+    """Of one way on so many processes."""
+
+    ranks: int
+    way: str  # "ddp", "fsdp2"
+    simulated: object
+    peak_bytes: int  # planned, of a step
+    parameter_bytes: int  # of one process
+    sent_bytes: int  # by one process
+
+    def for_programs(self):
+        found = self.simulated
+        return {
+            "ranks": self.ranks,
+            "way": self.way,
+            "step_ms": found.step_ms,
+            "kernels_ms": found.kernels_ms,
+            "communication_ms": found.communication_ms,
+            "hidden": found.hidden,
+            "peak_bytes": self.peak_bytes,
+            "parameter_bytes": self.parameter_bytes,
+            "sent_bytes": self.sent_bytes,
+            "messages": [vars(message) for message in found.messages],
+        }
+
+
+def parse_ranks(text):
+    """[8, 64] of "8,64"."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdigit() and 2 <= int(word) <= 1 << 20 for word in words):
+        raise BadInput(f"--ranks is '{text}', expected counts of processes from 2 on, as in 8,64,1024")
+    return [int(word) for word in words]
+
+
+def simulate(model, dims, counts, network):
+    """A Told for each way and count. `dims`: as symbol_values takes them, of what one process is given."""
+    if model.call is None:
+        raise BadInput("--ranks takes a model, module:function: a graph does not tell its layers")
+    for ranks in counts:
+        network.check(ranks)
+    session = model.plan({})
+    values = symbol_values(model, session.symbols, dims)
+    for ranks in counts:
+        yield _data_parallel(model, session, values, network, ranks)
+        yield _divided(model, dims, network, ranks)
+
+
+def _data_parallel(model, session, values, network, ranks):
+    parameters = dict(model.call.module.named_parameters())
+    sources = model.call.captured.sources
+    targets = [sources[index] for index in session.gradient_targets]
+    # The gradient of an input of the call is nobody's to reduce.
+    sizes = [_bytes(parameters[target.paths[0]]) if target.kind == "param" else 0 for target in targets]
+    found = Simulation(network, ranks).run(regions_of(session, values), sizes)
+    whole = sum(map(_bytes, parameters.values()))
+    # DistributedDataParallel has each gradient in a bucket too.
+    peak = session.memory(values)["planned_peak_bytes"] + sum(sizes)
+    sent = sum(2 * (ranks - 1) * message.size_bytes // ranks for message in found.messages)
+    return Told(ranks, "ddp", found, peak, whole, sent)
+
+
+def _divided(model, dims, network, ranks):
+    module, call, captured = model.call.module, model.call.call, model.call.captured
+    shard_of, owners = as_if_divided(module, ranks)
+    divided = import_divided(captured, module, call, (shard_of, owners))
+    session = model.with_graph(divided.graph).plan({})
+    values = symbol_values(model, session.symbols, dims)
+    found = Simulation(network, ranks).run(regions_of(session, values))
+    parts = [(parameter, shard_of(parameter)) for parameter in module.parameters()]
+    own = sum(
+        _bytes(parameter) if shard is None else prod(shard.part_shape) * parameter.element_size()
+        for parameter, shard in parts
+    )
+    sent = sum((ranks - 1) * message.size_bytes // ranks for message in found.messages)
+    return Told(ranks, "fsdp2", found, session.memory(values)["planned_peak_bytes"], own, sent)
+
+
+def _bytes(parameter):
+    return parameter.numel() * parameter.element_size()
+
+
+def table(name, found):
+    """Lines of text."""
+    yield f"{name}: a step as predicted, of each process"
+    yield (
+        f"{'processes':>9} {'way':>6} {'step ms':>10} {'kernels ms':>11} {'network ms':>11} {'hidden':>7} "
+        f"{'planned peak':>13} {'parameters':>12} {'sent':>12}"
+    )
+    for told in found:
+        each = told.simulated
+        yield (
+            f"{told.ranks:>9} {told.way:>6} {each.step_ms:>10.2f} {each.kernels_ms:>11.2f} "
+            f"{each.communication_ms:>11.2f} {each.hidden:>7.0%} {format_bytes(told.peak_bytes):>13} "
+            f"{format_bytes(told.parameter_bytes):>12} {format_bytes(told.sent_bytes):>12}"
+        )
+    for told in found[-2:]:
+        waited = sorted(told.simulated.messages, key=lambda message: -message.waited_ms)[:_MOST_MESSAGES]
+        yield f"what kernels wait for longest, {told.way} on {told.ranks}:"
+        for message in waited:
+            if message.waited_ms > 0:
+                yield (
+                    f"  {message.name}: {format_bytes(message.size_bytes)}, begins at {message.begins_ms:.2f} ms, "
+                    f"travels {message.travels_ms:.2f} ms, {message.waited_ms:.2f} of them waited for"
+                )
