@@ -1,4 +1,4 @@
-"""Functions of PyTorch that ask for more than their result needs, data or sizes: one node each.
+"""Functions of PyTorch that ask for more than their result needs, data or sizes as numbers: one node each.
 
 torch.export follows such a function into an op whose result, read by the function alone, has a size from data, or makes
 guards of what it asks.
@@ -45,6 +45,9 @@ _WHOLE = {
     torch.Tensor.contiguous: contiguous,
 }
 
+# With generator=None these are overloads of their own, whose sizes PyTorch wants as numbers.
+_DRAWS = {torch.rand, torch.randn, torch.randint}
+
 _OPS = {torch.ops.lowtide.ctc_loss.default: torch.ops.aten.ctc_loss.Tensor}
 
 
@@ -52,7 +55,10 @@ class WholeCalls(TorchFunctionMode):
     """While active, a call of such a function makes one node."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        return _WHOLE.get(func, func)(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func in _DRAWS and kwargs.get("generator", True) is None:
+            kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        return _WHOLE.get(func, func)(*args, **kwargs)
 
     @staticmethod
     def name_in(graph_module):
