@@ -2,14 +2,19 @@
 
 from .agreement import Agreement
 from .collectives import Collectives
+from .layouts import Layouts
 from .partitions import computes
+from .processes import Processes, is_distributed
 from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
 
 __all__ = [
     "Agreement",
     "Collectives",
+    "Layouts",
+    "Processes",
     "WholeParameters",
     "computes",
+    "is_distributed",
     "is_sharded_class",
     "owners_of",
     "part_of",
