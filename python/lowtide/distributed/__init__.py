@@ -2,6 +2,7 @@
 
 from .agreement import Agreement
 from .collectives import Collectives
+from .handed_on import hand_on
 from .layouts import Layouts
 from .partitions import computes
 from .processes import Processes, is_distributed
@@ -14,6 +15,7 @@ __all__ = [
     "Processes",
     "WholeParameters",
     "computes",
+    "hand_on",
     "is_distributed",
     "is_sharded_class",
     "owners_of",
