@@ -69,6 +69,12 @@ CASES = {
         "steps": 4,
         "tolerance": 1e-4,
     },
+    "mixed_bf16": {
+        "fsdp": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)},
+        "steps": 4,
+        "tolerance": 2e-2,
+        "holds": ("AllGather(group=0, ranks=2, reduce=f32)", "ReduceScatter(group=0, ranks=2) %cast"),
+    },
     "divided": {"fsdp": {}, "steps": 2, "factor": 3.0, "refused": "set_gradient_divide_factor"},
 }
 

@@ -1,5 +1,6 @@
 """One rank: modules whose layers parallelize_module has divided, through ORTModule and in eager. Arguments: cases."""
 
+import functools
 import sys
 
 import torch
@@ -155,6 +156,7 @@ def sentences(generator, step):
 CASES = {
     "mlp": (parallel_mlp, vectors, None),
     "llama": (parallel_llama, sentences, None),
+    "budget": (parallel_llama, sentences, None),
     "sequences": (parallel_sequences, sentences, None),
     "and_fully_shard": (sharded_too, sentences, None),
     "unknown": (parallel_unknown, vectors, "sum of DTensors"),
@@ -180,6 +182,9 @@ def train(module, make_batch, place, accumulation=1):
                 check_layout(parameter)
         optimizer.step()
         optimizer.zero_grad()
+    module.eval()
+    with torch.no_grad():
+        losses.append(module(*make_batch(generator, 0)).square().mean())
     whole = [getattr(parameter, "full_tensor", parameter.detach)() for parameter in module.parameters()]
     return [torch.stack(losses), *whole]
 
@@ -215,7 +220,8 @@ def compare(case):
     else:
         mesh, place = init_device_mesh("cpu", (2,)), 0
     found = []
-    for wrap in (lambda module: module, ORTModule):
+    options = {"memory_budget": "80%", "verify": True} if case == "budget" else {}
+    for wrap in (lambda module: module, functools.partial(ORTModule, **options)):
         torch.manual_seed(0)
         module = wrap(make(mesh))
         found.append(train(module, make_batch, place, accumulation=2 if case == "mlp" else 1))

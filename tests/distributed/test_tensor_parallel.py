@@ -10,7 +10,7 @@ PYTORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL|FALLBA
     "cases, ranks, variables",
     [
         (("mlp", "llama"), 2, {}),
-        pytest.param(("sequences", "context_parallel"), 2, {}, marks=pytest.mark.long),
+        pytest.param(("sequences", "budget", "context_parallel"), 2, {}, marks=pytest.mark.long),
         pytest.param(("unknown",), 2, PYTORCH, marks=pytest.mark.long),
         pytest.param(("and_fully_shard",), 4, {}, marks=pytest.mark.long),
     ],
