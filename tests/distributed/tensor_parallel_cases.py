@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -143,6 +143,20 @@ def parallel_unknown(mesh):
     return parallelize_module(Unknown().double(), mesh, {"up": ColwiseParallel(use_local_output=False)})
 
 
+def parallel_output(mesh):
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel(use_local_output=False)}
+    return parallelize_module(Mlp().double(), mesh, plan)
+
+
+def parallel_input(mesh):
+    return distribute_module(Mlp().double(), mesh)  # replicated
+
+
+def placed_vectors(generator, step):
+    mesh = init_device_mesh("cpu", (2,))
+    return (DTensor.from_local(*vectors(generator, step), mesh, [Replicate()], run_check=False),)
+
+
 def vectors(generator, step):
     return (torch.randn(4 + 2 * (step % 2), 6, WIDTH, dtype=torch.float64, generator=generator),)
 
@@ -159,6 +173,8 @@ CASES = {
     "budget": (parallel_llama, sentences, None),
     "sequences": (parallel_sequences, sentences, None),
     "and_fully_shard": (sharded_too, sentences, None),
+    "output": (parallel_output, vectors, "DTensor"),
+    "input": (parallel_input, placed_vectors, "DTensor"),
     "unknown": (parallel_unknown, vectors, "sum of DTensors"),
 }
 
@@ -172,6 +188,7 @@ def train(module, make_batch, place, accumulation=1):
         for _ in range(accumulation):
             loss = module(*make_batch(generator, step))
             loss = loss if loss.dim() == 0 else loss.square().mean()
+            loss = loss.full_tensor() if isinstance(loss, DTensor) else loss
             loss.backward()
             losses.append(loss.detach())
         divided = [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
@@ -184,7 +201,8 @@ def train(module, make_batch, place, accumulation=1):
         optimizer.zero_grad()
     module.eval()
     with torch.no_grad():
-        losses.append(module(*make_batch(generator, 0)).square().mean())
+        found = module(*make_batch(generator, 0)).square().mean()
+        losses.append(found.full_tensor() if isinstance(found, DTensor) else found)
     whole = [getattr(parameter, "full_tensor", parameter.detach)() for parameter in module.parameters()]
     return [torch.stack(losses), *whole]
 

@@ -3,7 +3,9 @@
 import pytest
 from ranks import run_ranks
 
-PYTORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL|FALLBACK_UNSUPPORTED_ONNX_MODEL"}
+PYTORCH = {
+    "ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL|FALLBACK_UNSUPPORTED_ONNX_MODEL|FALLBACK_UNSUPPORTED_DATA"
+}
 
 
 @pytest.mark.parametrize(
@@ -11,7 +13,7 @@ PYTORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL|FALLBA
     [
         (("mlp", "llama"), 2, {}),
         pytest.param(("sequences", "budget", "context_parallel"), 2, {}, marks=pytest.mark.long),
-        pytest.param(("unknown",), 2, PYTORCH, marks=pytest.mark.long),
+        pytest.param(("unknown", "output", "input"), 2, PYTORCH, marks=pytest.mark.long),
         pytest.param(("and_fully_shard",), 4, {}, marks=pytest.mark.long),
     ],
 )

@@ -15,7 +15,7 @@ import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree
 from torch.export import Dim
 
-from lowtide.distributed import Layouts, WholeParameters, is_distributed
+from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
 from lowtide.guards.values import is_plain
@@ -136,6 +136,8 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
+            if is_divided(leaf):
+                raise UnsupportedError("an output is a DTensor (use_local_output=False)")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]

@@ -6,7 +6,7 @@ from .handed_on import hand_on
 from .layouts import Layouts
 from .partitions import computes
 from .processes import Processes, is_distributed
-from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
+from .shards import WholeParameters, is_divided, is_sharded_class, owners_of, part_of, shard_of
 
 __all__ = [
     "Agreement",
@@ -17,6 +17,7 @@ __all__ = [
     "computes",
     "hand_on",
     "is_distributed",
+    "is_divided",
     "is_sharded_class",
     "owners_of",
     "part_of",
