@@ -266,6 +266,48 @@ TEST(Gradient, GathersForAParameterThatSomebodyElseReducesGiveItsWholeGradient) 
 )");
 }
 
+TEST(Gradient, GathersInAnotherDtypeReduceInTheirOwn) {
+  EXPECT_EQ(backward_of(R"(graph @gather(%a: f32[2] param, %b: f32[2, 2] param) {
+  %flat: f32[4] = Reshape(shape=[4]) %b
+  %both: f32[6] = Concat(axis=0) %a, %flat
+  %sent: bf16[6] = Cast(to=bf16) %both
+  %w: bf16[12] = AllGather(group=0, ranks=2, reduce=f32) %sent, %a, %b
+  %y: bf16[12] = Exp %w
+  return %y output
+})"),
+            R"(
+  %y_grad: bf16[12] = YieldOp(grads=[0]) %y
+  %w_grad: bf16[12] = Mul %y_grad, %y  // gradient of:
+  %cast: f32[12] = Cast(to=f32) %w_grad  // gradient of:
+  %reduce_scatter: f32[6] = ReduceScatter(group=0, ranks=2) %cast  // gradient of:
+  %a_grad: f32[2] = Slice(axis=0, end=2, start=0, step=1) %reduce_scatter  // gradient of:
+  %slice_1: f32[4] = Slice(axis=0, end=6, start=2, step=1) %reduce_scatter  // gradient of:
+  %b_grad: f32[2, 2] = Reshape(shape=[2, 2]) %slice_1  // gradient of:
+  %b_grad_1: f32[2, 2] = Copy %b_grad  // gradient of:
+  return %a_grad gradient %a, %b_grad_1 gradient %b
+}
+)");
+}
+
+TEST(Gradient, RedistributionsComeBackByTheirSecondKind) {
+  EXPECT_EQ(backward_of(R"(graph @columns_then_rows(%x: f32[4, n] input grad, %w: f32[4, n] param) {
+  %v: f32[4, n] = Redistribute(axis=0, gradient="sum", group=0, kind="same", ranks=2) %x
+  %h: f32[4, n] = Mul %v, %w
+  %y: f32[4, n] = Redistribute(axis=0, gradient="same", group=0, kind="sum", ranks=2) %h
+  %p: f32[2, n] = Redistribute(axis=0, gradient="gather", group=0, kind="part", ranks=2) %y
+  return %p output
+})"),
+            R"(
+  %p_grad: f32[2, n] = YieldOp(grads=[0]) %p
+  %y_grad: f32[4, n] = Redistribute(axis=0, gradient="part", group=0, kind="gather", ranks=2) %p_grad  // gradient of:
+  %v_grad: f32[4, n] = Mul %y_grad, %w  // gradient of:
+  %w_grad: f32[4, n] = Mul %y_grad, %v  // gradient of:
+  %x_grad: f32[4, n] = Redistribute(axis=0, gradient="same", group=0, kind="sum", ranks=2) %v_grad  // gradient of:
+  return %x_grad gradient %x, %w_grad gradient %w
+}
+)");
+}
+
 TEST(Gradient, ActivationsReadTheirResultWhereItIsEnough) {
   EXPECT_EQ(backward_of(R"(graph @activations(%x: f32[n] input grad) {
   %a: f32[n] = Relu %x

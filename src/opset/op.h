@@ -101,6 +101,8 @@ inline bool is_custom_function(Op op) { return op == Op::kPythonOp; }
 inline bool is_call(Op op) { return is_aten_call(op) || is_custom_function(op); }
 inline bool is_call_gradient(Op op) { return op == Op::kCallGrad; }
 // All processes of a group run them in the same order.
-inline bool is_collective(Op op) { return op == Op::kAllGather || op == Op::kReduceScatter; }
+inline bool is_gather(Op op) { return op == Op::kAllGather; }
+inline bool is_redistribution(Op op) { return op == Op::kRedistribute; }
+inline bool is_collective(Op op) { return is_gather(op) || op == Op::kReduceScatter || is_redistribution(op); }
 
 }  // namespace lowtide

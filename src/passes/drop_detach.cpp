@@ -12,7 +12,8 @@ bool drop_detach(Graph& graph) {
       return true;
     }
     const bool is_detach = is_view(node.op) && has_trait(node.op, Trait::kBlocksGradient);
-    if (!is_detach || !is_read(graph, node.outputs[0])) return false;
+    const bool is_same = is_redistribution(node.op) && node.attrs.s("kind") == "same";
+    if (!(is_detach || is_same) || !is_read(graph, node.outputs[0])) return false;
     if (!may_replace(graph, node.outputs[0], node.inputs[0])) return false;
     graph.replace_uses(node.outputs[0], node.inputs[0]);
     return true;

@@ -4,7 +4,8 @@
 
 namespace lowtide {
 
-// Removes Detach and SameGradient, which have done their work once the gradient is built.
+// Removes Detach, SameGradient and redistributions that change nothing, which have done their work once the gradient is
+// built.
 //   %b = Detach %a        (uses of %b become %a)
 // Requires: the gradient is built, or never will be. Leaves: dead nodes (run dce).
 bool drop_detach(Graph& graph);

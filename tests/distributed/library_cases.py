@@ -7,6 +7,7 @@ import accelerate
 import torch
 import transformers
 from one_rank import STEPS, assert_same, run_cases, zoo
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from lowtide.ortmodule import ORTModule
@@ -40,6 +41,35 @@ def train_with_accelerate(name, wrap):
     return module, [torch.stack(losses), *model.parameters()]
 
 
+def train_with_fsdp_plugin(name, wrap):
+    """accelerate takes the plugin only where it finds an accelerator: the two attributes of its state that tell so are
+    set here, and all that follows is its own."""
+    plugin = accelerate.FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False
+    )
+    accelerator = accelerate.Accelerator(cpu=True)
+    before = accelerator.state.distributed_type
+    accelerator.state.distributed_type, accelerator.state.fsdp_plugin = accelerate.DistributedType.FSDP, plugin
+    model, make_batch = zoo.build(name, dtype=torch.float64)
+    module = wrap(model)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    prepared, optimizer = accelerator.prepare(module, optimizer)
+    assert isinstance(prepared, FSDPModule) and isinstance(model, FSDPModule)
+    assert any(isinstance(layer, FSDPModule) for layer in list(model.modules())[1:])
+    losses = []
+    for step in range(STEPS):
+        loss = prepared(**make_batch(seed=2 * step + accelerator.process_index)).loss
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(prepared.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    state = accelerator.get_state_dict(prepared)
+    accelerator.state.distributed_type = before
+    whole = [parameter.full_tensor() for parameter in model.parameters()]
+    return module, [torch.stack(losses), *whole, *(state[name].clone() for name in sorted(state))]
+
+
 def train_with_trainer(name, wrap):
     model, make_batch = zoo.build(name, dtype=torch.float64)
     module = wrap(model)
@@ -66,7 +96,7 @@ def train_with_trainer(name, wrap):
     return module, [torch.tensor(losses), *model.parameters()]
 
 
-WAYS = {"accelerate": train_with_accelerate, "trainer": train_with_trainer}
+WAYS = {"accelerate": train_with_accelerate, "fsdp_plugin": train_with_fsdp_plugin, "trainer": train_with_trainer}
 
 
 def compare(name, label):

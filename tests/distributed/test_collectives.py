@@ -5,6 +5,7 @@ from ranks import run_ranks
 
 from lowtide.distributed import collectives
 
+OF_NN = ("all_reduce_of_nn", "all_gather_of_nn")
 PIECES = {
     "LOWTIDE_PIECES": "1",
     "ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL|FALLBACK_UNSUPPORTED_ONNX_MODEL",
@@ -14,8 +15,8 @@ PIECES = {
 @pytest.mark.parametrize(
     "cases, variables",
     [
-        (("reduced", "used_before_the_wait", "gathered", "scattered", "several", "exchanged"), {}),
-        pytest.param(("all_reduce_of_nn", "all_gather_of_nn", "tensor_parallel"), PIECES, marks=pytest.mark.long),
+        (("reduced", "used_before_the_wait", "gathered", "scattered", "several", "exchanged", *OF_NN), {}),
+        pytest.param(("maximum_of_nn",), PIECES, marks=pytest.mark.long),
     ],
 )
 def test_losses_and_parameters_are_eagers(cases, variables):

@@ -15,7 +15,7 @@ import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree
 from torch.export import Dim
 
-from lowtide.distributed import WholeParameters
+from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
 from lowtide.guards.values import is_plain
@@ -89,6 +89,7 @@ class Exported:
     prints: tuple = ()  # texts
     draws: Draws = field(default_factory=Draws)  # what forward draws on the host
     conditions: tuple = ()  # (on sizes, the answer that forward got)
+    groups: tuple = ()  # of processes, by the numbers that redistributions have
     asks_for_classes: bool = False  # with strings of any value: code may have told one from a str by type()
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
@@ -103,12 +104,13 @@ class _Found:
 class _Flat(torch.nn.Module):
     """The module as a function from a tuple of tensors to a tuple of tensors, which is all that the exporter sees."""
 
-    def __init__(self, module, call, observation, keep):
+    def __init__(self, module, call, observation, keep, layouts):
         super().__init__()
         self.training = module.training
         self.module = module
         self.call = call
         self.keep = keep
+        self.layouts = layouts
         self.observation = observation
         self.found = _Found()
 
@@ -118,7 +120,8 @@ class _Flat(torch.nn.Module):
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
         self.observation.made(tensors)
-        output = self.observation.call(self.module, *args, **kwargs)
+        with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
+            output = self.observation.call(self.module, *args, **kwargs)
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
         for path, child, parameters, buffers in children:
@@ -133,6 +136,8 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
+            if is_divided(leaf):
+                raise UnsupportedError("an output is a DTensor (use_local_output=False)")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -238,7 +243,8 @@ def _export(module, call, facts, observation, whole):
         {dim: Dim.AUTO if _is_dynamic((index, dim), tensor, facts) else Dim.STATIC for dim in range(tensor.dim())}
         for index, tensor in enumerate(examples)
     )
-    flat = _Flat(module, call, observation, facts.keep)
+    layouts = Layouts(whole.layouts) if is_distributed() else None
+    flat = _Flat(module, call, observation, facts.keep, layouts)
     handled = sys.exc_info()[1]
     try:
         with contextlib.ExitStack() as stack:
@@ -249,7 +255,7 @@ def _export(module, call, facts, observation, whole):
             stack.enter_context(saved_tensors_hooks_masked())
             # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
             stack.enter_context(symbolic_config.patch(backed_size_oblivious=not facts.large))
-            functions = stack.enter_context(functions_as_nodes(observation))
+            functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(observation)
@@ -292,6 +298,7 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),
+        () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
     )
 

@@ -226,8 +226,9 @@ _BELOW_APPLY = torch.autograd.Function.__base__
 
 
 @contextlib.contextmanager
-def functions_as_nodes(observation):
-    """While active, a call of a user's Function makes one node; yields the table of these calls."""
+def functions_as_nodes(observation, layouts=None):
+    """While active, a call of a user's Function makes one node; yields the table of these calls. `layouts`: Layouts,
+    which know PyTorch's functions for DTensors."""
     table = FunctionTable()
     table.observation = observation
 
@@ -242,6 +243,8 @@ def functions_as_nodes(observation):
             return run(*rest)
         if (known := computes(cls)) is not None:
             return known(*arguments)
+        if layouts is not None and (found := layouts.apply(cls, arguments)) is not NotImplemented:
+            return found
         return inlined(*arguments) if cls.__module__.startswith(_OWN) else _add_call(table, cls, arguments)
 
     not_reentrant = torch.utils.checkpoint._checkpoint_without_reentrant_generator

@@ -7,6 +7,8 @@ in it. Larger ones travel alone, each where it is read, without a copy into a me
 import itertools
 import math
 
+from lowtide.guards.values import dtype_name
+
 _ALONE_BYTES = 1 << 20  # of a whole parameter; what is larger travels alone
 _TOGETHER_BYTES = 4 << 20
 
@@ -33,13 +35,19 @@ class Gathers:
         if size_bytes > _ALONE_BYTES or takes_gradient is not None:
             self._bundles[part] = [part]
             return
-        key = self._owners.get(id(parameter)), shard.group, parameter.dtype, parameter.requires_grad
+        key = self._owners.get(id(parameter)), shard.group, parameter.dtype, shard.dtypes, parameter.requires_grad
         bundle, so_far = self._open.get(key, ([], 0))
         if so_far + size_bytes > _TOGETHER_BYTES:
             bundle, so_far = [], 0
         bundle.append(part)
         self._open[key] = bundle, so_far + size_bytes
         self._bundles[part] = bundle
+
+    def number_of(self, group):
+        """Of Processes, for nodes."""
+        if group not in self.groups:
+            self.groups.append(group)
+        return self.groups.index(group)
 
     def whole(self, part):
         """The value number of the parameter."""
@@ -55,17 +63,16 @@ class Gathers:
 
     def _gather(self, parts):
         shard = self._shards[parts[0]]
-        if shard.group not in self.groups:
-            self.groups.append(shard.group)
-        group = {"group": ("int", self.groups.index(shard.group)), "ranks": ("int", shard.ranks)}
+        group = {"group": ("int", self.number_of(shard.group)), "ranks": ("int", shard.ranks)}
         if len(parts) == 1:
-            takes_gradient = self._gradients[parts[0]]
-            return self._graph.add_op("AllGather", parts if takes_gradient is None else [*parts, takes_gradient], group)
+            if (takes_gradient := self._gradients[parts[0]]) is not None:
+                return self._graph.add_op("AllGather", [*parts, takes_gradient], group)
+            return self._gather_message(parts[0], parts, group)
         sizes = [math.prod(self._shape(part)) for part in parts]
         ends = list(itertools.accumulate(sizes))
         flat = [self._view(part, [size]) for part, size in zip(parts, sizes, strict=True)]
         message = self._call("cat.default", "tensors", flat, [ends[-1]], {"dim": ("int", 0)})
-        (received,) = self._graph.add_op("AllGather", [message], group)
+        (received,) = self._gather_message(message, parts, group)
         received = self._view(received, [shard.ranks, ends[-1]])
         wholes = []
         for part, size, end in zip(parts, sizes, ends, strict=True):
@@ -73,6 +80,19 @@ class Gathers:
             own = self._slice(received, 1, end - size, end, [shard.ranks, size])
             wholes.append(self._view(own, [rows * shard.ranks, *columns]))
         return wholes
+
+    def _gather_message(self, message, parts, group):
+        """In the dtypes of a MixedPrecisionPolicy: gradients are not rounded to the dtype that is sent, and back."""
+        dtypes, dtype = self._shards[parts[0]].dtypes, self._graph.type_of(parts[0])[0]
+        sent = dtype if dtypes.gathered is None else dtype_name(dtypes.gathered)
+        reduced = sent if dtypes.reduced is None else dtype_name(dtypes.reduced)
+        if dtype == sent == reduced:
+            return self._graph.add_op("AllGather", [message], group)
+        if sent != dtype:
+            outputs = [("sent", sent, self._shape(message))]
+            attrs = {"dtype": ("dtype", sent)}
+            (message,) = self._graph.add_aten("aten::to.dtype", [message], ["self"], outputs, attrs, "", "")
+        return self._graph.add_op("AllGather", [message, *parts], group | {"reduce": ("dtype", reduced)})
 
     def _without_filling(self, part, whole):
         """Without what fills up the parts of processes that have less; in the parameter's shape."""

@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from lowtide._lowtide import Graph
-from lowtide.distributed import owners_of, shard_of
+from lowtide.distributed import Processes, owners_of, shard_of
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import dtype_name
 
@@ -75,8 +75,8 @@ class _Importer:
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
         self._row_major_inputs = True
-        self._shard_of, owners = division
-        self._gathers = Gathers(self._graph, self._aliases, owners)
+        self._shard_of, self._owners = division
+        self._gathers = Gathers(self._graph, self._aliases, self._owners)
 
     def run(self):
         program = self._exported.program
@@ -150,7 +150,7 @@ class _Importer:
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
         name, dtype, shape = path or node.name, dtype_name(tensor.dtype), list(tensor.shape)
-        shard = self._shard_of(tensor)
+        shard = self._shard_of(tensor, self._owners)
         source = replace(source, name=name, requires_grad=requires_grad, used=bool(node.users), shard=shard)
         takes_gradient = None
         if shard is not None:
@@ -162,7 +162,7 @@ class _Importer:
                 source = replace(source, name=name, requires_grad=False)
             shape, strides = shard.part_shape, []
         value = self._graph.add_input(name, dtype, shape, kind, requires_grad, strides)
-        if shard is not None:
+        if shard is not None and shard.is_gathered:
             self._gathers.add(value, shard, tensor, takes_gradient)
         self._source_of_tensor[id(tensor)] = len(self._sources), value
         self._remember(node, value, source)
@@ -219,6 +219,8 @@ class _Importer:
             self._python_op(node)
         elif node.target is torch.ops.lowtide.inspect.default:
             self._inspect(node)
+        elif node.target is torch.ops.lowtide.redistribute.default:
+            self._redistribute(node)
         elif waits_for_collective(node):
             self._values[node] = self._values[node.args[0]]
         elif isinstance(node.target, torch._ops.OpOverload):
@@ -412,6 +414,15 @@ class _Importer:
         inspection = self._exported.inspections[record]
         attrs = {"name": ("string", inspection.name), "record": ("int", record)}
         self._graph.add_aten("lowtide::inspect.default", [self._tensor(tensor)], ["x"], [], attrs, *origin(node))
+
+    def _redistribute(self, node):
+        x, kind, gradient, axis, group, ranks = node.args
+        number = self._gathers.number_of(Processes(self._exported.groups[group]))
+        attrs = {"kind": ("string", kind), "gradient": ("string", gradient)}
+        attrs |= {"axis": ("int", axis), "group": ("int", number), "ranks": ("int", ranks)}
+        module, line = origin(node)
+        (self._values[node],) = self._graph.add_op("Redistribute", [self._tensor(x)], attrs, origin=f"{module}  {line}")
+        self._aliases.note_made(self._values_of(node))
 
     # ---- arguments
 

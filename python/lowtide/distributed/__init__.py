@@ -2,16 +2,24 @@
 
 from .as_if import as_if_divided
 from .collectives import Collectives
+from .handed_on import hand_on
+from .layouts import Layouts
 from .partitions import computes
-from .shards import WholeParameters, is_sharded_class, owners_of, part_of, shard_of
+from .processes import Processes, is_distributed
+from .shards import WholeParameters, is_divided, is_sharded_class, owners_of, part_of, shard_of
 from .together import Together
 
 __all__ = [
     "Collectives",
+    "Layouts",
+    "Processes",
     "Together",
     "WholeParameters",
     "as_if_divided",
     "computes",
+    "hand_on",
+    "is_distributed",
+    "is_divided",
     "is_sharded_class",
     "owners_of",
     "part_of",

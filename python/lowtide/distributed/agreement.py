@@ -11,9 +11,10 @@ from lowtide.errors import Error, UnsupportedModel
 
 from .collectives import all_gather
 from .meeting import WAIT_S, Meeting
+from .mixed_precision import check_settings
 from .partitions import Placeholders, is_partitioned
 from .roll_call import call_roll, processes_text
-from .shards import is_divided, shard_of, sharded_modules
+from .shards import is_divided, owners_of, shard_of, sharded_modules
 
 _PYTORCH = 0  # in the place of a hash
 _MOST_EXPLAINED = 4  # disagreements of which processes tell each other more
@@ -28,14 +29,12 @@ class Agreement:
     def __init__(self, module, gathers_partitions=True):
         """`gathers_partitions`: whether graphs gather what DeepSpeed's ZeRO stage 3 has partitioned."""
         self._sharded = sharded_modules(module)
-        # (module, name) of each divided parameter, once: modules of fully_shard may lie in each other.
-        self._divided = dict.fromkeys(
+        self._divided = [
             (child, name)
-            for root in self._sharded
-            for child in root.modules()
+            for child in module.modules()
             for name, parameter in child.named_parameters(recurse=False)
             if is_divided(parameter)
-        )
+        ]
         self._explained, self.meeting = 0, None
         partitioned = [parameter for parameter in module.parameters() if is_partitioned(parameter)]
         self._placeholders = Placeholders(partitioned)
@@ -47,7 +46,10 @@ class Agreement:
             return
         try:
             parameters = [*(getattr(child, name) for child, name in self._divided), *partitioned]
-            groups = dict.fromkeys(shard_of(parameter).group for parameter in parameters)
+            owners = owners_of(module)
+            shards = [shard_of(parameter, owners) for parameter in parameters]
+            groups = dict.fromkeys(shard.group for shard in shards)
+            groups |= dict.fromkeys(shard.layout.group for shard in shards if shard.layout is not None)
             # What processes find out among those that divide parameters they tell those that are like them.
             groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
             self._groups = {group.group_name: group for group in groups}
@@ -55,8 +57,6 @@ class Agreement:
                 self.meeting = Meeting.of(groups[0], f"gathers/{type(module).__name__}")
             if self.meeting is not None:
                 call_roll(self.meeting, module)
-            for root in self._sharded:
-                _check_dtypes(root)
         except UnsupportedModel as refusal:
             self._refusal = refusal
 
@@ -76,6 +76,7 @@ class Agreement:
         gathered = self._placeholders.gathered()
         with self._placeholders.in_place():
             try:
+                check_settings(self._sharded)
                 if gathered is not None:
                     raise UnsupportedModel(gathered)
                 prepared, text = prepare()
@@ -144,17 +145,3 @@ def _first_difference(others):
 
 def _short(line):
     return line if len(line) <= _MOST_LETTERS else f"{line[:_MOST_LETTERS]}…"
-
-
-def _check_dtypes(root):
-    """Only what is gathered shows a MixedPrecisionPolicy."""
-    before = {name: parameter.dtype for name, parameter in root.named_parameters()}
-    root.unshard()
-    after = {name: parameter.dtype for name, parameter in root.named_parameters()}
-    root.reshard()
-    for name, dtype in before.items():
-        if after[name] != dtype:
-            raise UnsupportedModel(
-                f"fully_shard gathers parameter '{name}' of {dtype} as {after[name]}: lowtide works without a "
-                "MixedPrecisionPolicy; torch.autocast is one for both"
-            )

@@ -1,5 +1,6 @@
 """What the collective steps of a plan do: calls of torch.distributed on views of the engine's memory."""
 
+import torch
 import torch.distributed as dist
 
 # What a process sends at a time: libraries have buffers for what travels, which no plan counts (gloo: up to three for
@@ -67,6 +68,26 @@ def _slices(part):
     return [(begin, min(begin + step, part.numel())) for begin in range(0, max(part.numel(), 1), step)]
 
 
+def redistribute(result, tensor, kind, axis, group):
+    """`result`: what `kind` of Redistribute (src/opset/ops.def) makes of `tensor`."""
+    ranks = group.size()
+    if kind == "sum":
+        dist.all_reduce(result.copy_(tensor), group=group)
+    elif kind == "share":
+        torch.div(tensor, ranks, out=result)
+    elif kind == "part":
+        result.copy_(tensor.chunk(ranks, axis)[group.rank()])
+    elif kind == "scatter":
+        whole = torch.stack(tensor.chunk(ranks, axis))
+        reduce_scatter(result, whole.view(-1, *result.shape[1:]) if result.dim() else whole, group)
+    elif kind == "gather":
+        parts = tensor.new_empty(ranks, *tensor.shape)
+        all_gather(parts.view(-1, *tensor.shape[1:]), tensor, group)
+        torch.cat(parts.unbind(), axis, out=result)
+    else:
+        result.copy_(tensor)
+
+
 class Collectives:
     """Of one graph."""
 
@@ -76,6 +97,10 @@ class Collectives:
 
     def run(self, target, attrs, inputs, outputs):
         """Whether the target is that of a collective that steps wait for: then it has run."""
+        if target == "Redistribute":
+            group = self._groups[attrs["group"]].dividing
+            redistribute(outputs[0], inputs[0], attrs["kind"], attrs["axis"], group)
+            return True
         if target != "ReduceScatter":
             return False
         group = self._groups[attrs["group"]]

@@ -13,6 +13,7 @@ import torch
 
 from lowtide.errors import UnsupportedModel
 
+from .mixed_precision import Dtypes
 from .processes import Processes
 
 
@@ -24,7 +25,9 @@ class Partition:
     ranks: int
     shape: torch.Size  # of the whole parameter
 
-    gives_whole_gradient = True
+    gives_whole_gradient = is_gathered = True
+    layout = None
+    dtypes = Dtypes()
 
     @property
     def length(self):

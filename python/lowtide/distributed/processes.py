@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -12,3 +14,7 @@ class Processes:
 
     def count(self):
         return self.dividing.size() * (1 if self.alike is None else self.alike.size())
+
+
+def is_distributed():
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -1,10 +1,11 @@
 """Parameters of which each process holds a part: rows where `fully_shard` has divided them, and partitions.py.
 
 A graph takes the part and gathers the parameter where it is read; hooks of PyTorch's or DeepSpeed's, which gather it
-around calls of modules, have no part in it.
+around calls of modules, have no part in it. Parts of tensor parallelism are taken as they are (layouts.py).
 """
 
 import contextlib
+import functools
 import sys
 from dataclasses import dataclass
 
@@ -12,10 +13,12 @@ import torch
 
 from lowtide.errors import UnsupportedModel
 
+from .mixed_precision import Dtypes, after_forward, before_forward, dtypes_of
 from .partitions import is_partitioned, partition_of
 from .processes import Processes
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+# Tables of hooks, and what stands in the place of one of `fully_shard`'s.
+_HOOKS = {"_forward_pre_hooks": before_forward, "_forward_hooks": after_forward}
 # DeepSpeed's wrapper for traces hides where a hook comes from.
 _GATHER = ("torch.distributed.fsdp.", "deepspeed.runtime.zero.", "deepspeed.utils.nvtx")
 
@@ -28,7 +31,11 @@ class Shard:
     ranks: int
     shape: torch.Size  # of the whole parameter
 
+    layout: object = None  # Layout of what is gathered, which then is a part itself: its shape is `shape`
+    dtypes: Dtypes = Dtypes()
+
     gives_whole_gradient = False  # the gradient of the rows leaves the graph
+    is_gathered = True
 
     @property
     def length(self):
@@ -45,6 +52,34 @@ class Shard:
         part = parameter.to_local()
         missing = self.part_shape[0] - part.shape[0]
         return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How tensor parallelism has placed a parameter, on a mesh of one dim. The graph takes this process's part."""
+
+    mesh: object
+    placement: object
+    shape: torch.Size  # of the part
+
+    gives_whole_gradient = is_gathered = False
+    dtypes = Dtypes()
+
+    @property
+    def group(self):
+        return Processes(self.mesh.get_group())
+
+    @property
+    def layout(self):
+        return self
+
+    @property
+    def part_shape(self):
+        return list(self.shape)
+
+    def local(self, parameter):
+        """Gradients flow to the parameter."""
+        return parameter.to_local()
 
 
 def is_divided(tensor):
@@ -74,25 +109,48 @@ def owners_of(module):
     return {id(parameter): outer for outer in sharded_modules(module) for parameter in outer.parameters()}
 
 
-def shard_of(parameter):
-    """Its Shard or Partition, None where it is whole. UnsupportedModel where a process has another part than a graph
-    could take."""
+def shard_of(parameter, owners):
+    """Its Shard, Partition or Layout, None where it is whole. `owners`: of its module. UnsupportedModel where a process
+    has another part than a graph could take."""
     if is_partitioned(parameter):
         return partition_of(parameter)
     if not is_divided(parameter):
         return None
-    mesh, placements = parameter.device_mesh, parameter.placements
-    by_rows = torch.distributed.tensor.Shard(0)
-    if placements == (by_rows,):
+    mesh, placements, rows = parameter.device_mesh, parameter.placements, torch.distributed.tensor.Shard(0)
+    if id(parameter) not in owners:
+        return _layout_of(parameter, mesh, placements)
+    dtypes = dtypes_of(owners[id(parameter)], parameter.dtype)
+    if placements == (rows,):
         group = Processes(mesh.get_group())
-    elif placements == (torch.distributed.tensor.Replicate(), by_rows):
+        return Shard(group, group.dividing.size(), parameter.shape, None, dtypes)
+    if placements == (torch.distributed.tensor.Replicate(), rows):
         group = Processes(mesh.get_group(1), mesh.get_group(0))
-    else:
+        return Shard(group, group.dividing.size(), parameter.shape, None, dtypes)
+    if len(placements) == 2 and getattr(placements[0], "dim", None) == 0 and mesh.mesh_dim_names:
+        group = Processes(mesh.get_group(0))
+        layout = _layout_of(parameter, mesh[mesh.mesh_dim_names[1]], placements[1:])
+        return Shard(group, group.dividing.size(), layout.shape, layout, dtypes)
+    raise UnsupportedModel(
+        f"a parameter of shape {list(parameter.shape)} is placed as {placements}, expected (Shard(dim=0),), "
+        "(Replicate(), Shard(dim=0)), or (Shard(dim=0), …) on a mesh whose second dim is that of tensor parallelism"
+    )
+
+
+def _layout_of(parameter, mesh, placements):
+    shape = list(parameter.shape)
+    if mesh.ndim != 1 or placements[0].is_partial():
         raise UnsupportedModel(
-            f"a parameter of shape {list(parameter.shape)} is placed as {placements}, expected (Shard(dim=0),) or "
-            "(Replicate(), Shard(dim=0))"
+            f"a parameter of shape {shape} is placed as {placements} on a mesh of {mesh.ndim} dims, expected Shard or "
+            "Replicate on one of 1 dim"
         )
-    return Shard(group, group.dividing.size(), parameter.shape)
+    (placement,), ranks = placements, mesh.size()
+    if placement.is_shard():
+        if shape[placement.dim] % ranks != 0:
+            raise UnsupportedModel(
+                f"a parameter of shape {shape} is not divided evenly among {ranks} processes along dim {placement.dim}"
+            )
+        shape[placement.dim] //= ranks
+    return Layout(mesh, placement, torch.Size(shape))
 
 
 class WholeParameters:
@@ -102,28 +160,36 @@ class WholeParameters:
     def __init__(self, module):
         self._tables = []  # (table, what is in it, what is in it inside)
         self._whole = {}  # id of a parameter → the one in its place
+        self._owners = owners_of(module)
+        self.layouts = {}  # (module, name) → Layout of the DTensor that the one in the table stands for
         roots = sharded_modules(module)
-        if any(map(is_partitioned, module.parameters())):
+        if any(is_partitioned(one) or is_divided(one) for one in module.parameters()):
             roots.append(module)
         children = dict.fromkeys(child for root in roots for child in root.modules())
         for child in children:
-            self._add(child._parameters, lambda name, parameter: True, self._whole_of)
-            for which in _HOOKS:
-                self._add(getattr(child, which), lambda key, hook: not _gathers(hook), lambda hook: hook)
+            for name, parameter in child._parameters.items():
+                shard = None if parameter is None else shard_of(parameter, self._owners)
+                if shard is not None and shard.layout is not None:
+                    self.layouts[child, name] = shard.layout
+            self._add(child._parameters, self._whole_of)
+            for which, make in _HOOKS.items():
+                self._add(getattr(child, which), functools.partial(_hook_inside, child, make))
 
-    def _add(self, table, keeps, replaced):
+    def _add(self, table, replaced):
+        """`replaced`: what stands in the place of an entry; None for nothing."""
         before = dict(table.items())  # not through a getter, which gathers
-        inside = {key: replaced(value) for key, value in before.items() if keeps(key, value)}
-        if len(inside) != len(before) or any(inside[key] is not value for key, value in before.items()):
-            self._tables.append((table, before, inside))
+        inside = {key: replaced(value) for key, value in before.items() if value is not None}
+        if any(found is not before[key] for key, found in inside.items()):
+            kept = {key: inside.get(key) for key, value in before.items() if value is None or inside[key] is not None}
+            self._tables.append((table, before, kept))
 
     def _whole_of(self, parameter):
-        shard = None if parameter is None else shard_of(parameter)
+        shard = shard_of(parameter, self._owners)
         if shard is None:
             return parameter
         if id(parameter) not in self._whole:
             # Never touched, so that it is no memory.
-            whole = torch.empty(shard.shape, dtype=parameter.dtype)
+            whole = torch.empty(shard.shape, dtype=shard.dtypes.gathered or parameter.dtype)
             self._whole[id(parameter)] = torch.nn.Parameter(whole, parameter.requires_grad)
         return self._whole[id(parameter)]
 
@@ -152,5 +218,7 @@ class WholeParameters:
             table.update(entry[which])
 
 
-def _gathers(hook):
-    return (getattr(hook, "__module__", None) or "").startswith(_GATHER)
+def _hook_inside(module, make, hook):
+    if not (getattr(hook, "__module__", None) or "").startswith(_GATHER):
+        return hook
+    return make(module) if is_sharded_class(type(module)) else None

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lowtide import _lowtide, environment, log
 from lowtide.capture import exclusive, exports_elsewhere, parse_keep_outputs, tensors_by_device, where_tensors_are
-from lowtide.distributed import is_sharded_class
+from lowtide.distributed import hand_on, is_sharded_class
 from lowtide.errors import BadInitialization, InvalidArgument, UnsupportedDevice, UnsupportedModel
 
 from . import terminal_log
@@ -299,7 +299,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     @__class__.setter
     def __class__(self, cls):
         if is_sharded_class(cls) and not is_sharded_class(type(self._original)):
-            raise UnsupportedModel("fully_shard was called for an ORTModule: call it for the module, before ORTModule")
+            hand_on(self, self._original)
         self._original.__class__ = cls
 
     def __getattr__(self, name):

@@ -22,13 +22,16 @@ SAVED_TENSORS_NOTICE = (
 )
 
 
+_CONTEXT_PARALLEL = "torch.distributed.tensor.experimental."  # has put its own function in attention's place
+
 # Asked at each call.
 _transforms = torch._C._functorch.peek_interpreter_stack
 _saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def check_surroundings(module, args, kwargs):
-    """UnsupportedError under torch.func's transforms, for forward-mode AD, and where a mode wants to see each op."""
+    """UnsupportedError under torch.func's transforms, for forward-mode AD, under context parallel attention, and
+    where a mode wants to see each op."""
     if _transforms() is not None:
         raise Surrounded("torch.func transforms (grad, vmap, jvp …) differentiate PyTorch's own operations")
     if forward_ad._current_level >= 0:
@@ -37,6 +40,10 @@ def check_surroundings(module, args, kwargs):
         for tensor in itertools.chain(tensors, module.parameters(), module.buffers()):
             if forward_ad.unpack_dual(tensor).tangent is not None:
                 raise Surrounded("forward-mode AD: an input or parameter is a dual tensor")
+    if str(getattr(torch.nn.functional.scaled_dot_product_attention, "__module__", "")).startswith(_CONTEXT_PARALLEL):
+        raise Surrounded(
+            "context parallel attention (torch.distributed.tensor.experimental.context_parallel) around the call"
+        )
     mode = _get_current_dispatch_mode()
     if mode is not None:
         raise Surrounded(f"the dispatch mode {type(mode).__name__} around the call wants to see each operation")

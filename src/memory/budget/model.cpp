@@ -72,8 +72,7 @@ class Reader {
   // What forward writes over is not there any more when a node would read it again.
   bool is_written_over(ValueId value) const { return value && number_of(value) < 0 && !stash_.is_free(value); }
   bool may_run_again(const Node& node) const {
-    if (is_call(node.op) || (info(node.op).recompute == RecomputePrice::kNever && !is_collective(node.op)))
-      return false;
+    if (is_call(node.op) || (info(node.op).recompute == RecomputePrice::kNever && !is_gather(node.op))) return false;
     const std::vector<ValueId> operands = operands_again(node);
     return std::none_of(operands.begin(), operands.end(), [&](ValueId value) { return is_written_over(value); });
   }

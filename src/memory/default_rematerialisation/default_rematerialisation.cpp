@@ -23,7 +23,7 @@ NodeId gather_of(const StashAnalysis& stash, ValueId value) {
   const Graph& graph = stash.graph();
   NodeId producer = graph.value(value).producer;
   while (producer && is_view(graph.node(producer).op)) producer = graph.value(graph.node(producer).inputs[0]).producer;
-  return producer && is_collective(graph.node(producer).op) && stash.in_forward(producer) ? producer : NodeId{};
+  return producer && is_gather(graph.node(producer).op) && stash.in_forward(producer) ? producer : NodeId{};
 }
 
 // The gathers that the last reader of gathered parameters in forward and the first one in backward both read.
@@ -46,11 +46,13 @@ std::set<NodeId> needed_at_once(const StashAnalysis& stash) {
   return both;
 }
 
-// Whether what a process sends is there in backward: its part of a parameter, or several such parts, joined.
+// Whether what a process sends is there in backward: its part of a parameter, or several such parts, joined; or is
+// rounded from there.
 bool is_sent_again(const StashAnalysis& stash, ValueId message) {
   if (stash.is_alive(message)) return true;
   const NodeId joined = stash.graph().value(stash.base(message)).producer;
   const std::vector<ValueId>& parts = stash.graph().node(joined).inputs;
+  if (is_float_cast(stash.graph(), stash.graph().node(joined))) return is_sent_again(stash, parts[0]);
   return std::all_of(parts.begin(), parts.end(), [&](ValueId part) { return stash.is_free(part); });
 }
 
@@ -60,7 +62,7 @@ bool is_cheap_again(const MemoryContext& context, const Node& node) {
   const StashAnalysis& stash = context.stash;
   // A view with bytes of its own is a copy: of what the caller holds, it is made again.
   if (is_view(node.op)) return stash.is_free(node.inputs[0]) || gather_of(stash, node.inputs[0]);
-  if (is_collective(node.op)) return is_sent_again(stash, node.inputs[0]);
+  if (is_gather(node.op)) return is_sent_again(stash, node.inputs[0]);
   const bool has_inputs = std::all_of(node.inputs.begin(), node.inputs.end(),
                                       [&](ValueId input) { return !input || stash.is_alive(input); });
   if (has_trait(node.op, Trait::kRematerialisedByDefault)) return has_inputs;
