@@ -22,7 +22,7 @@ CASES = {
     "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
     "autocast": {"config": {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}},
     "other_plan": {"options_of_rank_1": {"memory_budget": "80%"}, "batch": LARGE},  # gradients leave in the same order
-    "one_refuses": {"hook_of_rank_1": True, "refused": "runs the module of process 1"},
+    "one_refuses": {"hook_of_rank_1": True, "refused": "process 1"},
     "kept": {"kept_elements": 10_000},  # smaller parameters stay whole between steps
     "init": {"init": True},  # the model is partitioned while it is built, in f32
     "gathered": {"gathers": True},

@@ -36,7 +36,7 @@ class Agreement:
             for name, parameter in child.named_parameters(recurse=False)
             if is_divided(parameter)
         )
-        self._explained, self.meeting = 0, None
+        self._explained, self._said, self.meeting = 0, {}, None
         partitioned = [parameter for parameter in module.parameters() if is_partitioned(parameter)]
         self._placeholders = Placeholders(partitioned)
         self._groups, self._refusal = {}, None
@@ -106,12 +106,12 @@ class Agreement:
         )
 
     def _explain(self, mine):
-        """{process: what it would do, or why it does nothing} of those that divide parameters with this one; nothing
-        where it has been told often. All know of a disagreement, so all come."""
-        self._explained += 1
-        if self.meeting is None or self._explained > _MOST_EXPLAINED:
-            return {}
-        return self.meeting.exchange(mine, WAIT_S)
+        """{process: what it would do, or why it does nothing} of those that divide parameters with this one; as it was
+        told last where it has been told often. All know of a disagreement, so all come."""
+        if self.meeting is not None and self._explained < _MOST_EXPLAINED:
+            self._explained += 1
+            self._said = self.meeting.exchange(mine, WAIT_S)
+        return self._said
 
     def _tell(self, number):
         """The numbers of all."""
