@@ -51,10 +51,10 @@ class Agreement:
             # What processes find out among those that divide parameters they tell those that are like them.
             groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
             self._groups = {group.group_name: group for group in groups}
-            if groups:
-                self.meeting = Meeting.of(groups[0], f"gathers/{type(module).__name__}")
-            if self.meeting is not None:
-                call_roll(self.meeting, module)
+            meetings = [Meeting.of(group, f"gathers/{type(module).__name__}") for group in self._groups.values()]
+            for meeting in filter(None, meetings):
+                call_roll(meeting, module)
+            self.meeting = next(iter(meetings), None)  # of those that divide parameters
             for root in self._sharded:
                 _check_dtypes(root)
         except UnsupportedModel as refusal:
