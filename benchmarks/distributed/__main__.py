@@ -3,7 +3,8 @@
 Each wrapper around each way to run the model takes its turn, round by round, in fresh processes that torchrun starts
 under a counter of malloc and mmap; cores are divided among ranks. What is found is stored in
 benchmarks/distributed/points.json, of which --write makes the figures of docs/distributed.md. --overlap records when
-gradients leave and buckets travel in one backward instead.
+gradients leave and buckets travel in one backward instead; --simulate tells of 8 to 1,024 processes on the network of
+network.json, which are not there.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=3, help="timed steps a turn (3)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each (2)")
     parser.add_argument("--overlap", action="store_true", help="instead: events of one backward under ddp")
+    parser.add_argument("--simulate", action="store_true", help="instead: 8 to 1,024 processes that are not there")
     parser.add_argument("--stored", action="store_true", help="measure nothing: what is stored")
     parser.add_argument("--write", action="store_true", help=f"write the figures of docs/{DOCUMENT.name}")
     parsed = parser.parse_args()
@@ -156,11 +158,20 @@ def trace(options, model, points):
             points.add("overlap", model, way, ranks[0])
 
 
+def predict(options, model, points):
+    from simulated import simulated
+
+    found = simulated(model)
+    points.add("simulated", model, "network", found["network"])
+    points.add("simulated", model, "rows", found["rows"])
+    return found["rows"]
+
+
 def main():
     options, points = arguments(), Points()
-    found = []
+    found, work = [], trace if options.overlap else predict if options.simulate else measure
     for model in [] if options.stored else options.models:
-        found += (trace if options.overlap else measure)(options, model, points)
+        found += work(options, model, points)
     failed = any("error" in row for row in found)
     block = figures(points.found)
     print(block)

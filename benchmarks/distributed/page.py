@@ -28,6 +28,8 @@ def figures(points):
             lines += [f"### {model} on {ranks} processes", "", *disturbance(rows), *table(rows), ""]
     if traces := points.get("overlap", {}):
         lines += ["### Buckets and gradients in a backward", "", *overlap_lines(traces), ""]
+    if found := points.get("simulated", {}):
+        lines += ["### Simulated", "", *simulated_lines(found), ""]
     return "\n".join([*lines, END])
 
 
@@ -98,3 +100,26 @@ def overlap_lines(traces):
             cells = [str(event["index"]), f"{event['bytes'] / 1e6:.1f}", f"{event['ms'] / whole:.0%}"]
             yield "| " + " | ".join([*first, *cells, f"{ends[event['index']] / whole:.0%}"]) + " |"
             first = [""] * len(first)
+
+
+def simulated_lines(found):
+    """`found`: by model, what simulated.py gives."""
+    network = next(iter(found.values()))["network"]
+    inside, between = network["inside"], network["between"]
+    yield "Predicted by `--simulate`, with kernels as fast as on the machine of the figures above: nodes of "
+    speeds = [f"{link['gigabytes_per_second']} GB/s and {link['latency_us']} µs" for link in (inside, between)]
+    yield f"{network['ranks_per_node']} processes, {speeds[0]} inside, {speeds[1]}"
+    yield "between them, for each process. *hidden* is"
+    yield "the share of communication that no kernel waits for; *peak* is planned, above parameters, under ddp with all"
+    yield "buckets."
+    yield ""
+    columns = "step ms | kernels ms | network ms | hidden | peak MB | parameters MB | sent MB"
+    yield f"| model | processes | wrapper | {columns} |"
+    yield "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|"
+    for model in sorted(found):
+        for row in found[model]["rows"]:
+            cells = [model, str(row["ranks"]), row["way"]]
+            cells += [f"{row[name]:.1f}" for name in ("step_ms", "kernels_ms", "communication_ms")]
+            cells += [f"{row['hidden']:.0%}"]
+            cells += [f"{row[name] / 1e6:.1f}" for name in ("peak_bytes", "parameter_bytes", "sent_bytes")]
+            yield "| " + " | ".join(cells) + " |"

@@ -23,7 +23,7 @@ CASES = [
     ("bert", ("plain", "accumulation", "clipping"), LEVEL, True),
     ("t5", ("plain", "accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),
     ("t5", ("plain", "accumulation"), LEVEL, True),
-    ("resnet", ("plain", "accumulation", "clipping", "inside", "autocast", "sync_batch_norm"), {}, True),
+    ("resnet", ("plain", "accumulation", "clipping", "budget", "inside", "autocast", "sync_batch_norm"), {}, True),
     ("resnet", ("plain", "accumulation"), LEVEL, True),
 ]
 

@@ -23,9 +23,16 @@ CASES = [
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("gpt2", ("divided", "one_refuses", "other_plan", "around_one_refuses"), TORCH, True),
+    ("gpt2", ("autocast",), {}, True),
     ("bert", ("plain", "accumulation", "clipping"), {}, True),
-    ("resnet", ("plain", "clipping"), {}, True),
-    ("t5", ("plain", "accumulation"), {}, True),
+    ("bert", ("budget", "autocast"), {}, True),
+    ("bert", ("plain", "accumulation"), LEVEL, True),
+    ("resnet", ("plain", "accumulation", "clipping"), {}, True),
+    ("resnet", ("budget", "autocast"), {}, True),
+    ("resnet", ("plain", "accumulation"), LEVEL, True),
+    ("t5", ("plain", "accumulation", "clipping"), {}, True),
+    ("t5", ("budget", "autocast"), {}, True),
+    ("t5", ("plain", "accumulation"), LEVEL, True),
 ]
 
 
@@ -40,6 +47,13 @@ def test_training_is_eagers(model, cases, variables):
     ranks = 4 if cases[0].startswith("two_dims") else 2
     output = run_ranks("fsdp_cases.py", model, *cases, ranks=ranks, **variables)
     assert output.count(": right on rank") == ranks * len(cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["gpt2", "resnet"])
+def test_four_processes(model):
+    output = run_ranks("fsdp_cases.py", model, "plain", "accumulation", ranks=4, timeout=380)
+    assert output.count(": right on rank") == 4 * 2
 
 
 @pytest.mark.long

@@ -14,15 +14,21 @@ LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 each = pytest.mark.parametrize("model, stage", [(m, s) for m in ("gpt2", "bert", "t5", "resnet") for s in (1, 2, 3)])
 
 
-def train(model, stage, cases, **variables):
+def train(model, stage, cases, ranks=2, **variables):
     names = [f"{stage}-{case}" for case in cases]
-    output = run_ranks("zero_cases.py", model, *names, timeout=390, DS_ACCELERATOR="cpu", **variables)
-    assert output.count(": right on rank") == 2 * len(names)
+    output = run_ranks("zero_cases.py", model, *names, ranks=ranks, timeout=390, DS_ACCELERATOR="cpu", **variables)
+    assert output.count(": right on rank") == ranks * len(names)
 
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_gpt2(stage):
     train("gpt2", stage, ["plain"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", [2, 3])
+def test_four_processes(stage):
+    train("gpt2", stage, ["plain"], ranks=4)
 
 
 @pytest.mark.long

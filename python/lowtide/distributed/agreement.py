@@ -35,7 +35,7 @@ class Agreement:
             for name, parameter in child.named_parameters(recurse=False)
             if is_divided(parameter)
         ]
-        self._explained, self.meeting = 0, None
+        self._explained, self._said, self.meeting = 0, {}, None
         partitioned = [parameter for parameter in module.parameters() if is_partitioned(parameter)]
         self._placeholders = Placeholders(partitioned)
         self._groups, self._refusal = {}, None
@@ -53,10 +53,10 @@ class Agreement:
             # What processes find out among those that divide parameters they tell those that are like them.
             groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
             self._groups = {group.group_name: group for group in groups}
-            if groups:
-                self.meeting = Meeting.of(groups[0], f"gathers/{type(module).__name__}")
-            if self.meeting is not None:
-                call_roll(self.meeting, module)
+            meetings = [Meeting.of(group, f"gathers/{type(module).__name__}") for group in self._groups.values()]
+            for meeting in filter(None, meetings):
+                call_roll(meeting, module)
+            self.meeting = next(iter(meetings), None)  # of those that divide parameters
         except UnsupportedModel as refusal:
             self._refusal = refusal
 
@@ -107,12 +107,12 @@ class Agreement:
         )
 
     def _explain(self, mine):
-        """{process: what it would do, or why it does nothing} of those that divide parameters with this one; nothing
-        where it has been told often. All know of a disagreement, so all come."""
-        self._explained += 1
-        if self.meeting is None or self._explained > _MOST_EXPLAINED:
-            return {}
-        return self.meeting.exchange(mine, WAIT_S)
+        """{process: what it would do, or why it does nothing} of those that divide parameters with this one; as it was
+        told last where it has been told often. All know of a disagreement, so all come."""
+        if self.meeting is not None and self._explained < _MOST_EXPLAINED:
+            self._explained += 1
+            self._said = self.meeting.exchange(mine, WAIT_S)
+        return self._said
 
     def _tell(self, number):
         """The numbers of all."""

@@ -53,7 +53,7 @@ class Meeting:
         asked, made = f"{key}/asked", f"{key}/made"
         if self._rank == self.ranks[0]:
             text = ""
-            self._store.set(asked, "")
+            self._store.set(asked, "1")
             try:
                 text = make()
             finally:

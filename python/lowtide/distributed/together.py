@@ -17,7 +17,7 @@ class Together:
         self._module, self._with_gradients = module, with_gradients
         self._gathers_partitions = gathers_partitions
         self._agreement = None  # known from the first call on
-        self._one = None  # a parameter that is trained
+        self._one = None  # a parameter, one that is trained if there is any
         self._meeting = None  # of DistributedDataParallel's processes; False: there is nobody to meet
 
     @property
@@ -41,7 +41,8 @@ class Together:
         return self._one is not None and (is_partitioned(self._one) or reducing_group(self._one) is not None)
 
     def _found(self):
-        self._one = next((p for p in self._module.parameters() if p.requires_grad), None)
+        parameters = list(self._module.parameters())
+        self._one = next((each for each in parameters if each.requires_grad), next(iter(parameters), None))
         group = reducing_group(self._one) if self._one is not None and self._with_gradients else None
         if group is not None:
             return GradientOrder(self._module, group)
