@@ -176,6 +176,18 @@ class Replaced(nn.Module):
         return y - self.mean
 
 
+class Warmed(Cached):
+    """A factor that follows from how often forward has run."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.l(x) * min(1.0, self.calls / 10)
+
+
 class Shuffled(nn.Module):
     """NumPy's random numbers are NumPy's, not PyTorch's."""
 
@@ -191,6 +203,7 @@ class Shuffled(nn.Module):
 
 PIECES = {
     "a parameter replaced": (Replaced, lambda i: (numbers(6, 4),)),
+    "calls counted, more than Dynamo compiles": (Warmed, lambda i: (numbers(6, 4),)),
     "NumPy's random numbers": (Shuffled, lambda i: (numbers(6, 4),)),
     "distributions": (Likelihood, lambda i: (numbers(6 + i, 4),)),
     "lru_cache of a size": (Cached, lambda i: (numbers(5 + i % 3, 4),)),

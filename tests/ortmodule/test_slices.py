@@ -86,3 +86,22 @@ def test_memory_read_by_strides():
         assert wrapped.fallback_reason is None
     x = torch.randn(8, 2, 4).transpose(0, 1)  # an input that is not row-major: another call's may be
     torch.testing.assert_close(step(wrapped, x), step(eager, x))
+
+
+AROUND_ZERO = {
+    "around the middle": lambda x, n: x[:, 20 - n : 19 + n],
+    "to a place before the end": lambda x, n: x[:, : 12 - n],
+    "from a place before the end": lambda x, n: x[:, 12 - n :],
+}
+
+
+@pytest.mark.parametrize("name", AROUND_ZERO)
+def test_ends_that_may_be_counted_from_the_front_or_the_back(name):
+    """Relative positions are cut out of a table so. Each sign of an end has a graph."""
+    module = Slice(AROUND_ZERO[name]).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    for columns in (5, 7, 11, 14, 15):
+        inputs = torch.randn(2, 39, dtype=torch.float64), torch.randn(2, columns)
+        torch.testing.assert_close(step(wrapped, *inputs), step(module, *inputs))
+        assert wrapped.fallback_reason is None
+    assert sum(wrapped.transition_counts()["in training mode"].values()) <= 2

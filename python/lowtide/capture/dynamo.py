@@ -10,6 +10,7 @@ import re
 import torch
 from torch.fx.traceback import preserve_node_meta
 
+from .dynamo_counts import Counts
 from .dynamo_writes import Writes
 from .export import Facts
 from .vmap_regions import inline_pointwise_vmap
@@ -32,7 +33,8 @@ class DynamoGraph(torch.nn.Module):
         self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_number(node))
         self.writes = Writes.of(graph_module, example_inputs)  # that whoever calls must make
         carried = {**carried, **{place: (place, 0) for place in self._sizes}}
-        graph = _rewritten(graph_module, placeholders, carried, self.writes.places)
+        self.counts = Counts.of(graph_module, example_inputs)  # that whoever calls must return
+        graph = _rewritten(graph_module, placeholders, carried, self.writes.places, self.counts.outputs)
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
         self.training = graph_module.training
@@ -121,11 +123,11 @@ def _is_number(node):
     return len(node.users) > 0 and all(user.op == "call_method" and user.target == "item" for user in node.users)
 
 
-def _rewritten(graph_module, placeholders, carried, written):
+def _rewritten(graph_module, placeholders, carried, written, counted):
     """The graph in which sizes that a tensor carries are asked of it (`carried`: place of the size → (place of the
     tensor, dim); a tensor in the size's own place is a new one), inputs have the names of what they were, and
     regions to be checkpointed are calls: what runs again is the plan's to choose. Inputs in the places `written` are
-    copied first, and the copies are further outputs."""
+    copied first, and the copies are further outputs. Outputs in the places `counted` are None."""
     graph = torch.fx.Graph()
     copies, names = {}, set()
     for place, node in enumerate(placeholders):
@@ -143,7 +145,8 @@ def _rewritten(graph_module, placeholders, carried, written):
         if node in copies:
             continue
         if node.op == "output":
-            outputs = (*node.args[0], *(placeholders[place] for place in written))
+            own = (None if place in counted else value for place, value in enumerate(node.args[0]))
+            outputs = (*own, *(placeholders[place] for place in written))
             copies[node] = graph.output(torch.fx.map_arg(outputs, copies.__getitem__))
             continue
         copies[node] = copy = graph.node_copy(node, copies.__getitem__)

@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 from lowtide.errors import UnsupportedError
 
 from .code import is_ours
+from .slices import ask_for_ends
 from .traced_draws import MAKERS, called, has_drawn
 
 _HOOKS_ON_TENSORS = frozenset(
@@ -36,6 +37,8 @@ class Calls(TorchFunctionMode):
             self._observation.seen.asks_for_gradients = True
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
+        if func is torch.Tensor.__getitem__:
+            ask_for_ends(args[1])
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}

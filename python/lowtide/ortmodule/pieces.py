@@ -15,6 +15,10 @@ from .pieces_step import SharesOfTime, StepOfPieces
 from .resident import Resident
 from .step_budget import StepBudget, TotalBudget
 
+_DYNAMO = {
+    "use_numpy_random_stream": True,  # else PyTorch's generator draws in the place of NumPy's
+    "allow_unspec_int_on_nn_module": True,  # else a module that counts its calls is compiled in each, up to a limit
+}
 _QUIET_CALLS = 8  # in which Dynamo compiles, and says of each break what the reason of the pieces says
 
 
@@ -50,8 +54,7 @@ class Pieces:
             self._allowance.call_begins()
         begin = time.perf_counter()
         try:
-            # Dynamo would have PyTorch's generator draw in the place of NumPy's.
-            with _quiet(self._calls <= _QUIET_CALLS), torch._dynamo.config.patch(use_numpy_random_stream=True):
+            with _quiet(self._calls <= _QUIET_CALLS), torch._dynamo.config.patch(_DYNAMO):
                 result = self._compiled(*args, **kwargs)
         except Error:
             raise
