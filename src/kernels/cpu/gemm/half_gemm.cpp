@@ -19,7 +19,7 @@ struct HalfBlocks {
     const bool is_short = bf16 != nullptr && call.k <= kPackedDepth;
     const int64_t most_cols = 512, most_rows = is_short ? 1024 : 512;
     const BlockLimits& tiles = gemm_table().limits;
-    const int64_t row_unit = bf16 != nullptr ? bf16->packed_rows : tiles.row_unit;
+    const int64_t row_unit = bf16 != nullptr ? bf16->tile_rows : tiles.row_unit;
     const int64_t col_unit = bf16 != nullptr ? bf16->tile_cols : tiles.col_unit;
     cut = Blocks(call.m, call.n, call.batches, parallel_threads(),
                  {row_unit, col_unit, most_rows / row_unit * row_unit, most_cols});
