@@ -22,7 +22,7 @@ MEASURE = Path(__file__).with_name("measure.py")
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench kernels", description=__doc__.splitlines()[0])
     parser.add_argument("--families", default=",".join(FAMILIES), help=f"of {', '.join(FAMILIES)} (all)")
-    parser.add_argument("--names", default="", help="only kernels whose name has this in it")
+    parser.add_argument("--names", default="", help="only kernels whose name has one of these parts in it")
     parser.add_argument("--dtypes", default="f32,bf16,f16", help="of f32, bf16, f16 (all)")
     parser.add_argument("--threads", default="1,2", help="thread counts (1,2)")
     parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each kernel (7)")

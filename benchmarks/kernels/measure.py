@@ -138,7 +138,7 @@ def main():
     install_torch(options.threads)
     loops = Loops(options.threads, options.clock)
     for case in cases(options.families.split(",")):
-        if options.names not in case.name:
+        if not any(part in case.name for part in options.names.split(",")):
             continue
         for dtype in options.dtypes.split(","):
             if dtype in case.dtypes:

@@ -22,7 +22,7 @@ struct HalfBlocks {
     const int64_t row_unit = bf16 != nullptr ? bf16->tile_rows : tiles.row_unit;
     const int64_t col_unit = bf16 != nullptr ? bf16->tile_cols : tiles.col_unit;
     cut = Blocks(call.m, call.n, call.batches, parallel_threads(),
-                 {row_unit, col_unit, most_rows / row_unit * row_unit, most_cols});
+                 {row_unit, col_unit, rounded_up(most_rows, row_unit), most_cols});
 
     // Room for the largest blocks, which no number of threads changes.
     const int64_t widest = rounded_up(std::min(call.n, most_cols), std::max<int64_t>(col_unit, 16));
