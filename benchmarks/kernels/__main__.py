@@ -40,7 +40,7 @@ def measured(options, threads):
     command = [sys.executable, MEASURE, "--threads", threads]
     for name in ("families", "names", "dtypes", "rounds", "clock"):
         command += [f"--{name}", str(getattr(options, name))]
-    environment = dict(os.environ, OMP_WAIT_POLICY="PASSIVE") if options.clock == "processor" else None
+    environment = dict(os.environ, OMP_WAIT_POLICY="PASSIVE")  # threads that spin would take a core from the loops
     child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     for line in child.stdout:
         row = json.loads(line)

@@ -22,10 +22,10 @@ class Loops:
         self._memory = [ctypes.create_string_buffer(COPIED_BYTES) for _ in range(threads)]
 
     def f32(self):
-        return self._rate("loop_f32", 400_000)
+        return self._rate("loop_f32", 4_000_000)
 
     def bf16(self):
-        return self._rate("loop_tiles" if self._has_tiles else "loop_bf16", 400_000)
+        return self._rate("loop_tiles" if self._has_tiles else "loop_bf16", 4_000_000)
 
     def copy(self):
         return self._rate("loop_copy", 4, self._memory)
