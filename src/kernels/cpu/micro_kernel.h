@@ -1,8 +1,8 @@
 // Register tiles of matrix products. For files *_isa.cpp only.
 //   C (rows x cols) = or += A (rows x depth) B (depth x cols)
-// A is read in place, by broadcasts, with any strides; B is packed into panels of kTileCols columns, depth-major and
-// padded with zeros. Every element of the product is one chain of fma over the depth in ascending order from 0; tiles
-// change no bit, cuts of the depth do.
+// A is read by broadcasts, in place or from tiles of kTileRows rows; B is packed into panels of kTileCols columns. Both
+// packings are depth-major and padded with zeros. Every element of the product is one chain of fma over the depth in
+// ascending order from 0; tiles change no bit, cuts of the depth do.
 #pragma once
 
 #include "kernels/cpu/lane_transpose.h"
@@ -42,11 +42,17 @@ static inline void pack_panel_transposed(const float* source, int64_t step, int6
   }
 }
 
-// A whole matrix B (depth x cols) as panels, panel_stride floats apart.
+// A whole matrix B (depth x cols) as panels, panel_stride floats apart. By a few rows at a time, which are read to
+// their ends: rows far apart lie on as many pages.
 LT_INLINE void pack(const float* source, int64_t step, int64_t depth, int64_t cols, float* panels,
                     int64_t panel_stride) {
-  for (int64_t j = 0; j < cols; j += kTileCols, panels += panel_stride) {
-    pack_panel(source + j, step, depth, min_of(kTileCols, cols - j), panels);
+  constexpr int64_t kRowsAtOnce = 8;
+  for (int64_t k = 0; k < depth; k += kRowsAtOnce) {
+    const int64_t rows = min_of(kRowsAtOnce, depth - k);
+    float* to = panels + k * kTileCols;
+    for (int64_t j = 0; j < cols; j += kTileCols, to += panel_stride) {
+      pack_panel(source + k * step + j, step, rows, min_of(kTileCols, cols - j), to);
+    }
   }
 }
 
@@ -58,9 +64,13 @@ LT_INLINE void pack_transposed(const float* source, int64_t step, int64_t depth,
   }
 }
 
-// Rows at or beyond `rows` compute row 0 again and are not stored. Loops over rows are unrolled, so that the sums stay
-// in registers.
-template <bool unit_step>
+// How A lies: in rows (a_step 1), in columns (a_row 1), or packed: tile[k * kTileRows + i], whose constant offsets
+// leave all registers to the sums.
+enum class Left { kRows, kColumns, kTile };
+
+// Rows at or beyond `rows` compute row 0 again, or the packing's padding, and are not stored. Loops over rows are
+// unrolled, so that the sums stay in registers.
+template <Left left>
 static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_step, int rows,
                                            const float* panel, float* c, int64_t c_row, int cols, bool add) {
   vf sum0[kTileRows], sum1[kTileRows];
@@ -72,14 +82,15 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
     sum0[i] = sum1[i] = vf{};
     // C is touched only after the whole depth: fetch it meanwhile.
     __builtin_prefetch(c + (i < rows ? i : 0) * c_row, 1);
+    __builtin_prefetch(c + (i < rows ? i : 0) * c_row + cols - 1, 1);
   }
-  const int64_t step = unit_step ? 1 : a_step;
+  const int64_t step = left == Left::kRows ? 1 : left == Left::kTile ? kTileRows : a_step;
   for (int64_t k = 0, at = 0; k < depth; ++k, at += step) {
     const vf b0 = load(panel), b1 = load(panel + kLanes);
     panel += kTileCols;
 #pragma GCC unroll 14
     for (int i = 0; i < kTileRows; ++i) {
-      const vf x = splat(row[i][at]);
+      const vf x = splat(left == Left::kTile ? a[at + i] : row[i][at]);
       sum0[i] = fma(x, b0, sum0[i]);
       sum1[i] = fma(x, b1, sum1[i]);
     }
@@ -109,8 +120,8 @@ LT_INLINE void multiply(int64_t rows, int64_t cols, int64_t depth, const float* 
     const int width = static_cast<int>(min_of(kTileCols, cols - j));
     for (int64_t i = 0; i < rows; i += kTileRows) {
       const int height = static_cast<int>(min_of(kTileRows, rows - i));
-      (a_step == 1 ? tile<true> : tile<false>)(depth, a + i * a_row, a_row, a_step, height, panels, c + i * c_row + j,
-                                               c_row, width, add);
+      (a_step == 1 ? tile<Left::kRows> : tile<Left::kColumns>)(depth, a + i * a_row, a_row, a_step, height, panels,
+                                                               c + i * c_row + j, c_row, width, add);
     }
   }
 }

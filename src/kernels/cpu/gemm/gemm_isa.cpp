@@ -5,24 +5,36 @@
 namespace lowtide::cpu::LT_ISA {
 namespace {
 
+// Of A at a time: whole register tiles, which stay in L2 while the panels of B go by. Rows of a block cost nothing but
+// tasks, columns cost scratch.
 constexpr int64_t kRows = LT_LANES == 16 ? 196 : 192;
+constexpr int64_t kMostRows = 6 * kRows;
 constexpr int64_t kCols = 512;
 constexpr int64_t kDepth = kGemmDepth;
+
+// pack_a of a transposed A: rows of the stored matrix are read to their ends.
+void pack_a_columns(const float* from, int64_t stride, vf alpha, int64_t rows, int64_t depth, float* tiles) {
+  for (int64_t k = 0; k < depth; ++k, from += stride) {
+    float* to = tiles + k * kTileRows;
+    for (int64_t t = 0; t < rows; t += kTileRows, to += kTileRows * depth) {
+      for (int64_t i = 0; i < kTileRows; i += kLanes) {
+        const int64_t held = min_of(kLanes, kTileRows - i), read = min_of(held, rows - t - i);
+        const vf x = read > 0 ? load(from + t + i, static_cast<int>(read)) * alpha : vf{};
+        store(to + i, x, static_cast<int>(held));
+      }
+    }
+  }
+}
 
 // tiles[t][k * kTileRows + i] = alpha A(row + t * kTileRows + i, k) for k in [first, first + depth).
 void pack_a(const Gemm& call, int64_t row, int64_t rows, int64_t first, int64_t depth, float* tiles) {
   const vf alpha = splat(call.alpha);
+  if (call.transpose_a) {
+    pack_a_columns(call.a + first * call.a_stride + row, call.a_stride, alpha, rows, depth, tiles);
+    return;
+  }
   for (int64_t t = 0; t < rows; t += kTileRows, tiles += kTileRows * depth) {
     const int64_t height = min_of(kTileRows, rows - t);
-    if (call.transpose_a) {
-      const float* from = call.a + first * call.a_stride + row + t;
-      for (int64_t k = 0; k < depth; ++k, from += call.a_stride) {
-        for (int64_t i = 0; i < kTileRows; ++i) {
-          tiles[k * kTileRows + i] = i < height ? from[i] * call.alpha : 0.0f;
-        }
-      }
-      continue;
-    }
     const float* from = call.a + (row + t) * call.a_stride + first;
     for (int64_t k = 0; k < depth; k += kLanes) {
       const int64_t count = min_of(kLanes, depth - k);
@@ -86,8 +98,8 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
         const int width = static_cast<int>(min_of(kTileCols, cols - j));
         float* c = call.c + (row + top) * call.c_stride + col + j;
         for (int64_t i = 0; i < height; i += kTileRows) {
-          tile<false>(depth, tiles + i * depth, 1, kTileRows, static_cast<int>(min_of(kTileRows, height - i)),
-                      panels + j * depth, c + i * call.c_stride, call.c_stride, width, starts || first > 0);
+          tile<Left::kTile>(depth, tiles + i * depth, 1, kTileRows, static_cast<int>(min_of(kTileRows, height - i)),
+                            panels + j * depth, c + i * call.c_stride, call.c_stride, width, starts || first > 0);
         }
       }
     }
@@ -122,6 +134,6 @@ void round(const float* sums, int64_t sums_stride, const RoundedSums& to, int64_
 
 }  // namespace
 
-constinit const GemmTable gemm_table = {kRows, kCols, scratch, block, round};
+constinit const GemmTable gemm_table = {{kTileRows, kTileCols, kMostRows, kCols}, scratch, block, round};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -12,30 +12,30 @@ namespace {
 // Of bf16 panels: a tile's part of A and of B fill L1.
 constexpr int64_t kPackedDepth = 1024;
 
-int64_t rounded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 // How much of C one task computes, and the room it needs meanwhile, in floats.
 struct HalfBlocks {
   explicit HalfBlocks(const HalfGemm& call) : bf16(call.dtype == DType::kBF16 ? bf16_gemm_table() : nullptr) {
     // Sums of many rows wait where a packing of B does not hold the whole depth: they stay in L2.
     const bool is_short = bf16 != nullptr && call.k <= kPackedDepth;
     const int64_t most_cols = 512, most_rows = is_short ? 1024 : 512;
-    row_unit = bf16 != nullptr ? bf16->packed_rows : 1;
-    col_unit = bf16 != nullptr ? bf16->tile_cols : 1;
-    cut(call, most_rows / row_unit * row_unit, most_cols);
+    const BlockLimits& tiles = gemm_table().limits;
+    const int64_t row_unit = bf16 != nullptr ? bf16->tile_rows : tiles.row_unit;
+    const int64_t col_unit = bf16 != nullptr ? bf16->tile_cols : tiles.col_unit;
+    cut = Blocks(call.m, call.n, call.batches, parallel_threads(),
+                 {row_unit, col_unit, rounded_up(most_rows, row_unit), most_cols});
 
     // Room for the largest blocks, which no number of threads changes.
-    const int64_t widest = rounded(std::min(call.n, most_cols), std::max<int64_t>(col_unit, 16));
-    const int64_t tallest = rounded(std::min(call.m, most_rows), row_unit);
+    const int64_t widest = rounded_up(std::min(call.n, most_cols), std::max<int64_t>(col_unit, 16));
+    const int64_t tallest = rounded_up(std::min(call.m, most_rows), row_unit);
     if (bf16 != nullptr) {
-      const int64_t depth = rounded(std::min(call.k, kPackedDepth), kPackedBf16Depth);
+      const int64_t depth = rounded_up(std::min(call.k, kPackedDepth), kPackedBf16Depth);
       sums = (is_short ? bf16->packed_rows : tallest) * widest;
       a = bf16->packed_rows * depth / 2;
       b = widest * depth / 2;
     } else {
       const int64_t depth = std::min(call.k, kGemmDepth);
       sums = tallest * widest;
-      a = rounded(tallest * depth, 16);
+      a = rounded_up(tallest * depth, 16);
       b = widest * depth;
       Gemm widened;
       widened.m = tallest;
@@ -48,30 +48,8 @@ struct HalfBlocks {
   int64_t floats() const { return sums + a + b + inner; }
 
   const Bf16GemmTable* bf16;  // null: operands are widened for packed_gemm
-  int64_t row_unit, col_unit;
-  int64_t down, right, rows, cols;
+  Blocks cut;
   int64_t sums, a, b, inner = 0;
-
- private:
-  // Two blocks a thread or more, if there are so many, and those that pack least: each block packs its part of A and B.
-  void cut(const HalfGemm& call, int64_t most_rows, int64_t most_cols) {
-    const int64_t wanted = (2 * parallel_threads() + call.batches - 1) / call.batches;
-    const int64_t fewest = (call.n + most_cols - 1) / most_cols;
-    int64_t least = 0;
-    for (int64_t across = fewest; across <= 4 * fewest; ++across) {
-      const int64_t width = rounded((call.n + across - 1) / across, col_unit);
-      const int64_t blocks = (call.n + width - 1) / width;
-      const int64_t cuts = std::max((call.m + most_rows - 1) / most_rows, (wanted + blocks - 1) / blocks);
-      const int64_t height = rounded((call.m + cuts - 1) / cuts, row_unit);
-      const int64_t packed = (call.m + height - 1) / height * call.n + blocks * call.m;
-      if (least != 0 && packed >= least) continue;
-      least = packed;
-      right = blocks;
-      cols = width;
-      rows = height;
-      down = (call.m + height - 1) / height;
-    }
-  }
 };
 
 // One block of C.
@@ -82,8 +60,8 @@ class HalfBlock {
         blocks_(blocks),
         row_(row),
         col_(col),
-        rows_(std::min(blocks.rows, call.m - row)),
-        cols_(std::min(blocks.cols, call.n - col)),
+        rows_(std::min(blocks.cut.rows, call.m - row)),
+        cols_(std::min(blocks.cut.cols, call.n - col)),
         brain_(call.dtype == DType::kBF16),
         sums_(own),
         a_(sums_ + blocks.sums),
@@ -108,10 +86,10 @@ class HalfBlock {
 
   void multiply_bf16(const Bf16GemmTable& table) {
     auto *tiles = reinterpret_cast<uint16_t*>(a_), *panels = reinterpret_cast<uint16_t*>(b_);
-    const int64_t width = rounded(cols_, table.tile_cols);
+    const int64_t width = rounded_up(cols_, table.tile_cols);
     const bool is_short = call_.k <= kPackedDepth;
     for (int64_t first = 0; first < call_.k; first += kPackedDepth) {
-      const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded(depth, kPackedBf16Depth);
+      const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded_up(depth, kPackedBf16Depth);
       table.pack_b(b_from(first), call_.b_stride, call_.transpose_b, depth, cols_, panels);
       for (int64_t top = 0; top < rows_; top += table.packed_rows) {
         const int64_t height = std::min(table.packed_rows, rows_ - top);
@@ -120,7 +98,8 @@ class HalfBlock {
         if (first == 0 && call_.adds) {
           for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { take(tile, at...); });
         }
-        table.multiply(tiles, panels, rounded(height, table.tile_rows), padded, width, sums, first > 0 || call_.adds);
+        table.multiply(tiles, panels, rounded_up(height, table.tile_rows), padded, width, sums,
+                       first > 0 || call_.adds);
         if (first + kPackedDepth < call_.k) continue;
         for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { hand_over(tile, at...); });
       }
@@ -202,12 +181,13 @@ int64_t half_gemm_scratch_bytes(const HalfGemm& call, int threads) {
 void half_gemm(const HalfGemm& call, void* scratch, int64_t scratch_bytes) {
   if (call.m == 0 || call.n == 0) return;
   const HalfBlocks blocks(call);
+  const Blocks& cut = blocks.cut;
   const bool small = 2.0 * call.m * call.n * call.k * call.batches < 4e6;
-  run_tasks(call.batches * blocks.down * blocks.right, blocks.floats(), scratch, scratch_bytes, small,
+  run_tasks(call.batches * cut.down * cut.right, blocks.floats(), scratch, scratch_bytes, small,
             [&](int64_t task, float* own) {
-              const int64_t row = task % blocks.down * blocks.rows;
-              const int64_t col = task / blocks.down % blocks.right * blocks.cols;
-              const int64_t batch = task / (blocks.down * blocks.right);
+              const int64_t row = task % cut.down * cut.rows;
+              const int64_t col = task / cut.down % cut.right * cut.cols;
+              const int64_t batch = task / (cut.down * cut.right);
               HalfGemm one = call;
               one.a += batch * call.a_batch;
               one.b += batch * call.b_batch;

@@ -7,21 +7,6 @@ namespace lowtide::cpu {
 
 namespace {
 
-// C is cut into equal blocks. A block packs its part of B once for all its rows: the more rows, the less packing.
-struct Blocks {
-  int64_t down, right, rows, cols;
-  Blocks(const Gemm& call, const GemmTable& table) {
-    right = (call.n + table.block_cols - 1) / table.block_cols;
-    cols = (call.n + right - 1) / right;
-    const int64_t packs = (call.m + table.packed_rows - 1) / table.packed_rows;
-    // Two blocks a thread or more, if there are so many.
-    const int64_t wanted = (2 * parallel_threads() + call.batches * right - 1) / (call.batches * right);
-    const int64_t packs_each = std::clamp<int64_t>(packs / wanted, 1, 4);
-    rows = packs_each * table.packed_rows;
-    down = (call.m + rows - 1) / rows;
-  }
-};
-
 int64_t slot_floats(const Gemm& call) { return gemm_table().scratch(call); }
 
 }  // namespace
@@ -33,7 +18,7 @@ int64_t packed_gemm_scratch_bytes(const Gemm& call, int threads) {
 void packed_gemm(const Gemm& call, void* scratch, int64_t scratch_bytes) {
   if (call.m == 0 || call.n == 0) return;
   const GemmTable& table = gemm_table();
-  const Blocks blocks(call, table);
+  const Blocks blocks(call.m, call.n, call.batches, parallel_threads(), table.limits);
   const bool small = 2.0 * call.m * call.n * call.k * call.batches < 4e6;
   run_tasks(call.batches * blocks.down * blocks.right, slot_floats(call), scratch, scratch_bytes, small,
             [&](int64_t task, float* own) {

@@ -1,0 +1,44 @@
+// How C is cut into the blocks that threads take.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lowtide::cpu {
+
+inline int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Units are whole register tiles: a cut elsewhere would multiply padding.
+struct BlockLimits {
+  int64_t row_unit, col_unit;
+  int64_t most_rows, most_cols;  // multiples of the units
+};
+
+// `down` times `right` blocks of rows x cols, the last of each less.
+struct Blocks {
+  int64_t down = 0, right = 0, rows = 0, cols = 0;
+
+  Blocks() = default;
+  // Two blocks a thread or more, if there are so many, and those that pack least: each block packs its rows of A and
+  // its columns of B.
+  Blocks(int64_t m, int64_t n, int64_t batches, int threads, const BlockLimits& limits) {
+    const int64_t wanted = (2 * threads + batches - 1) / batches;
+    const int64_t fewest = (n + limits.most_cols - 1) / limits.most_cols;
+    int64_t least = 0;
+    for (int64_t across = fewest; across <= 4 * fewest; ++across) {
+      const int64_t width = rounded_up((n + across - 1) / across, limits.col_unit);
+      const int64_t blocks = (n + width - 1) / width;
+      const int64_t cuts = std::max((m + limits.most_rows - 1) / limits.most_rows, (wanted + blocks - 1) / blocks);
+      const int64_t height = rounded_up((m + cuts - 1) / cuts, limits.row_unit);
+      const int64_t packed = (m + height - 1) / height * n + blocks * m;
+      if (least != 0 && packed >= least) continue;
+      least = packed;
+      right = blocks;
+      cols = width;
+      rows = height;
+      down = (m + height - 1) / height;
+    }
+  }
+};
+
+}  // namespace lowtide::cpu
