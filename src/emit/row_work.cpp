@@ -147,6 +147,7 @@ class StepReader {
   bool reads_sum_of_products() {
     const Shape &a = *input(0), &b = *input(1), &y = *output(0);
     const auto is_f32 = [&](int32_t id) { return dtype(id) == DType::kF32; };
+    if (step_.attrs.has("computes")) return false;
     if (input(2) != nullptr || a.size() != 2 || b.size() != 2 || !is_f32(step_.inputs[0]) || !is_f32(step_.inputs[1]) ||
         !is_f32(step_.outputs[0]))
       return false;

@@ -91,6 +91,11 @@ struct KernelQuery {
 };
 using SupportsFunction = const char* (*)(const KernelQuery&);
 
+// What an op computes in that may convert as it reads and writes (ops.def: LT_CONVERTS); `otherwise` if it does not.
+inline DType computed_dtype(const BoundAttrs& attrs, DType otherwise) {
+  return attrs.get_or<DType>("computes", otherwise);
+}
+
 // What a kernel accepts of an input's layout; the plan inserts a Copy step where an operand does not comply.
 enum class Accept : uint8_t {
   kRowMajor,

@@ -37,7 +37,4 @@ struct OperandRuns : Runs<N + 1> {
   }
 };
 
-// Stored in half the bytes, computed in f32.
-inline bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
-
 }  // namespace lowtide

@@ -107,6 +107,58 @@ static void add_products(List& list) {
   list.add(Op::kGemm, "scalar C", {real({3, 4}), real({2, 4}), real({})}, plain);
 }
 
+// Ops that do the casts around them: what is a statistic here is f32 where the others are of 16 bits.
+static void add_converting(List& list) {
+  const auto in = [](Attrs attrs, DType computes) {
+    attrs.set("computes", computes);
+    return attrs;
+  };
+  const auto giving = [&](Attrs attrs, DType computes, DType gives) {
+    attrs.set("computes", computes);
+    attrs.set("gives", gives);
+    return attrs;
+  };
+  constexpr DType kWide = DType::kF32;
+  const Attrs gemm{{"transA", false}, {"transB", true}, {"alpha", 1.0}, {"beta", 1.0}};
+  const Attrs fused{{"transA", true}, {"transB", false}, {"alpha", 0.5}};
+  const Attrs layer{{"axis", 1}, {"epsilon", 1e-5}}, layer_grad{{"axis", 1}};
+  const Attrs dropped{{"ratio", 0.3}, {"stream", 5}};
+  const Attrs loss{{"reduction", std::string("mean")}, {"ignore_index", 1}, {"label_smoothing", 0.1}};
+  for (const DType half : {DType::kBF16, DType::kF16}) {
+    list.add(Op::kGemm, "rounds b and C", {fixed({3, 4}), statistic({2, 4}), statistic({2})}, in(gemm, half));
+    list.add(Op::kGemm, "rounds a", {statistic({3, 4}), fixed({2, 4}), fixed({3, 2})}, in(gemm, half));
+    list.add(Op::kGemm, "gives f32", {fixed({3, 4}), statistic({2, 4})}, giving(gemm, half, kWide));
+    list.add(Op::kGemm, "large", {statistic({70, 65}), statistic({40, 65})}, giving(gemm, half, kWide));
+    list.add(Op::kFusedMatMul, "rounds b", {fixed({2, 33, 40}), statistic({33, 35})}, in(fused, half));
+    list.add(Op::kMatMul, "rounds a, gives f32", {statistic({2, 3, 4}), fixed({2, 4, 2})}, giving({}, half, kWide));
+    list.add(Op::kLinearCrossEntropyLossGrad, "rounds the weight",
+             {statistic({}), fixed({6, 5}, -2, 2), integers({6}, 0, 4), statistic({6}, 2, 3), statistic({5, 3}),
+              fixed({6, 3})},
+             giving(loss, half, kWide));
+    list.add(Op::kDropoutGrad, "rounds", {statistic({3, 50})}, in(dropped, half));
+    list.add(Op::kBiasDropout, "rounds", {fixed({3, 5}), statistic({5}), statistic({3, 5})}, in(dropped, half));
+    for (Op op : {Op::kBiasGelu, Op::kFastGelu})
+      list.add(op, "rounds the bias", {fixed({3, 5}), statistic({5})}, in({}, half));
+    for (Op op : {Op::kBiasGeluGrad, Op::kFastGeluGrad})
+      list.add(op, "rounds", {statistic({3, 5}), fixed({3, 5}), statistic({5})}, in({}, half));
+    list.add(Op::kReduceSum, "gives f32", {fixed({6, 5})},
+             giving({{"axes", Shape{0}}, {"keepdims", false}}, half, kWide));
+    list.add(Op::kLayerNormalization, "gives 16 bits", {statistic({3, 5}), fixed({5}), statistic({5})},
+             giving(layer, kWide, half));
+    list.add(Op::kSimplifiedLayerNormalization, "gives 16 bits", {fixed({3, 5}), statistic({5})},
+             giving(layer, kWide, half));
+  }
+  for (Op op : {Op::kAdd, Op::kSub, Op::kMul})
+    list.add(op, "widens", {fixed({3, 5}), statistic({3, 5})}, in({}, kWide));
+  list.add(Op::kLayerNormalizationGrad, "widens",
+           {fixed({40, 5}), statistic({40, 5}), statistic({40}), statistic({40}, 0.5, 2), statistic({5})},
+           in(layer_grad, kWide));
+  list.add(Op::kSimplifiedLayerNormalizationGrad, "widens",
+           {statistic({40, 5}), fixed({40, 5}), statistic({40}, 0.5, 2), fixed({5})}, in(layer_grad, kWide));
+  list.add(Op::kRotaryEmbedding, "gives 16 bits", {fixed({2, 2, 3, 4}), statistic({3, 4}), statistic({3, 4})},
+           giving({{"transposed", false}}, kWide, DType::kBF16));
+}
+
 static void add_attention(List& list) {
   const auto attrs = [](bool causal, double dropout) {
     return Attrs{{"is_causal", causal}, {"scale", 0.5}, {"dropout", dropout}, {"stream", 2}};
@@ -129,6 +181,7 @@ void add_rows_and_products(List& list) {
   add_losses(list);
   add_linear_losses(list);
   add_products(list);
+  add_converting(list);
   add_attention(list);
 }
 

@@ -30,12 +30,30 @@ static void check_operand_count(const InferArgs& args) {
     LT_INFER_CHECK(args, args.has(i), "operand ", i, " is absent");
 }
 
+// Of an op with LT_CONVERTS: as if its operands were cast before and its results behind it.
+static std::vector<TensorType> infer_converting(InferFunction function, const InferArgs& args, DType computes) {
+  std::vector<TensorType> cast(args.inputs.size());
+  std::vector<const TensorType*> operands(args.inputs.begin(), args.inputs.end());
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] == nullptr || !is_float(operands[i]->dtype) || is_statistic(args.op, i)) continue;
+    cast[i] = {computes, operands[i]->shape};
+    operands[i] = &cast[i];
+  }
+  std::vector<TensorType> results = function({args.op, operands, args.attrs, args.ranges});
+  if (!args.attrs.has("gives")) return results;
+  const size_t count = info(args.op).category == OpCategory::kRow ? 1 : results.size();
+  for (size_t i = 0; i < count; ++i)
+    if (results[i].dtype == computes) results[i].dtype = args.attrs.t("gives");
+  return results;
+}
+
 std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs,
                               const DimRanges& ranges) {
   const InferFunction function = infer_function(op);
   LT_CHECK(function != nullptr, name(op), " has no inference");
   const InferArgs args{op, inputs, attrs, ranges};
   check_operand_count(args);
+  if (may_convert(op) && attrs.has("computes")) return infer_converting(function, args, attrs.t("computes"));
   return function(args);
 }
 

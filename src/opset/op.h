@@ -40,7 +40,10 @@ enum class Trait : uint32_t {
   kLoss = 1u << 20,                     // of logits and labels
   kRematerialisedByDefault = 1u << 21,  // made again in backward where its operands are there anyway
   kImages = 1u << 22,                   // its kernels write images (rank 4) channels-last
-  kPaysPerOutput = 1u << 23             // each output costs as much as the op without it: unread ones are dropped
+  kPaysPerOutput = 1u << 23,            // each output costs as much as the op without it: unread ones are dropped
+  kWidensOperands = 1u << 24,           // computes f32 and reads 16 bits as well (LT_CONVERTS)
+  kRoundsOperands = 1u << 25,           // computes 16 bits and reads f32 as well, rounding it
+  kConvertsResults = 1u << 26           // writes another dtype than it computes in
 };
 
 // Kernels that the same rates price.
@@ -86,6 +89,16 @@ inline bool has_trait(Op op, Trait trait) {
 inline std::string_view name(Op op) { return info(op).name; }
 std::optional<Op> find_op(std::string_view name);
 std::span<const OpInfo> all_ops();
+
+// Whether it has the attributes of LT_CONVERTS.
+inline bool may_convert(Op op) {
+  return has_trait(op, Trait::kWidensOperands) || has_trait(op, Trait::kRoundsOperands) ||
+         has_trait(op, Trait::kConvertsResults);
+}
+// An operand that is f32 whatever the op computes in, and so is never converted.
+inline bool is_statistic(Op op, size_t operand) {
+  return op == Op::kLinearCrossEntropyLossGrad && (operand == 0 || operand == 3);
+}
 
 inline bool is_view(Op op) { return info(op).category == OpCategory::kView; }
 // The ops that the graph's grammar is made of.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "passes/absorb_casts.h"
 #include "passes/cse.h"
 #include "passes/dce.h"
 #include "passes/drop_detach.h"
@@ -64,6 +65,9 @@ constexpr Pass kTraining[] = {
     {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
     {"dce", dce},
+    // Before it only one dtype an op: the patterns above know no other.
+    {"absorb_casts", absorb_casts},
+    {"dce", dce},
     {"drop_unread", drop_unread},
 };
 
@@ -87,6 +91,7 @@ constexpr Pass kAll[] = {
     {"drop_detach", drop_detach},
     {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
+    {"absorb_casts", absorb_casts},
     {"drop_unread", drop_unread},
 };
 

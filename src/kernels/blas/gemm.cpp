@@ -59,7 +59,7 @@ KernelStatus blas_matmul(const KernelCall& call, const BlasProducts& products) {
 }
 
 const char* supports_blas(const KernelQuery& query) {
-  const DType dtype = query.outputs[0].dtype;
+  const DType dtype = computed_dtype(*query.attrs, query.outputs[0].dtype);
   if (dtype != DType::kF32 && dtype != DType::kF64) return "neither f32 nor f64";
   if (dtype == DType::kF64 ? libraries().dgemm == nullptr : libraries().sgemm == nullptr) return "no BLAS is loaded";
   return nullptr;

@@ -34,6 +34,26 @@ inline const float* read(const TensorRef& tensor, int64_t offset, int64_t step, 
   return buffer;
 }
 
+// Rounds n <= kRun floats as a tensor of `dtype` stores them.
+inline void round_run(DType dtype, float* values, int64_t n) {
+  if (dtype == DType::kF32) return;
+  uint16_t stored[kRun];
+  const auto& table = copy_table();
+  const bool brain = dtype == DType::kBF16;
+  (brain ? table.f32_to_bf16 : table.f32_to_f16)(values, stored, n);
+  (brain ? table.bf16_to_f32 : table.f16_to_f32)(stored, values, n);
+}
+
+// n <= kRun floats as a kernel that computes in `computes` takes them.
+inline const float* read_as(DType computes, const TensorRef& tensor, int64_t offset, int64_t step, int64_t n,
+                            float* buffer) {
+  const float* data = read(tensor, offset, step, n, buffer);
+  if (computes == DType::kF32 || tensor.dtype != DType::kF32) return data;
+  if (data != buffer) std::copy(data, data + n, buffer);
+  round_run(computes, buffer, n);
+  return buffer;
+}
+
 // Where a run of y may be computed: y itself, or a buffer for `write` to take from.
 inline float* target(const TensorRef& y, int64_t offset, int64_t step, int64_t n, float* buffer) {
   return y.dtype == DType::kF32 && (step == 1 || n == 1) ? y.as<float>() + offset : buffer;
@@ -58,27 +78,17 @@ inline void write(const TensorRef& y, int64_t offset, int64_t step, int64_t n, c
 // Calls the loop that fits how the operands advance: loops[0] both, [1] left only, [2] right only.
 template <class Loops, class Value>
 void run_pair(const Loops& loops, const TensorRef& a, const TensorRef& b, const int64_t* at, const int64_t* steps,
-              int64_t n, Value* to) {
+              int64_t n, Value* to, DType computes = DType::kF32) {
   float in[2][kRun];
   const bool a_still = steps[0] == 0, b_still = steps[1] == 0;
-  const float* left = read(a, at[0], steps[0], a_still ? 1 : n, in[0]);
-  const float* right = read(b, at[1], steps[1], b_still ? 1 : n, in[1]);
+  const float* left = read_as(computes, a, at[0], steps[0], a_still ? 1 : n, in[0]);
+  const float* right = read_as(computes, b, at[1], steps[1], b_still ? 1 : n, in[1]);
   if (a_still && b_still) {
     loops[0](left, right, to, 1);
     std::fill(to + 1, to + n, to[0]);
   } else {
     loops[b_still ? 1 : a_still ? 2 : 0](left, right, to, n);
   }
-}
-
-// Rounds n <= kRun floats as a tensor of `dtype` stores them.
-inline void round_run(DType dtype, float* values, int64_t n) {
-  if (dtype == DType::kF32) return;
-  uint16_t stored[kRun];
-  const auto& table = copy_table();
-  const bool brain = dtype == DType::kBF16;
-  (brain ? table.f32_to_bf16 : table.f32_to_f16)(values, stored, n);
-  (brain ? table.bf16_to_f32 : table.f16_to_f32)(stored, values, n);
 }
 
 }  // namespace lowtide::cpu

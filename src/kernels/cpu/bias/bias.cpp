@@ -28,27 +28,31 @@ struct Run {
 };
 
 // to = a + b, n <= kRun elements
-void add_run(const Run& a, const Run& b, int64_t n, float* to) {
+void add_run(DType computes, const Run& a, const Run& b, int64_t n, float* to) {
   const int64_t at[2] = {a.offset, b.offset}, steps[2] = {a.step, b.step};
-  run_pair(pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)], a.tensor, b.tensor, at, steps, n, to);
+  run_pair(pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)], a.tensor, b.tensor, at, steps, n, to, computes);
 }
 
 // x + bias in `sum`, or where x lies if there is no bias.
-const float* read_sum(const Run& x, const TensorRef* bias, int64_t bias_offset, int64_t bias_step, int64_t n,
-                      float* sum) {
-  if (bias == nullptr) return read(x.tensor, x.offset, x.step, n, sum);
-  add_run(x, {*bias, bias_offset, bias_step}, n, sum);
-  round_run(x.tensor.dtype, sum, n);
+const float* read_sum(DType computes, const Run& x, const TensorRef* bias, int64_t bias_offset, int64_t bias_step,
+                      int64_t n, float* sum) {
+  if (bias == nullptr) return read_as(computes, x.tensor, x.offset, x.step, n, sum);
+  add_run(computes, x, {*bias, bias_offset, bias_step}, n, sum);
+  round_run(computes, sum, n);
   return sum;
 }
 
 // x, bias?, y
 struct Sum : OperandRuns<2> {
-  explicit Sum(const BoundCall& call) : OperandRuns(call, kRun) {}
+  explicit Sum(const BoundCall& call)
+      : OperandRuns(call, kRun), computes(computed_dtype(*call.attrs, call.inputs[0].dtype)) {}
+  DType computes;
 };
 // dy, x, bias?, dx
 struct SumGrad : OperandRuns<3> {
-  explicit SumGrad(const BoundCall& call) : OperandRuns(call, kRun) {}
+  explicit SumGrad(const BoundCall& call)
+      : OperandRuns(call, kRun), computes(computed_dtype(*call.attrs, call.inputs[1].dtype)) {}
+  DType computes;
 };
 
 template <UnaryOp op>
@@ -59,7 +63,7 @@ KernelStatus function_of_sum(const KernelCall& call, const Sum& runs) {
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float sum[kRun], out[kRun];
     float* to = target(y, at[2], steps[2], n, out);
-    loop(read_sum({x, at[0], steps[0]}, bias, at[1], steps[1], n, sum), to, n, 0, 0);
+    loop(read_sum(runs.computes, {x, at[0], steps[0]}, bias, at[1], steps[1], n, sum), to, n, 0, 0);
     write(y, at[2], steps[2], n, to);
   });
   return nullptr;
@@ -73,8 +77,8 @@ KernelStatus gradient_of_sum(const KernelCall& call, const SumGrad& runs) {
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float sum[kRun], in[kRun], out[kRun];
     float* to = target(dx, at[3], steps[3], n, out);
-    const float* saved = read_sum({x, at[1], steps[1]}, bias, at[2], steps[2], n, sum);
-    loop(saved, read(dy, at[0], steps[0], n, in), to, n, 0);
+    const float* saved = read_sum(runs.computes, {x, at[1], steps[1]}, bias, at[2], steps[2], n, sum);
+    loop(saved, read_as(runs.computes, dy, at[0], steps[0], n, in), to, n, 0);
     write(dx, at[3], steps[3], n, to);
   });
   return nullptr;
@@ -85,10 +89,12 @@ struct Dropout {
       : ratio(call.attrs->f("ratio")),
         stream(static_cast<uint64_t>(call.attrs->i("stream"))),
         numel(call.outputs[0].numel()),
-        cols(call.inputs[1].numel()) {}
+        cols(call.inputs[1].numel()),
+        computes(computed_dtype(*call.attrs, call.inputs[0].dtype)) {}
   double ratio;
   uint64_t stream;
   int64_t numel, cols;
+  DType computes;
 };
 
 // Row-major: element i of the mask is element i of memory. Chunks begin at multiples of 64, as the mask's words do.
@@ -106,17 +112,17 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
       for (int64_t i = 0, length; i < n; i += length) {
         const int64_t col = (first + i) % cols;
         length = std::min(n - i, cols - col);
-        add_run({x, first + i, 1}, {bias, col, 1}, length, values + i);
+        add_run(drawn.computes, {x, first + i, 1}, {bias, col, 1}, length, values + i);
       }
-      round_run(x.dtype, values, n);
+      round_run(drawn.computes, values, n);
       float* to = target(y, first, 1, n, out);
       if (residual == nullptr) {
         random_table().dropout(rule, static_cast<uint64_t>(first), values, to, n);
       } else {
         random_table().dropout(rule, static_cast<uint64_t>(first), values, values, n);
-        round_run(y.dtype, values, n);
+        round_run(drawn.computes, values, n);
         float in[kRun];
-        const float* added = read(*residual, first, 1, n, in);
+        const float* added = read_as(drawn.computes, *residual, first, 1, n, in);
         pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)][0](values, added, to, n);
       }
       write(y, first, 1, n, to);
@@ -155,7 +161,7 @@ KernelStatus bias_softmax(const KernelCall& call, const SumRows& walk) {
   const auto add_and_scale = [&](const auto& at, float* sum) {
     for (int64_t i = 0; i < cols; i += kRun) {
       const int64_t n = std::min(kRun, cols - i);
-      add_run({x, at[0] + i, 1}, {bias, at[1] + i * step, step}, n, sum + i);
+      add_run(x.dtype, {x, at[0] + i, 1}, {bias, at[1] + i * step, step}, n, sum + i);
       round_run(x.dtype, sum + i, n);
     }
     softmax_table().softmax(sum, sum, 1, cols);

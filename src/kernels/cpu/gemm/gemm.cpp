@@ -2,6 +2,7 @@
 #include "base/parallel.h"
 #include "kernels/cpu/gemm/half_gemm.h"
 #include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
@@ -18,7 +19,7 @@ int64_t multiply_scratch(const HalfGemm& gemm) { return half_gemm_scratch_bytes(
 // A row that is added to every row of y.
 bool is_row(const TensorRef& c, const TensorRef& y) {
   const int last = c.rank - 1;
-  return c.dtype == y.dtype && c.rank > 0 && c.numel() == c.sizes[last] && c.sizes[last] == y.sizes[y.rank - 1] &&
+  return c.rank > 0 && c.numel() == c.sizes[last] && c.sizes[last] == y.sizes[y.rank - 1] &&
          (c.strides[last] == 1 || c.sizes[last] == 1);
 }
 
@@ -27,7 +28,14 @@ template <class Call, class Number>
 struct OwnProducts : Products {
   explicit OwnProducts(const BoundCall& call);
 
-  using Stored = Number;
+  template <class Offsets>
+  void place(Call& one, const ProductOperands& operands, const Offsets& at) const {
+    one.a = static_cast<const Number*>(operands.a) + at[0];
+    one.b = static_cast<const Number*>(operands.b) + at[1];
+    one.c = static_cast<Number*>(operands.y) + at[2];
+  }
+  const Number* bias(const KernelCall& call) const { return call.inputs[2].as<Number>(); }
+
   Call gemm;  // for the innermost batch dim; the caller moves a, b, c for the outer ones
   bool adds_row = false;
   Grid<3> outer;
@@ -60,19 +68,16 @@ OwnProducts<Call, Number>::OwnProducts(const BoundCall& call) : Products(call) {
 
 template <class Own>
 KernelStatus multiply(const KernelCall& call, const Own& products) {
-  using Number = typename Own::Stored;
   if (products.is_empty) return reference::multiply(call, products.asked);
   const ProductOperands operands = operands_of(call, products);
   auto gemm = products.gemm;
   if (products.adds_row) {
-    gemm.bias = call.inputs[2].as<Number>();
+    gemm.bias = products.bias(call);
   } else if (products.beta != 0 && call.inputs[2].data != operands.y) {
     products.copy_addend.run(call.inputs[2].data, operands.y);
   }
   products.outer.for_each([&](int64_t, const auto& at) {
-    gemm.a = static_cast<const Number*>(operands.a) + at[0];
-    gemm.b = static_cast<const Number*>(operands.b) + at[1];
-    gemm.c = static_cast<Number*>(operands.y) + at[2];
+    products.place(gemm, operands, at);
     multiply(gemm, static_cast<char*>(call.scratch) + products.bytes, call.scratch_bytes - products.bytes);
   });
   hand_back(call, products, operands);
@@ -88,16 +93,55 @@ using FloatProducts = OwnProducts<Gemm, float>;
 KernelStatus own_matmul(const KernelCall& call, const FloatProducts& products) { return multiply(call, products); }
 int64_t own_matmul_scratch(const BoundCall& call) { return multiply_scratch(FloatProducts(call)); }
 const char* supports_own_matmul(const KernelQuery& query) {
-  return query.outputs[0].dtype == DType::kF32 ? nullptr : "not f32";
+  return computed_dtype(*query.attrs, query.outputs[0].dtype) == DType::kF32 ? nullptr : "not f32";
 }
 
+// a, b and y may be stored in f32; so may a row that is added, which is rounded into the scratch first.
 struct HalfProducts : OwnProducts<HalfGemm, uint16_t> {
-  explicit HalfProducts(const BoundCall& call) : OwnProducts(call) { gemm.dtype = call.outputs[0].dtype; }
+  explicit HalfProducts(const BoundCall& call) : OwnProducts(call) {
+    gemm.dtype = computed_dtype(*call.attrs, call.outputs[0].dtype);
+    floats[0] = call.inputs[0].dtype == DType::kF32;
+    floats[1] = call.inputs[1].dtype == DType::kF32;
+    floats[2] = call.outputs[0].dtype == DType::kF32;
+    if (!adds_row || call.inputs[2].dtype == gemm.dtype) return;
+    TensorRef row = call.inputs[2];
+    row.dtype = gemm.dtype;
+    copy_bias = TensorCopy(call, call.inputs[2], row);
+    bias_at = bytes;
+    bytes += (gemm.n * size_bytes(gemm.dtype) + 63) / 64 * 64;
+  }
+
+  template <class Offsets>
+  void place(HalfGemm& one, const ProductOperands& operands, const Offsets& at) const {
+    const auto find = [](bool is_float, auto* operand, int64_t offset, auto& half, auto& full) {
+      full = is_float ? static_cast<decltype(+full)>(operand) + offset : nullptr;
+      half = is_float ? nullptr : static_cast<decltype(+half)>(operand) + offset;
+    };
+    find(floats[0], operands.a, at[0], one.a, one.float_a);
+    find(floats[1], operands.b, at[1], one.b, one.float_b);
+    find(floats[2], operands.y, at[2], one.c, one.float_c);
+  }
+  const uint16_t* bias(const KernelCall& call) const {
+    if (bias_at < 0) return OwnProducts::bias(call);
+    char* rounded = static_cast<char*>(call.scratch) + bias_at;
+    copy_bias.run(call.inputs[2].data, rounded);
+    return reinterpret_cast<const uint16_t*>(rounded);
+  }
+
+  bool floats[3] = {};
+  int64_t bias_at = -1;  // bytes into the scratch; -1: as it is
+  TensorCopy copy_bias;
 };
 KernelStatus half_matmul(const KernelCall& call, const HalfProducts& products) { return multiply(call, products); }
 int64_t half_matmul_scratch(const BoundCall& call) { return multiply_scratch(HalfProducts(call)); }
 const char* supports_half_matmul(const KernelQuery& query) {
-  return is_half(query.outputs[0].dtype) ? nullptr : "neither bf16 nor f16";
+  const DType y = query.outputs[0].dtype, computes = computed_dtype(*query.attrs, y);
+  if (!is_half(computes)) return "neither bf16 nor f16";
+  const auto is_read = [&](size_t i) { return is_readable_as(computes, query.inputs[i].dtype); };
+  const bool adds = query.inputs.size() > 2 && query.inputs[2].present;
+  if (!is_read(0) || !is_read(1) || (adds && !is_read(2))) return "mixed dtypes";
+  if (y == computes) return nullptr;
+  return y != DType::kF32 || adds ? "a sum that is converted" : nullptr;
 }
 
 // ---- groups of rows, each times its own matrix; row-major operands

@@ -113,7 +113,7 @@ int64_t scratch(const Gemm& call) {
 }
 
 template <bool brain>
-void round_row(const float* sums, const RoundedSums& to, half_bits* c, int64_t cols) {
+void round_row(const float* sums, const RoundedSums& to, half_bits* c, float* float_c, int64_t cols) {
   const vf alpha = splat(to.alpha), beta = splat(to.beta);
   for_vectors(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
     vf sum = load(sums + i, count) * alpha;
@@ -122,13 +122,21 @@ void round_row(const float* sums, const RoundedSums& to, half_bits* c, int64_t c
     } else if (to.beta != 0) {
       sum += load_half<brain>(c + i, count) * beta;
     }
-    store_half<brain>(c + i, sum, count);
+    if (float_c == nullptr) {
+      store_half<brain>(c + i, sum, count);
+    } else if (brain) {
+      store(float_c + i, widen_bf16(narrow_bf16(sum)), count);
+    } else {
+      store(float_c + i, widen_f16(narrow_f16(sum)), count);
+    }
   });
 }
 
 void round(const float* sums, int64_t sums_stride, const RoundedSums& to, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
-    (to.brain ? round_row<true> : round_row<false>)(sums + r * sums_stride, to, to.c + r * to.c_stride, cols);
+    half_bits* c = to.c == nullptr ? nullptr : to.c + r * to.c_stride;
+    float* float_c = to.float_c == nullptr ? nullptr : to.float_c + r * to.c_stride;
+    (to.brain ? round_row<true> : round_row<false>)(sums + r * sums_stride, to, c, float_c, cols);
   }
 }
 

@@ -13,6 +13,7 @@ struct RoundedSums {
   const uint16_t* bias;
   uint16_t* c;
   int64_t c_stride;
+  float* float_c = nullptr;  // in place of c, widened again; then beta is 0
 };
 
 struct GemmTable {

@@ -32,6 +32,7 @@ struct HalfBlocks {
       sums = (is_short ? bf16->packed_rows : tallest) * widest;
       a = bf16->packed_rows * depth / 2;
       b = widest * depth / 2;
+      narrowed = std::max(bf16->tile_rows, bf16->tile_cols) * depth / 2;
     } else {
       const int64_t depth = std::min(call.k, kGemmDepth);
       sums = tallest * widest;
@@ -45,11 +46,11 @@ struct HalfBlocks {
     }
   }
 
-  int64_t floats() const { return sums + a + b + inner; }
+  int64_t floats() const { return sums + a + b + inner + narrowed; }
 
   const Bf16GemmTable* bf16;  // null: operands are widened for packed_gemm
   Blocks cut;
-  int64_t sums, a, b, inner = 0;
+  int64_t sums, a, b, inner = 0, narrowed = 0;
 };
 
 // One block of C.
@@ -66,7 +67,8 @@ class HalfBlock {
         sums_(own),
         a_(sums_ + blocks.sums),
         b_(a_ + blocks.a),
-        inner_(b_ + blocks.b) {}
+        inner_(b_ + blocks.b),
+        narrowed_(reinterpret_cast<uint16_t*>(inner_ + blocks.inner)) {}
 
   void run() {
     if (blocks_.bf16 != nullptr) {
@@ -77,11 +79,46 @@ class HalfBlock {
   }
 
  private:
-  const uint16_t* a_from(int64_t row, int64_t k) const {
-    return call_.transpose_a ? call_.a + k * call_.a_stride + row : call_.a + row * call_.a_stride + k;
+  template <class Number>
+  const Number* a_from(const Number* a, int64_t row, int64_t k) const {
+    return call_.transpose_a ? a + k * call_.a_stride + row : a + row * call_.a_stride + k;
   }
-  const uint16_t* b_from(int64_t k) const {
-    return call_.transpose_b ? call_.b + col_ * call_.b_stride + k : call_.b + k * call_.b_stride + col_;
+  template <class Number>
+  const Number* b_from(const Number* b, int64_t col, int64_t k) const {
+    return call_.transpose_b ? b + col * call_.b_stride + k : b + k * call_.b_stride + col;
+  }
+
+  // `lines` runs of `length` floats, `stride` apart, rounded side by side.
+  const uint16_t* narrow(const float* from, int64_t stride, int64_t lines, int64_t length) const {
+    const CopyTable& table = copy_table();
+    const auto run = brain_ ? table.f32_to_bf16 : table.f32_to_f16;
+    for (int64_t i = 0; i < lines; ++i) run(from + i * stride, narrowed_ + i * length, length);
+    return narrowed_;
+  }
+
+  // What is stored in f32 is rounded a tile at a time, and packed from the cache.
+  void pack_a(const Bf16GemmTable& table, int64_t row, int64_t rows, int64_t k, int64_t depth, int64_t padded,
+              uint16_t* tiles) const {
+    const bool flipped = call_.transpose_a;
+    if (call_.float_a == nullptr)
+      return table.pack_a(a_from(call_.a, row, k), call_.a_stride, flipped, rows, depth, tiles);
+    for (int64_t i = 0; i < rows; i += table.tile_rows) {
+      const int64_t height = std::min(table.tile_rows, rows - i), length = flipped ? height : depth;
+      const uint16_t* from =
+          narrow(a_from(call_.float_a, row + i, k), call_.a_stride, flipped ? depth : height, length);
+      table.pack_a(from, length, flipped, height, depth, tiles + i * padded);
+    }
+  }
+  void pack_b(const Bf16GemmTable& table, int64_t k, int64_t depth, int64_t padded, uint16_t* panels) const {
+    const bool flipped = call_.transpose_b;
+    if (call_.float_b == nullptr)
+      return table.pack_b(b_from(call_.b, col_, k), call_.b_stride, flipped, depth, cols_, panels);
+    for (int64_t j = 0; j < cols_; j += table.tile_cols) {
+      const int64_t width = std::min(table.tile_cols, cols_ - j), length = flipped ? depth : width;
+      const uint16_t* from =
+          narrow(b_from(call_.float_b, col_ + j, k), call_.b_stride, flipped ? width : depth, length);
+      table.pack_b(from, length, flipped, depth, width, panels + j * padded);
+    }
   }
 
   void multiply_bf16(const Bf16GemmTable& table) {
@@ -90,11 +127,11 @@ class HalfBlock {
     const bool is_short = call_.k <= kPackedDepth;
     for (int64_t first = 0; first < call_.k; first += kPackedDepth) {
       const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded_up(depth, kPackedBf16Depth);
-      table.pack_b(b_from(first), call_.b_stride, call_.transpose_b, depth, cols_, panels);
+      pack_b(table, first, depth, padded, panels);
       for (int64_t top = 0; top < rows_; top += table.packed_rows) {
         const int64_t height = std::min(table.packed_rows, rows_ - top);
         float* sums = is_short ? sums_ : sums_ + top * width;
-        table.pack_a(a_from(row_ + top, first), call_.a_stride, call_.transpose_a, height, depth, tiles);
+        pack_a(table, row_ + top, height, first, depth, padded, tiles);
         if (first == 0 && call_.adds) {
           for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { take(tile, at...); });
         }
@@ -134,8 +171,15 @@ class HalfBlock {
       gemm.a_stride = call_.transpose_a ? rows_ : depth;
       gemm.b_stride = call_.transpose_b ? depth : cols_;
       gemm.beta = first > 0 || call_.adds ? 1.0f : 0.0f;
-      widen(a_from(row_, first), call_.a_stride, call_.transpose_a ? depth : rows_, gemm.a_stride, a_);
-      widen(b_from(first), call_.b_stride, call_.transpose_b ? cols_ : depth, gemm.b_stride, b_);
+      const int64_t a_lines = call_.transpose_a ? depth : rows_, b_lines = call_.transpose_b ? cols_ : depth;
+      if (call_.float_a != nullptr)
+        round(a_from(call_.float_a, row_, first), call_.a_stride, a_lines, gemm.a_stride, a_);
+      else
+        widen(a_from(call_.a, row_, first), call_.a_stride, a_lines, gemm.a_stride, a_);
+      if (call_.float_b != nullptr)
+        round(b_from(call_.float_b, col_, first), call_.b_stride, b_lines, gemm.b_stride, b_);
+      else
+        widen(b_from(call_.b, col_, first), call_.b_stride, b_lines, gemm.b_stride, b_);
       gemm_table().block(gemm, 0, rows_, 0, cols_, inner_);
     }
     hand_over(sums_, cols_, 0, rows_, 0, cols_);
@@ -146,6 +190,22 @@ class HalfBlock {
     const CopyTable& table = copy_table();
     const auto run = brain_ ? table.bf16_to_f32 : table.f16_to_f32;
     for (int64_t i = 0; i < lines; ++i) run(from + i * stride, to + i * length, length);
+  }
+
+  // The same for lines of f32, rounded.
+  void round(const float* from, int64_t stride, int64_t lines, int64_t length, float* to) const {
+    const CopyTable& table = copy_table();
+    const auto narrow_run = brain_ ? table.f32_to_bf16 : table.f32_to_f16;
+    const auto widen_run = brain_ ? table.bf16_to_f32 : table.f16_to_f32;
+    constexpr int64_t kPart = 512;
+    uint16_t part[kPart];
+    for (int64_t i = 0; i < lines; ++i) {
+      for (int64_t first = 0; first < length; first += kPart) {
+        const int64_t n = std::min(kPart, length - first);
+        narrow_run(from + i * stride + first, part, n);
+        widen_run(part, to + i * length + first, n);
+      }
+    }
   }
 
   float* kept(int64_t row, int64_t col) const { return call_.sums + (row_ + row) * call_.n + col_ + col; }
@@ -161,8 +221,10 @@ class HalfBlock {
       return;
     }
     const uint16_t* bias = call_.bias == nullptr ? nullptr : call_.bias + col_ + col;
-    uint16_t* c = call_.c + (row_ + row) * call_.c_stride + col_ + col;
-    gemm_table().round(sums, stride, {brain_, call_.alpha, call_.beta, bias, c, call_.c_stride}, rows, cols);
+    const int64_t at = (row_ + row) * call_.c_stride + col_ + col;
+    uint16_t* c = call_.c == nullptr ? nullptr : call_.c + at;
+    float* float_c = call_.float_c == nullptr ? nullptr : call_.float_c + at;
+    gemm_table().round(sums, stride, {brain_, call_.alpha, call_.beta, bias, c, call_.c_stride, float_c}, rows, cols);
   }
 
   const HalfGemm& call_;
@@ -170,6 +232,7 @@ class HalfBlock {
   const int64_t row_, col_, rows_, cols_;
   const bool brain_;
   float *sums_, *a_, *b_, *inner_;
+  uint16_t* narrowed_;
 };
 
 }  // namespace
@@ -189,9 +252,13 @@ void half_gemm(const HalfGemm& call, void* scratch, int64_t scratch_bytes) {
               const int64_t col = task / cut.down % cut.right * cut.cols;
               const int64_t batch = task / (cut.down * cut.right);
               HalfGemm one = call;
-              one.a += batch * call.a_batch;
-              one.b += batch * call.b_batch;
-              one.c += batch * call.c_batch;
+              const auto move = [](int64_t by, auto& half, auto& full) {
+                if (half != nullptr) half += by;
+                if (full != nullptr) full += by;
+              };
+              move(batch * call.a_batch, one.a, one.float_a);
+              move(batch * call.b_batch, one.b, one.float_b);
+              move(batch * call.c_batch, one.c, one.float_c);
               HalfBlock(one, blocks, row, col, own).run();
             });
 }

@@ -17,6 +17,10 @@ struct HalfGemm : GemmOf<uint16_t> {
   // batch.
   float* sums = nullptr;
   bool adds = false;
+  // Stored in f32, in place of a, b and c and with their strides: what is read is rounded to `dtype`, and what is
+  // written was. beta must be 0 where float_c is given.
+  const float *float_a = nullptr, *float_b = nullptr;
+  float* float_c = nullptr;
 };
 
 // scratch is 64-byte aligned; scratch_bytes / half_gemm_scratch_bytes(call, 1) threads work at most.

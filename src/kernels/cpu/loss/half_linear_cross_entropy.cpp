@@ -47,22 +47,27 @@ struct Panel {
     });
   }
 
-  HalfGemm weight_gradient(const uint16_t* x, uint16_t* dweight) const {
+  // x, the weight and the results may be stored in f32; without data where only sizes count.
+  HalfGemm weight_gradient(const TensorRef& x, const TensorRef* dweight) const {
     HalfGemm product = products();
     product.m = classes;
     product.n = terms.inner;
     product.k = terms.rows;
     product.transpose_a = true;
-    product.b = x;
-    product.c = shifted(dweight, first * terms.inner);
+    set_b(product, x, 0);
+    if (dweight == nullptr) return product;
+    if (dweight->dtype == DType::kF32)
+      product.float_c = shifted(dweight->as<float>(), first * terms.inner);
+    else
+      product.c = shifted(dweight->as<uint16_t>(), first * terms.inner);
     return product;
   }
-  HalfGemm input_gradient(const uint16_t* weight, float* dx) const {
+  HalfGemm input_gradient(const TensorRef& weight, float* dx) const {
     HalfGemm product = products();
     product.m = terms.rows;
     product.n = terms.inner;
     product.k = classes;
-    product.b = shifted(weight, first * terms.inner);
+    set_b(product, weight, first * terms.inner);
     product.sums = dx;
     product.adds = first > 0;
     return product;
@@ -70,10 +75,17 @@ struct Panel {
   void sum_columns(const TensorRef& dbias, float* sums) const {
     std::fill(sums, sums + classes, 0.0f);
     SummedRows{dz, 0, terms.rows, classes}.add_columns(sums);
+    if (dbias.dtype == DType::kF32) round_run(terms.dtype, sums, classes);
     write(dbias, first, 1, classes, sums);
   }
 
  private:
+  static void set_b(HalfGemm& product, const TensorRef& b, int64_t offset) {
+    if (b.dtype == DType::kF32)
+      product.float_b = shifted(b.as<const float>(), offset);
+    else
+      product.b = shifted(b.as<const uint16_t>(), offset);
+  }
   HalfGemm products() const {
     HalfGemm product;
     product.dtype = terms.dtype;
@@ -88,20 +100,24 @@ struct Panel {
 
 HalfLinearLossGradTerms::HalfLinearLossGradTerms(const BoundCall& call)
     : LossTerms(call, rows_of(call.inputs[1])),
-      dtype(call.inputs[1].dtype),
+      dtype(computed_dtype(*call.attrs, call.inputs[1].dtype)),
       inner(call.inputs[4].sizes[1]),
       panel(std::min(kPanelClasses, classes)),
       dz_bytes(aligned(rows * panel * 2)),
       dx_bytes(aligned(rows * inner * kFloatBytes)),
       sum_bytes(aligned(panel * kFloatBytes)) {
   const Panel widest(*this, 0, nullptr);
-  gemm_bytes = std::max(half_gemm_scratch_bytes(widest.weight_gradient(nullptr, nullptr), parallel_threads()),
-                        half_gemm_scratch_bytes(widest.input_gradient(nullptr, nullptr), parallel_threads()));
+  const TensorRef absent, &x = call.inputs.size() > 5 ? call.inputs[5] : absent;
+  gemm_bytes = std::max(half_gemm_scratch_bytes(widest.weight_gradient(x, nullptr), parallel_threads()),
+                        half_gemm_scratch_bytes(widest.input_gradient(call.inputs[4], nullptr), parallel_threads()));
 }
 
 const char* supports_half_linear_cross_entropy_grad(const KernelQuery& query) {
   if (query.inputs[0].dtype != DType::kF32) return "the gradient of the loss is not f32";
-  return is_half(query.inputs[1].dtype) ? nullptr : "neither bf16 nor f16";
+  const DType computes = computed_dtype(*query.attrs, query.inputs[1].dtype);
+  if (!is_half(computes) || query.inputs[1].dtype != computes) return "neither bf16 nor f16";
+  const bool has_other = query.inputs.size() > 6 && query.inputs[6].present && query.inputs[6].dtype != computes;
+  return has_other ? "mixed dtypes" : nullptr;
 }
 
 int64_t half_linear_cross_entropy_grad_scratch(const BoundCall& call) {
@@ -118,22 +134,24 @@ KernelStatus half_linear_cross_entropy_grad(const KernelCall& call, const HalfLi
   const TensorRef *to_x = output(call, 0), *to_weight = output(call, 1), *to_bias = output(call, 2);
   if (terms.rows == 0) {
     for (const TensorRef* sum : {to_weight, to_bias})
-      if (sum != nullptr) std::fill_n(sum->as<uint16_t>(), sum->numel(), uint16_t{0});
+      if (sum != nullptr) std::fill_n(sum->as<char>(), sum->numel() * size_bytes(sum->dtype), char{0});
     return nullptr;
   }
   for (int64_t first = 0; first < terms.classes; first += terms.panel) {
     const Panel panel(terms, first, scratch);
     panel.fill(call, loss);
-    if (to_weight != nullptr) {
-      const uint16_t* x = call.inputs[5].as<uint16_t>();
-      half_gemm(panel.weight_gradient(x, to_weight->as<uint16_t>()), own, terms.gemm_bytes);
-    }
+    if (to_weight != nullptr) half_gemm(panel.weight_gradient(call.inputs[5], to_weight), own, terms.gemm_bytes);
     if (to_bias != nullptr) panel.sum_columns(*to_bias, sums);
-    if (to_x != nullptr) half_gemm(panel.input_gradient(call.inputs[4].as<uint16_t>(), dx), own, terms.gemm_bytes);
+    if (to_x != nullptr) half_gemm(panel.input_gradient(call.inputs[4], dx), own, terms.gemm_bytes);
   }
   if (to_x == nullptr) return nullptr;
   parallel_for(terms.rows, 16, [&](int64_t begin, int64_t end) {
-    write(*to_x, begin * terms.inner, 1, (end - begin) * terms.inner, dx + begin * terms.inner);
+    const int64_t stop = end * terms.inner;
+    for (int64_t i = begin * terms.inner; i < stop; i += kRun) {
+      const int64_t n = std::min(kRun, stop - i);
+      if (to_x->dtype == DType::kF32) round_run(terms.dtype, dx + i, n);
+      write(*to_x, i, 1, n, dx + i);
+    }
   });
   return nullptr;
 }

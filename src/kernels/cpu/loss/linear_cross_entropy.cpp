@@ -156,7 +156,7 @@ KernelStatus linear_cross_entropy(const KernelCall& call, const LinearLossTerms&
 }
 
 const char* supports_linear_cross_entropy_grad(const KernelQuery& query) {
-  return query.inputs[1].dtype == DType::kF32 ? nullptr : "not f32";
+  return query.inputs[1].dtype == DType::kF32 && !query.attrs->has("computes") ? nullptr : "not f32";
 }
 
 int64_t linear_cross_entropy_grad_scratch(const BoundCall& call) {

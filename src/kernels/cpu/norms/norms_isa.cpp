@@ -52,9 +52,6 @@ LT_INLINE void add_to(float* sums, int64_t i, auto count, vf v) {
 
 void norm_grad_rows(const float* dy, const float* x, const float* weight, const float* mean, const float* inv_std,
                     float* dx, float* dweight, float* dbias, int64_t rows, int64_t cols) {
-  for (float* sums : {dweight, dbias}) {
-    if (sums != nullptr) __builtin_memset(sums, 0, sizeof(float) * cols);
-  }
   for (int64_t r = 0; r < rows; ++r, x += cols, dy += cols) {
     const float m = mean == nullptr ? 0.0f : mean[r], scale = inv_std[r];
     float total = 0;

@@ -5,6 +5,7 @@
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/random/random_table.h"
+#include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/philox.h"
 #include "kernels/rooms.h"
@@ -41,9 +42,11 @@ void for_words(uint64_t key, uint64_t stream, int64_t n, int64_t grain, Body bod
 uint64_t stream_of(const BoundCall& call) { return static_cast<uint64_t>(call.attrs->i("stream")); }
 
 struct Dropout {
-  explicit Dropout(const BoundCall& call) : ratio(call.attrs->f("ratio")), stream(stream_of(call)) {}
+  explicit Dropout(const BoundCall& call)
+      : ratio(call.attrs->f("ratio")), stream(stream_of(call)), computes(computed_dtype(*call.attrs, DType::kF32)) {}
   double ratio;
   uint64_t stream;
+  DType computes;
 };
 struct Uniform {
   explicit Uniform(const BoundCall& call)
@@ -65,6 +68,7 @@ struct Normal {
 // x and y of any float dtype, row-major.
 struct Dropping {
   DropoutRule rule;
+  DType computes;
   const TensorRef &x, &y;
 
   // Elements [offset, offset + n), whose words begin at `first` of the stream, a multiple of 64.
@@ -73,7 +77,8 @@ struct Dropping {
       float in[kRun], out[kRun];
       const int64_t length = std::min(kRun, n - at);
       float* to = target(y, offset + at, 1, length, out);
-      random_table().dropout(rule, first + static_cast<uint64_t>(at), read(x, offset + at, 1, length, in), to, length);
+      random_table().dropout(rule, first + static_cast<uint64_t>(at), read_as(computes, x, offset + at, 1, length, in),
+                             to, length);
       write(y, offset + at, 1, length, to);
     }
   }
@@ -83,7 +88,7 @@ struct Dropping {
     for (int64_t at = -skipped; at < n; at += 64) {
       float in[64], group[64] = {};
       const int64_t low = std::max<int64_t>(at, 0), high = std::min(at + 64, n);
-      const float* from = read(x, offset + low, 1, high - low, in);
+      const float* from = read_as(computes, x, offset + low, 1, high - low, in);
       std::copy(from, from + (high - low), group + (low - at));
       random_table().dropout(rule, first + static_cast<uint64_t>(at), group, group, 64);
       write(y, offset + low, 1, high - low, group + (low - at));
@@ -108,7 +113,8 @@ void drop_in_rows(const Dropping& dropping, const TensorRef& rows) {
 }
 
 KernelStatus dropout(const KernelCall& call, const Dropout& drawn) {
-  const Dropping dropping{dropout_rule(drawn.ratio, call.random_key, drawn.stream), call.inputs[0], call.outputs[0]};
+  const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
+  const Dropping dropping{rule, drawn.computes, call.inputs[0], call.outputs[0]};
   if (const TensorRef* rows = input(call, 1)) {
     drop_in_rows(dropping, *rows);
     return nullptr;
@@ -146,8 +152,10 @@ KernelStatus normal(const KernelCall& call, const Normal& drawn) {
 }
 
 const char* supports_dropout(const KernelQuery& query) {
-  const DType dtype = query.inputs[0].dtype;
-  return dtype == DType::kF32 || is_half(dtype) ? nullptr : "neither f32, bf16 nor f16";
+  const DType dtype = query.inputs[0].dtype, computes = computed_dtype(*query.attrs, dtype);
+  return (computes == DType::kF32 || is_half(computes)) && is_readable_as(computes, dtype)
+             ? nullptr
+             : "neither f32, bf16 nor f16";
 }
 
 const char* supports_f32_output(const KernelQuery& query) {

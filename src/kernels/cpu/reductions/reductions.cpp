@@ -175,15 +175,21 @@ KernelStatus reduce_min(const KernelCall& call, const Pattern& pattern) {
 struct HalfColumns {
   explicit HalfColumns(const BoundCall& call)
       : rows(product_of_sizes(call.inputs[0], 0, static_cast<int64_t>(call.attrs->ints("axes").size()))),
-        cols(call.outputs[0].numel()) {}
+        cols(call.outputs[0].numel()),
+        computes(computed_dtype(*call.attrs, call.inputs[0].dtype)) {}
   int64_t rows, cols;
+  DType computes;
 };
 
 KernelStatus sum_half_columns(const KernelCall& call, const HalfColumns& size) {
   float* sums = static_cast<float*>(call.scratch);
   sum_columns({call.inputs[0], 0, size.rows, size.cols}, sums, sums + aligned(size.cols * kFloatBytes) / kFloatBytes);
-  parallel_for(size.cols, kRun,
-               [&](int64_t begin, int64_t end) { write(call.outputs[0], begin, 1, end - begin, sums + begin); });
+  const TensorRef& y = call.outputs[0];
+  parallel_for(size.cols, kRun, [&](int64_t begin, int64_t end) {
+    if (y.dtype != size.computes)
+      for (int64_t i = begin; i < end; i += kRun) round_run(size.computes, sums + i, std::min(kRun, end - i));
+    write(y, begin, 1, end - begin, sums + begin);
+  });
   return nullptr;
 }
 
@@ -202,6 +208,7 @@ const char* supports_half_columns(const KernelQuery& query) {
 
 // Only the loops that planning makes have one.
 const char* supports_onto(const KernelQuery& query) {
+  if (query.attrs->has("computes")) return "converts as it writes";
   return query.inputs.size() == 2 ? supports_f32(query) : "no sum to add to";
 }
 
