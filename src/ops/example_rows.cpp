@@ -125,28 +125,30 @@ static void add_converting(List& list) {
   const Attrs dropped{{"ratio", 0.3}, {"stream", 5}};
   const Attrs loss{{"reduction", std::string("mean")}, {"ignore_index", 1}, {"label_smoothing", 0.1}};
   for (const DType half : {DType::kBF16, DType::kF16}) {
-    list.add(Op::kGemm, "rounds b and C", {fixed({3, 4}), statistic({2, 4}), statistic({2})}, in(gemm, half));
-    list.add(Op::kGemm, "rounds a", {statistic({3, 4}), fixed({2, 4}), fixed({3, 2})}, in(gemm, half));
-    list.add(Op::kGemm, "gives f32", {fixed({3, 4}), statistic({2, 4})}, giving(gemm, half, kWide));
-    list.add(Op::kGemm, "large", {statistic({70, 65}), statistic({40, 65})}, giving(gemm, half, kWide));
-    list.add(Op::kFusedMatMul, "rounds b", {fixed({2, 33, 40}), statistic({33, 35})}, in(fused, half));
-    list.add(Op::kMatMul, "rounds a, gives f32", {statistic({2, 3, 4}), fixed({2, 4, 2})}, giving({}, half, kWide));
-    list.add(Op::kLinearCrossEntropyLossGrad, "rounds the weight",
-             {statistic({}), fixed({6, 5}, -2, 2), integers({6}, 0, 4), statistic({6}, 2, 3), statistic({5, 3}),
-              fixed({6, 3})},
-             giving(loss, half, kWide));
-    list.add(Op::kDropoutGrad, "rounds", {statistic({3, 50})}, in(dropped, half));
-    list.add(Op::kBiasDropout, "rounds", {fixed({3, 5}), statistic({5}), statistic({3, 5})}, in(dropped, half));
+    const auto add = [&](Op op, const std::string& note, std::vector<ExampleInput> inputs, Attrs attrs) {
+      list.add(op, note + ", " + std::string(name(half)), std::move(inputs), std::move(attrs));
+    };
+    add(Op::kGemm, "rounds b and C", {fixed({3, 4}), statistic({2, 4}), statistic({2})}, in(gemm, half));
+    add(Op::kGemm, "rounds a", {statistic({3, 4}), fixed({2, 4}), fixed({3, 2})}, in(gemm, half));
+    add(Op::kGemm, "gives f32", {fixed({3, 4}), statistic({2, 4})}, giving(gemm, half, kWide));
+    add(Op::kGemm, "large", {statistic({70, 65}), statistic({40, 65})}, giving(gemm, half, kWide));
+    add(Op::kFusedMatMul, "rounds b", {fixed({2, 33, 40}), statistic({33, 35})}, in(fused, half));
+    add(Op::kMatMul, "rounds a, gives f32", {statistic({2, 3, 4}), fixed({2, 4, 2})}, giving({}, half, kWide));
+    add(Op::kLinearCrossEntropyLossGrad, "rounds the weight",
+        {statistic({}), fixed({6, 5}, -2, 2), integers({6}, 0, 4), statistic({6}, 2, 3), statistic({5, 3}),
+         fixed({6, 3})},
+        giving(loss, half, kWide));
+    add(Op::kDropoutGrad, "rounds", {statistic({3, 50})}, in(dropped, half));
+    add(Op::kBiasDropout, "rounds", {fixed({3, 5}), statistic({5}), statistic({3, 5})}, in(dropped, half));
     for (Op op : {Op::kBiasGelu, Op::kFastGelu})
-      list.add(op, "rounds the bias", {fixed({3, 5}), statistic({5})}, in({}, half));
+      add(op, "rounds the bias", {fixed({3, 5}), statistic({5})}, in({}, half));
     for (Op op : {Op::kBiasGeluGrad, Op::kFastGeluGrad})
-      list.add(op, "rounds", {statistic({3, 5}), fixed({3, 5}), statistic({5})}, in({}, half));
-    list.add(Op::kReduceSum, "gives f32", {fixed({6, 5})},
-             giving({{"axes", Shape{0}}, {"keepdims", false}}, half, kWide));
-    list.add(Op::kLayerNormalization, "gives 16 bits", {statistic({3, 5}), fixed({5}), statistic({5})},
-             giving(layer, kWide, half));
-    list.add(Op::kSimplifiedLayerNormalization, "gives 16 bits", {fixed({3, 5}), statistic({5})},
-             giving(layer, kWide, half));
+      add(op, "rounds", {statistic({3, 5}), fixed({3, 5}), statistic({5})}, in({}, half));
+    add(Op::kReduceSum, "gives f32", {fixed({6, 5})}, giving({{"axes", Shape{0}}, {"keepdims", false}}, half, kWide));
+    add(Op::kLayerNormalization, "gives 16 bits", {statistic({3, 5}), fixed({5}), statistic({5})},
+        giving(layer, kWide, half));
+    add(Op::kSimplifiedLayerNormalization, "gives 16 bits", {fixed({3, 5}), statistic({5})},
+        giving(layer, kWide, half));
   }
   for (Op op : {Op::kAdd, Op::kSub, Op::kMul})
     list.add(op, "widens", {fixed({3, 5}), statistic({3, 5})}, in({}, kWide));

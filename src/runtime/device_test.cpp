@@ -59,13 +59,15 @@ const Kernel kKernels[] = {{.op = Op::kCopy,
                             .provider = "test",
                             .run = copy,
                             .prepare = find_kernel("reference.Copy")->prepare,
-                            .state_bytes = find_kernel("reference.Copy")->state_bytes},
+                            .state_bytes = find_kernel("reference.Copy")->state_bytes,
+                            .state_bytes_each = find_kernel("reference.Copy")->state_bytes_each},
                            {.op = Op::kMul,
                             .name = "test.Mul",
                             .provider = "test",
                             .run = mul,
                             .prepare = find_kernel("reference.Mul")->prepare,
                             .state_bytes = find_kernel("reference.Mul")->state_bytes,
+                            .state_bytes_each = find_kernel("reference.Mul")->state_bytes_each,
                             .scratch_bytes = [](const BoundCall&) -> int64_t { return 1000; }}};
 const Device kDevice{"test", kKernels, allocate};
 

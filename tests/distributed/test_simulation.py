@@ -91,7 +91,7 @@ def test_steps_are_those_of_the_plan():
 def test_layers_are_groups():
     model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ModuleList([torch.nn.Linear(5, 5) for _ in range(2)]))
     shard_of, owners = as_if_divided(model, 4)
-    shard = shard_of(model[0].weight)
+    shard = shard_of(model[0].weight, owners)
     assert (shard.ranks, shard.part_shape) == (4, [2, 3])
     assert owners[id(model[0].weight)] is model and owners[id(model[1][1].bias)] is model[1][1]
 

@@ -83,7 +83,7 @@ def _divided(model, dims, network, ranks):
     session = model.with_graph(divided.graph).plan({})
     values = symbol_values(model, session.symbols, dims)
     found = Simulation(network, ranks).run(regions_of(session, values))
-    parts = [(parameter, shard_of(parameter)) for parameter in module.parameters()]
+    parts = [(parameter, shard_of(parameter, owners)) for parameter in module.parameters()]
     own = sum(
         _bytes(parameter) if shard is None else prod(shard.part_shape) * parameter.element_size()
         for parameter, shard in parts

@@ -12,7 +12,7 @@ def as_if_divided(module, ranks):
     outermost lists of modules and for the module."""
     group = Processes(None)  # of nobody
 
-    def shard_of(tensor, _):
+    def shard_of(tensor, owners):
         # It divides no scalars.
         is_divided = isinstance(tensor, torch.nn.Parameter) and tensor.dim() > 0
         return Shard(group, ranks, tensor.shape) if is_divided else None
