@@ -14,7 +14,7 @@ using BlasGemm = void (*)(const char* trans_a, const char* trans_b, const int* m
                           const T* alpha, const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c,
                           const int* ldc);
 
-// A strided tensor of f32 or f64, of rank 3 to 5, as a library wants it.
+// A strided tensor of floats, of rank 3 to 5, as a library wants it.
 struct LibraryTensor {
   void* data = nullptr;
   int rank = 0;

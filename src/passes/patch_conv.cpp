@@ -18,7 +18,11 @@ static bool cuts_patches(const Graph& graph, NodeId id) {
     if (dilations[d] != 1 || !w[2 + d].is(strides[d]) || !x[2 + d].is_constant()) return false;
     if (x[2 + d].constant() % strides[d] != 0) return false;
   }
-  const GraphInput* image = graph.find_input(base_of_views(graph, node.inputs[0]));
+  ValueId pixels = base_of_views(graph, node.inputs[0]);
+  // Autocast's.
+  if (const NodeId cast = graph.value(pixels).producer; cast && graph.node(cast).op == Op::kCast)
+    pixels = base_of_views(graph, graph.node(cast).inputs[0]);
+  const GraphInput* image = graph.find_input(pixels);
   return image != nullptr && image->kind == InputKind::kInput;
 }
 

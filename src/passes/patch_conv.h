@@ -9,8 +9,8 @@ namespace lowtide {
 //   %y = Conv(strides = kernel, no pads, no dilation, one group) %image, %w, %b
 //     →  %p = patches of %image as rows (Reshape, Transpose, Reshape)
 //        %y = Gemm(transB=true) %p, %w, %b, seen as [N, M, H, W] (Reshape, Transpose)
-// Only where the image is an input of the module, whose heights and widths are constants that the patches divide.
-// Requires: nothing. Leaves: dead nodes (run dce).
+// Only where the image is an input of the module, or one that is cast, whose heights and widths are constants that the
+// patches divide. Requires: nothing. Leaves: dead nodes (run dce).
 bool patch_conv(Graph& graph);
 
 }  // namespace lowtide

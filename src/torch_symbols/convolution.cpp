@@ -13,7 +13,17 @@ namespace {
 // The symbols in use: function pointers of Libraries carry no state.
 TorchSymbols torch;
 
-constexpr int32_t kFloat32 = 6, kFloat64 = 7, kCpu = 0;  // of c10's enums, frozen by the stable ABI
+// Of c10's enums, frozen by the stable ABI.
+constexpr int32_t kFloat16 = 5, kFloat32 = 6, kFloat64 = 7, kBFloat16 = 15, kCpu = 0;
+
+int32_t torch_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kF16: return kFloat16;
+    case DType::kBF16: return kBFloat16;
+    case DType::kF64: return kFloat64;
+    default: return kFloat32;
+  }
+}
 
 // A tensor of PyTorch's, deleted at the end of the scope.
 class Handle {
@@ -26,8 +36,8 @@ class Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   void wrap(const LibraryTensor& tensor) {
-    const int32_t dtype = tensor.dtype == DType::kF64 ? kFloat64 : kFloat32;
-    torch.tensor_from_blob(tensor.data, tensor.rank, tensor.sizes, tensor.strides, 0, dtype, kCpu, 0, &handle_);
+    torch.tensor_from_blob(tensor.data, tensor.rank, tensor.sizes, tensor.strides, 0, torch_dtype(tensor.dtype), kCpu,
+                           0, &handle_);
   }
   // Null if PyTorch refused.
   TorchTensor get() const { return handle_; }

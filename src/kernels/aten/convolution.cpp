@@ -10,7 +10,7 @@ namespace {
 
 constexpr OperandRules kConvolution =
     with_output_layout({.inputs = {Accept::kChannelsLast, Accept::kAny, Accept::kAny}}, OutputLayout::kChannelsLast);
-// PyTorch's f32 convolutions work on channels-last tensors, those in f64 on contiguous ones.
+// PyTorch's convolutions work on channels-last tensors, those in f64 on contiguous ones.
 constexpr OperandRules kContiguous;
 constexpr OperandRules kConvolutionGrad = with_output_layout(
     {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kAny}}, OutputLayout::kFollowsInput);
