@@ -19,9 +19,10 @@ struct Blocks {
   int64_t down = 0, right = 0, rows = 0, cols = 0;
 
   Blocks() = default;
-  // Two blocks a thread or more, if there are so many, and those that pack least: each block packs its rows of A and
-  // its columns of B.
+  // Two blocks a thread or more, if there are so many, and those that cost least: each block multiplies, and packs its
+  // rows of A and its columns of B; the slowest thread ends the product.
   Blocks(int64_t m, int64_t n, int64_t batches, int threads, const BlockLimits& limits) {
+    constexpr int64_t kPacked = 24;  // columns that are multiplied in the time in which a number is packed
     const int64_t wanted = (2 * threads + batches - 1) / batches;
     const int64_t fewest = (n + limits.most_cols - 1) / limits.most_cols;
     int64_t least = 0;
@@ -30,9 +31,10 @@ struct Blocks {
       const int64_t blocks = (n + width - 1) / width;
       const int64_t cuts = std::max((m + limits.most_rows - 1) / limits.most_rows, (wanted + blocks - 1) / blocks);
       const int64_t height = rounded_up((m + cuts - 1) / cuts, limits.row_unit);
-      const int64_t packed = (m + height - 1) / height * n + blocks * m;
-      if (least != 0 && packed >= least) continue;
-      least = packed;
+      const int64_t turns = ((m + height - 1) / height * blocks * batches + threads - 1) / threads;
+      const int64_t cost = turns * (height * width + kPacked * (height + width));
+      if (least != 0 && cost >= least) continue;
+      least = cost;
       right = blocks;
       cols = width;
       rows = height;
