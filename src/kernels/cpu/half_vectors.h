@@ -66,4 +66,29 @@ LT_INLINE void store_half(half_bits* p, vf x, Count count) {
   store_bits(p, brain ? narrow_bf16(x) : narrow_f16(x), count);
 }
 
+// What is stored as f32, bf16 or f16, for loops that are written once.
+struct Floats {
+  typedef float Stored;
+  template <class Count>
+  LT_INLINE vf load_from(const Stored* p, Count count) {
+    return load(p, count);
+  }
+  template <class Count>
+  LT_INLINE void store_to(Stored* p, vf x, Count count) {
+    store(p, x, count);
+  }
+};
+template <bool brain>
+struct Halves {
+  typedef half_bits Stored;
+  template <class Count>
+  LT_INLINE vf load_from(const Stored* p, Count count) {
+    return load_half<brain>(p, count);
+  }
+  template <class Count>
+  LT_INLINE void store_to(Stored* p, vf x, Count count) {
+    store_half<brain>(p, x, count);
+  }
+};
+
 }  // namespace lowtide::cpu::LT_ISA

@@ -34,6 +34,18 @@ inline std::vector<BFloat16> brains(const std::vector<float>& values) { return {
 inline TensorRef brains(const BFloat16* data, const std::vector<int64_t>& sizes) {
   return tensor(data, DType::kBF16, sizes);
 }
+// Values as `dtype`, bf16 or f16, stores them.
+inline std::vector<uint16_t> halves(DType dtype, const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  for (float value : values) bits.push_back(dtype == DType::kBF16 ? BFloat16(value).bits : Float16(value).bits);
+  return bits;
+}
+inline std::vector<float> widened(DType dtype, const std::vector<uint16_t>& bits) {
+  std::vector<float> values;
+  for (uint16_t each : bits)
+    values.push_back(dtype == DType::kBF16 ? float{std::bit_cast<BFloat16>(each)} : float{std::bit_cast<Float16>(each)});
+  return values;
+}
 inline TensorRef integers(const std::vector<int64_t>& values) {
   return tensor(values.data(), DType::kI64, {static_cast<int64_t>(values.size())});
 }

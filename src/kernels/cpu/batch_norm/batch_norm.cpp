@@ -1,14 +1,17 @@
-// Batch normalisation of f32 images, [N, C, inner] (NCHW: inner = H W) or dense channels-last [N inner, C], with the
-// statistics of the batch:
+// Batch normalisation of f32, bf16 and f16 images, [N, C, inner] (NCHW: inner = H W) or dense channels-last [N inner,
+// C], with the statistics of the batch:
 //   xhat = (x - mean) inv_std;  y = xhat weight + bias;  new = (1 - momentum) old + momentum now (unbiased variance)
 //   dweight = sum(dy xhat);  dbias = sum(dy);  dx = weight inv_std (dy - dbias / M - xhat dweight / M), M = N inner
 // Statistics are combined from blocks in a fixed order: mean and squared deviations of each plane (NCHW) or of each
-// kRowsPerBlock rows (channels-last), by Chan's formula in doubles.
+// kRowsPerBlock rows (channels-last), by Chan's formula in doubles. Halves are read as floats and rounded once.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cpu/batch_norm/batch_norm_table.h"
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
@@ -54,10 +57,52 @@ struct Runs {
   }
 };
 
+// Of one number a channel, as floats: where they lie, or in the scratch.
+class ChannelVectors {
+ public:
+  ChannelVectors(const KernelCall& call, int64_t channels, float* room) : call_(call), n_(channels), room_(room) {}
+  ~ChannelVectors() {
+    for (size_t i = 0; i < results_; ++i) write(*result_[i].to, 0, 1, n_, result_[i].from);
+  }
+  ChannelVectors(const ChannelVectors&) = delete;
+
+  const float* in(size_t i) {
+    const TensorRef* tensor = input(call_, i);
+    if (tensor == nullptr) return nullptr;
+    return read(*tensor, 0, 1, n_, is_half(tensor->dtype) ? room() : nullptr);
+  }
+  float* out(size_t i) {
+    const TensorRef* tensor = output(call_, i);
+    if (tensor == nullptr) return nullptr;
+    if (!is_half(tensor->dtype)) return tensor->as<float>();
+    float* values = room();
+    result_[results_++] = {tensor, values};
+    return values;
+  }
+  float* room() { return std::exchange(room_, room_ + n_); }
+
+  // How many of them the scratch holds.
+  static int64_t widened(const BoundCall& call) {
+    const auto counts = [](const TensorRef& each) { return each.present && each.rank == 1 && is_half(each.dtype); };
+    return std::ranges::count_if(call.inputs, counts) + std::ranges::count_if(call.outputs, counts);
+  }
+
+ private:
+  struct Result {
+    const TensorRef* to;
+    const float* from;
+  };
+  const KernelCall& call_;
+  const int64_t n_;
+  float* room_;
+  Result result_[4] = {};
+  size_t results_ = 0;
+};
+
 struct Scratch {
   float *first, *second;  // per run and channel
   float *a, *b, *c;       // per channel
-  float *mean, *inv_std;  // per channel, where nobody wants them
+  float* vectors;         // of those that are wanted by nobody, or widened
   explicit Scratch(const Shape& shape, void* scratch) {
     const int64_t each = Runs{shape}.count() * shape.channels;
     first = static_cast<float*>(scratch);
@@ -65,28 +110,41 @@ struct Scratch {
     a = second + each;
     b = a + shape.channels;
     c = b + shape.channels;
-    mean = c + shape.channels;
-    inv_std = mean + shape.channels;
+    vectors = c + shape.channels;
   }
 };
 
 int64_t batch_norm_scratch(const BoundCall& call) {
   const Shape shape(call.inputs[call.outputs.size() == 5 ? 0 : 1]);
-  return (2 * Runs{shape}.count() + 5) * shape.channels * kFloatBytes;
+  return (2 * Runs{shape}.count() + 5 + ChannelVectors::widened(call)) * shape.channels * kFloatBytes;
 }
 
-// Each channel's statistics from those of its runs.
-void moments(const Shape& shape, const float* x, const Scratch& parts) {
+const BatchNormLoops& loops(DType stored) {
   const BatchNormTable& table = batch_norm_table();
+  return stored == DType::kF32 ? table.f32 : stored == DType::kBF16 ? table.bf16 : table.f16;
+}
+
+// Number `offset` of an image whose numbers have that many bytes.
+struct Image {
+  char* data;
+  int64_t bytes;
+  explicit Image(const TensorRef& tensor) : data(tensor.as<char>()), bytes(size_bytes(tensor.dtype)) {}
+  void* at(int64_t offset) const { return data + offset * bytes; }
+};
+
+// Each channel's statistics from those of its runs.
+void moments(const Shape& shape, const TensorRef& x_ref, const Scratch& parts) {
+  const BatchNormLoops& table = loops(x_ref.dtype);
+  const Image x(x_ref);
   const int64_t channels = shape.channels;
   Runs{shape}.for_each(
       0.3,
       [&](int64_t c, int64_t run, int64_t at) {
         const int64_t to = run * channels + c;
-        table.plane_moments(x + at, shape.inner, parts.first + to, parts.second + to);
+        table.plane_moments(x.at(at), shape.inner, parts.first + to, parts.second + to);
       },
       [&](int64_t run, int64_t at, int64_t n) {
-        table.row_moments(x + at, n, channels, parts.first + run * channels, parts.second + run * channels);
+        table.row_moments(x.at(at), n, channels, parts.first + run * channels, parts.second + run * channels);
       });
 }
 
@@ -102,20 +160,19 @@ struct Momentum : Shape {
 };
 
 KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
-  const BatchNormTable& table = batch_norm_table();
+  const BatchNormLoops& table = loops(call.inputs[0].dtype);
   const Shape& shape = asked;
   const Runs runs{shape};
   const Scratch parts(shape, call.scratch);
   const int64_t channels = shape.channels;
-  const float *x = input_floats(call, 0), *weight = input_floats(call, 1), *bias = input_floats(call, 2);
-  const float *old_mean = input_floats(call, 3), *old_variance = input_floats(call, 4);
-  float* y = output_floats(call, 0);
-  float* mean = output(call, 1) ? output_floats(call, 1) : parts.mean;
-  float* inv_std = output(call, 2) ? output_floats(call, 2) : parts.inv_std;
-  float* new_mean = old_mean == nullptr ? nullptr : output_floats(call, 3);
-  float* new_variance = old_variance == nullptr ? nullptr : output_floats(call, 4);
+  ChannelVectors vectors(call, channels, parts.vectors);
+  const float *weight = vectors.in(1), *bias = vectors.in(2), *old_mean = vectors.in(3), *old_variance = vectors.in(4);
+  float* mean = output(call, 1) ? vectors.out(1) : vectors.room();
+  float* inv_std = output(call, 2) ? vectors.out(2) : vectors.room();
+  float* new_mean = old_mean == nullptr ? nullptr : vectors.out(3);
+  float* new_variance = old_variance == nullptr ? nullptr : vectors.out(4);
   const float epsilon = asked.epsilon, momentum = asked.momentum;
-  moments(shape, x, parts);
+  moments(shape, call.inputs[0], parts);
   for_row_chunks(channels, runs.count(), 2, [&](int64_t first, int64_t n) {
     for (int64_t c = first; c < first + n; ++c) {
       double m = 0, squares = 0;
@@ -137,7 +194,8 @@ KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
         new_variance[c] = static_cast<float>(keep * old_variance[c] + momentum * (squares / (count - 1)));
     }
   });
-  if (y == nullptr) return nullptr;
+  if (output(call, 0) == nullptr) return nullptr;
+  const Image x(call.inputs[0]), y(call.outputs[0]);
   // y = weight inv_std x + (bias - mean weight inv_std)
   for (int64_t c = 0; c < channels; ++c) {
     parts.a[c] = (weight == nullptr ? 1.0f : weight[c]) * inv_std[c];
@@ -145,27 +203,31 @@ KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
   }
   runs.for_each(
       0.2,
-      [&](int64_t c, int64_t, int64_t at) { table.plane_affine(x + at, y + at, shape.inner, parts.a[c], parts.b[c]); },
-      [&](int64_t, int64_t at, int64_t n) { table.row_affine(x + at, y + at, n, channels, parts.a, parts.b); });
+      [&](int64_t c, int64_t, int64_t at) {
+        table.plane_affine(x.at(at), y.at(at), shape.inner, parts.a[c], parts.b[c]);
+      },
+      [&](int64_t, int64_t at, int64_t n) { table.row_affine(x.at(at), y.at(at), n, channels, parts.a, parts.b); });
   return nullptr;
 }
 
 KernelStatus batch_norm_grad(const KernelCall& call, const GradShape& shape) {
-  const BatchNormTable& table = batch_norm_table();
+  const BatchNormLoops& table = loops(call.inputs[1].dtype);
   const Runs runs{shape};
   const Scratch parts(shape, call.scratch);
   const int64_t channels = shape.channels;
-  const float *dy = input_floats(call, 0), *x = input_floats(call, 1), *mean = input_floats(call, 2);
-  const float *inv_std = input_floats(call, 3), *weight = input_floats(call, 4);
-  float *dx = output_floats(call, 0), *dweight = output_floats(call, 1), *dbias = output_floats(call, 2);
+  ChannelVectors vectors(call, channels, parts.vectors);
+  const Image dy(call.inputs[0]), x(call.inputs[1]);
+  const float *mean = vectors.in(2), *inv_std = vectors.in(3), *weight = vectors.in(4);
+  float *dweight = vectors.out(1), *dbias = vectors.out(2);
   runs.for_each(
       0.3,
       [&](int64_t c, int64_t run, int64_t at) {
         const int64_t to = run * channels + c;
-        table.plane_sums(dy + at, x + at, shape.inner, mean[c], parts.first + to, parts.second + to);
+        table.plane_sums(dy.at(at), x.at(at), shape.inner, mean[c], parts.first + to, parts.second + to);
       },
       [&](int64_t run, int64_t at, int64_t n) {
-        table.row_sums(dy + at, x + at, n, channels, mean, parts.first + run * channels, parts.second + run * channels);
+        table.row_sums(dy.at(at), x.at(at), n, channels, mean, parts.first + run * channels,
+                       parts.second + run * channels);
       });
   const double count = static_cast<double>(shape.per_channel());
   for_row_chunks(channels, runs.count(), 1, [&](int64_t first, int64_t n) {
@@ -183,16 +245,28 @@ KernelStatus batch_norm_grad(const KernelCall& call, const GradShape& shape) {
       parts.c[c] = static_cast<float>(-a * sum / count);
     }
   });
-  if (dx == nullptr) return nullptr;
+  if (output(call, 0) == nullptr) return nullptr;
+  const Image dx(call.outputs[0]);
   runs.for_each(
       0.3,
       [&](int64_t c, int64_t, int64_t at) {
-        table.plane_grad(dy + at, x + at, dx + at, shape.inner, mean[c], parts.a[c], parts.b[c], parts.c[c]);
+        table.plane_grad(dy.at(at), x.at(at), dx.at(at), shape.inner, mean[c], parts.a[c], parts.b[c], parts.c[c]);
       },
       [&](int64_t, int64_t at, int64_t n) {
-        table.row_grad(dy + at, x + at, dx + at, n, channels, mean, parts.a, parts.b, parts.c);
+        table.row_grad(dy.at(at), x.at(at), dx.at(at), n, channels, mean, parts.a, parts.b, parts.c);
       });
   return nullptr;
+}
+
+// Images whose numbers are stored alike; those of a channel in f32 or in half the bytes.
+const char* supports_images(const KernelQuery& query) {
+  const DType stored = query.inputs[0].dtype;
+  if (stored != DType::kF32 && !is_half(stored)) return "neither f32, bf16 nor f16";
+  const auto fits = [&](const OperandInfo& each) {
+    return !each.present || each.dtype == stored ||
+           (each.rank == 1 && (each.dtype == DType::kF32 || is_half(each.dtype)));
+  };
+  return std::ranges::all_of(query.inputs, fits) && std::ranges::all_of(query.outputs, fits) ? nullptr : "mixed dtypes";
 }
 
 const char* supports_batch_norm(const KernelQuery& query) {
@@ -200,7 +274,7 @@ const char* supports_batch_norm(const KernelQuery& query) {
     const bool both = query.inputs[3].present == query.inputs[4].present;
     if (!both || query.outputs[3].present != query.outputs[4].present) return "one running statistic without the other";
   }
-  return supports_f32(query);
+  return supports_images(query);
 }
 
 }  // namespace

@@ -1,89 +1,116 @@
 #include "kernels/cpu/batch_norm/batch_norm_table.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/half_vectors.h"
 
 namespace lowtide::cpu::LT_ISA {
 namespace {
 
-void plane_moments(const float* x, int64_t n, float* mean, float* squares) {
-  const float m =
-      row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(x + i, count); }) / static_cast<float>(n);
-  *mean = m;
-  *squares = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-    const vf d = keep_lanes(load(x + i, count) - m, count, 0);
-    return d * d;
-  });
-}
+template <class Numbers>
+struct Loops {
+  using Stored = typename Numbers::Stored;
 
-void row_moments(const float* x, int64_t rows, int64_t channels, float* mean, float* squares) {
-  const float share = 1.0f / static_cast<float>(rows);
-  for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
-    vf total = {}, square = {};
-    for (int64_t r = 0; r < rows; ++r) total += load(x + r * channels + c, count);
-    const vf m = total * share;
-    for (int64_t r = 0; r < rows; ++r) {
-      const vf d = load(x + r * channels + c, count) - m;
-      square = fma(d, d, square);
-    }
-    store(mean + c, m, count);
-    store(squares + c, square, count);
-  });
-}
+  static void plane_moments(const void* x_at, int64_t n, float* mean, float* squares) {
+    const auto* x = static_cast<const Stored*>(x_at);
+    const float m =
+        row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return Numbers::load_from(x + i, count); }) /
+        static_cast<float>(n);
+    *mean = m;
+    *squares = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+      const vf d = keep_lanes(Numbers::load_from(x + i, count) - m, count, 0);
+      return d * d;
+    });
+  }
 
-void plane_affine(const float* x, float* y, int64_t n, float a, float b) {
-  const vf va = splat(a), vb = splat(b);
-  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { store(y + i, fma(load(x + i, count), va, vb), count); });
-}
-
-void row_affine(const float* x, float* y, int64_t rows, int64_t channels, const float* a, const float* b) {
-  for (int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
+  static void row_moments(const void* x_at, int64_t rows, int64_t channels, float* mean, float* squares) {
+    const auto* x = static_cast<const Stored*>(x_at);
+    const float share = 1.0f / static_cast<float>(rows);
     for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
-      store(y + c, fma(load(x + c, count), load(a + c, count), load(b + c, count)), count);
+      vf total = {}, square = {};
+      for (int64_t r = 0; r < rows; ++r) total += Numbers::load_from(x + r * channels + c, count);
+      const vf m = total * share;
+      for (int64_t r = 0; r < rows; ++r) {
+        const vf d = Numbers::load_from(x + r * channels + c, count) - m;
+        square = fma(d, d, square);
+      }
+      store(mean + c, m, count);
+      store(squares + c, square, count);
     });
   }
-}
 
-void plane_sums(const float* dy, const float* x, int64_t n, float mean, float* sum, float* dot) {
-  *sum = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(dy + i, count); });
-  *dot = row_sum(
-      n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(dy + i, count) * (load(x + i, count) - mean); });
-}
+  static void plane_affine(const void* x_at, void* y_at, int64_t n, float a, float b) {
+    const auto* x = static_cast<const Stored*>(x_at);
+    auto* y = static_cast<Stored*>(y_at);
+    const vf va = splat(a), vb = splat(b);
+    for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+      Numbers::store_to(y + i, fma(Numbers::load_from(x + i, count), va, vb), count);
+    });
+  }
 
-void row_sums(const float* dy, const float* x, int64_t rows, int64_t channels, const float* mean, float* sum,
-              float* dot) {
-  for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
-    const vf m = load(mean + c, count);
-    vf total = {}, product = {};
-    for (int64_t r = 0; r < rows; ++r) {
-      const vf g = load(dy + r * channels + c, count);
-      total += g;
-      product = fma(g, load(x + r * channels + c, count) - m, product);
+  static void row_affine(const void* x_at, void* y_at, int64_t rows, int64_t channels, const float* a, const float* b) {
+    const auto* x = static_cast<const Stored*>(x_at);
+    auto* y = static_cast<Stored*>(y_at);
+    for (int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
+      for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
+        Numbers::store_to(y + c, fma(Numbers::load_from(x + c, count), load(a + c, count), load(b + c, count)), count);
+      });
     }
-    store(sum + c, total, count);
-    store(dot + c, product, count);
-  });
-}
+  }
 
-void plane_grad(const float* dy, const float* x, float* dx, int64_t n, float mean, float a, float b, float c) {
-  const vf va = splat(a), vb = splat(b), vc = splat(c);
-  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-    store(dx + i, fma(load(dy + i, count), va, fma(load(x + i, count) - mean, vb, vc)), count);
-  });
-}
-
-void row_grad(const float* dy, const float* x, float* dx, int64_t rows, int64_t channels, const float* mean,
-              const float* a, const float* b, const float* c) {
-  for (int64_t r = 0; r < rows; ++r, dy += channels, x += channels, dx += channels) {
-    for_vectors(channels, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-      const vf centred = load(x + i, count) - load(mean + i, count);
-      const vf rest = fma(centred, load(b + i, count), load(c + i, count));
-      store(dx + i, fma(load(dy + i, count), load(a + i, count), rest), count);
+  static void plane_sums(const void* dy_at, const void* x_at, int64_t n, float mean, float* sum, float* dot) {
+    const auto *dy = static_cast<const Stored*>(dy_at), *x = static_cast<const Stored*>(x_at);
+    *sum = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return Numbers::load_from(dy + i, count); });
+    *dot = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+      return Numbers::load_from(dy + i, count) * (Numbers::load_from(x + i, count) - mean);
     });
   }
-}
+
+  static void row_sums(const void* dy_at, const void* x_at, int64_t rows, int64_t channels, const float* mean,
+                       float* sum, float* dot) {
+    const auto *dy = static_cast<const Stored*>(dy_at), *x = static_cast<const Stored*>(x_at);
+    for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
+      const vf m = load(mean + c, count);
+      vf total = {}, product = {};
+      for (int64_t r = 0; r < rows; ++r) {
+        const vf g = Numbers::load_from(dy + r * channels + c, count);
+        total += g;
+        product = fma(g, Numbers::load_from(x + r * channels + c, count) - m, product);
+      }
+      store(sum + c, total, count);
+      store(dot + c, product, count);
+    });
+  }
+
+  static void plane_grad(const void* dy_at, const void* x_at, void* dx_at, int64_t n, float mean, float a, float b,
+                         float c) {
+    const auto *dy = static_cast<const Stored*>(dy_at), *x = static_cast<const Stored*>(x_at);
+    auto* dx = static_cast<Stored*>(dx_at);
+    const vf va = splat(a), vb = splat(b), vc = splat(c);
+    for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+      Numbers::store_to(
+          dx + i, fma(Numbers::load_from(dy + i, count), va, fma(Numbers::load_from(x + i, count) - mean, vb, vc)),
+          count);
+    });
+  }
+
+  static void row_grad(const void* dy_at, const void* x_at, void* dx_at, int64_t rows, int64_t channels,
+                       const float* mean, const float* a, const float* b, const float* c) {
+    const auto *dy = static_cast<const Stored*>(dy_at), *x = static_cast<const Stored*>(x_at);
+    auto* dx = static_cast<Stored*>(dx_at);
+    for (int64_t r = 0; r < rows; ++r, dy += channels, x += channels, dx += channels) {
+      for_vectors(channels, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+        const vf centred = Numbers::load_from(x + i, count) - load(mean + i, count);
+        const vf rest = fma(centred, load(b + i, count), load(c + i, count));
+        Numbers::store_to(dx + i, fma(Numbers::load_from(dy + i, count), load(a + i, count), rest), count);
+      });
+    }
+  }
+
+  static constexpr BatchNormLoops kAll = {plane_moments, row_moments, plane_affine, row_affine,
+                                          plane_sums,    row_sums,    plane_grad,   row_grad};
+};
 
 }  // namespace
 
-constinit const BatchNormTable batch_norm_table = {plane_moments, row_moments, plane_affine, row_affine,
-                                                   plane_sums,    row_sums,    plane_grad,   row_grad};
+constinit const BatchNormTable batch_norm_table = {Loops<Floats>::kAll, Loops<Halves<true>>::kAll,
+                                                   Loops<Halves<false>>::kAll};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -8,21 +8,26 @@
 
 namespace lowtide::cpu {
 
-struct BatchNormTable {
+// Of images whose numbers are all stored alike.
+struct BatchNormLoops {
   // Mean, and sum of squared deviations from it.
-  void (*plane_moments)(const float* x, int64_t n, float* mean, float* squares);
-  void (*row_moments)(const float* x, int64_t rows, int64_t channels, float* mean, float* squares);
+  void (*plane_moments)(const void* x, int64_t n, float* mean, float* squares);
+  void (*row_moments)(const void* x, int64_t rows, int64_t channels, float* mean, float* squares);
   // y = a x + b
-  void (*plane_affine)(const float* x, float* y, int64_t n, float a, float b);
-  void (*row_affine)(const float* x, float* y, int64_t rows, int64_t channels, const float* a, const float* b);
+  void (*plane_affine)(const void* x, void* y, int64_t n, float a, float b);
+  void (*row_affine)(const void* x, void* y, int64_t rows, int64_t channels, const float* a, const float* b);
   // sum(dy) and sum(dy (x - mean))
-  void (*plane_sums)(const float* dy, const float* x, int64_t n, float mean, float* sum, float* dot);
-  void (*row_sums)(const float* dy, const float* x, int64_t rows, int64_t channels, const float* mean, float* sum,
+  void (*plane_sums)(const void* dy, const void* x, int64_t n, float mean, float* sum, float* dot);
+  void (*row_sums)(const void* dy, const void* x, int64_t rows, int64_t channels, const float* mean, float* sum,
                    float* dot);
   // dx = a dy + b (x - mean) + c
-  void (*plane_grad)(const float* dy, const float* x, float* dx, int64_t n, float mean, float a, float b, float c);
-  void (*row_grad)(const float* dy, const float* x, float* dx, int64_t rows, int64_t channels, const float* mean,
+  void (*plane_grad)(const void* dy, const void* x, void* dx, int64_t n, float mean, float a, float b, float c);
+  void (*row_grad)(const void* dy, const void* x, void* dx, int64_t rows, int64_t channels, const float* mean,
                    const float* a, const float* b, const float* c);
+};
+
+struct BatchNormTable {
+  BatchNormLoops f32, bf16, f16;
 };
 
 LT_ISA_TABLES(BatchNormTable, batch_norm_table)

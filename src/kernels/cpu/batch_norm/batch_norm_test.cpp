@@ -130,5 +130,61 @@ TEST(BatchNorm, ForwardAndGradientInBothLayouts) {
   }
 }
 
+// Images in half the bytes, whose channels' numbers are f32 (autocast) or as short themselves: the bits of f32,
+// rounded.
+TEST(BatchNorm, HalvesAreF32RoundedOnce) {
+  for (Shape shape : kShapes) {
+    for (const bool channels_last : {false, true}) {
+      for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        for (const DType of_channels : {DType::kF32, dtype}) {
+          shape.channels_last = channels_last;
+          SCOPED_TRACE(testing::Message()
+                       << name(dtype) << " channels " << name(of_channels) << " last " << channels_last);
+          const int64_t channels = shape.channels, n = channels * shape.per_channel();
+          const std::vector<uint16_t> x = halves(dtype, random_floats(n, 1)), dy = halves(dtype, random_floats(n, 2)),
+                                      vectors = halves(dtype, random_floats(4 * channels, 3));
+          const std::vector<float> wide_x = widened(dtype, x), wide_dy = widened(dtype, dy),
+                                   wide_vectors = widened(dtype, vectors);
+          std::vector<float> results(2 * n), results_of_channels(6 * channels);
+          std::vector<uint16_t> short_results(2 * n), short_results_of_channels(6 * channels);
+          const auto run = [&](DType stored, const void* x_at, const void* dy_at, void* images, DType small,
+                               const void* in, void* out) {
+            const auto picture = [&](const void* data, int64_t from) {
+              TensorRef ref = image(wide_x.data(), shape);
+              ref.dtype = stored;
+              ref.data = const_cast<char*>(static_cast<const char*>(data)) + from * size_bytes(stored);
+              return ref;
+            };
+            const auto vector = [&](const void* data, int64_t index) {
+              return tensor(static_cast<const char*>(data) + index * channels * size_bytes(small), small, {channels});
+            };
+            EXPECT_EQ(run_kernel("cpu.BatchNormalization",
+                                 {picture(x_at, 0), vector(in, 0), vector(in, 1), vector(in, 2), vector(in, 3)},
+                                 {picture(images, 0), vector(out, 0), vector(out, 1), vector(out, 2), vector(out, 3)},
+                                 kAttrs),
+                      nullptr);
+            EXPECT_EQ(run_kernel("cpu.BatchNormalizationGrad",
+                                 {picture(dy_at, 0), picture(x_at, 0), vector(in, 0), vector(in, 1), vector(in, 2)},
+                                 {picture(images, n), vector(out, 4), vector(out, 5)}, kAttrs),
+                      nullptr);
+          };
+          run(DType::kF32, wide_x.data(), wide_dy.data(), results.data(), DType::kF32, wide_vectors.data(),
+              results_of_channels.data());
+          if (of_channels == DType::kF32) {
+            std::vector<float> found(6 * channels);
+            run(dtype, x.data(), dy.data(), short_results.data(), DType::kF32, wide_vectors.data(), found.data());
+            EXPECT_EQ(halves(DType::kF16, found), halves(DType::kF16, results_of_channels));
+          } else {
+            run(dtype, x.data(), dy.data(), short_results.data(), dtype, vectors.data(),
+                short_results_of_channels.data());
+            EXPECT_EQ(short_results_of_channels, halves(dtype, results_of_channels));
+          }
+          EXPECT_EQ(short_results, halves(dtype, results));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lowtide::cpu

@@ -1,17 +1,21 @@
-// Pooling of dense f32 images [N, C, H, W] in either layout: channels-last by runs of channels, row-major by channel.
+// Pooling of dense images [N, C, H, W] in either layout: channels-last by runs of channels, row-major by channel. bf16
+// and f16 are summed as floats and rounded once.
 #include <algorithm>
 #include <atomic>
 #include <limits>
 
-#include "base/parallel.h"
+#include "base/half.h"
+#include "kernels/cpu/dense.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
+#include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
 
 namespace {
 
-constexpr int64_t kChannels = 64;  // of one task
+constexpr int64_t kChannels = 64;        // of one task
+constexpr int64_t kSummedChannels = 16;  // of one that sums a plane of halves in its scratch
 
 // Input rows (or columns) that one output covers: first, then every `dilation`, `taps` of them, `first_tap` the first
 // that lies inside.
@@ -43,19 +47,28 @@ struct Window {
   int64_t source(int dim, int64_t o, int64_t k) const { return o * strides[dim] - pads[dim] + k * dilations[dim]; }
 };
 
-// body(image n, first channel, channels) for blocks of channels of every image, on all threads.
-template <class Body>
-void for_each_block(const TensorRef& x, Body body) {
-  const int64_t blocks = (x.sizes[1] + kChannels - 1) / kChannels;
-  parallel_for(x.sizes[0] * blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task % blocks * kChannels;
-      body(task / blocks, first, std::min(kChannels, x.sizes[1] - first));
-    }
-  });
-}
+// body(image n, first channel, channels, its scratch) for blocks of channels of every image, on all threads.
+struct ChannelBlocks {
+  int64_t images, channels, most;
 
-// Calls run(channel, count, step): all channels at once where they lie side by side, else one by one.
+  explicit ChannelBlocks(const TensorRef& x, int64_t most = kChannels)
+      : images(x.sizes[0]), channels(x.sizes[1]), most(most) {}
+  int64_t tasks() const { return images * ((channels + most - 1) / most); }
+
+  template <class Body>
+  void run(int64_t task, Body body) const {
+    const int64_t blocks = (channels + most - 1) / most, first = task % blocks * most;
+    body(task / blocks, first, std::min(most, channels - first));
+  }
+  template <class Body>
+  void for_each(Body body) const {
+    parallel_for(tasks(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) run(task, body);
+    });
+  }
+};
+
+// Calls run(channel, count): all channels at once where they lie side by side, else one by one.
 template <class Run>
 void by_channel(const TensorRef& x, int64_t channels, Run run) {
   if (x.strides[1] == 1) return run(0, channels);
@@ -67,17 +80,90 @@ T* at(const TensorRef& t, int64_t n, int64_t c, int64_t h, int64_t w) {
   return t.as<T>() + n * t.strides[0] + c * t.strides[1] + h * t.strides[2] + w * t.strides[3];
 }
 
+// body(T{}) with the type that an image is stored in.
+template <class Body>
+void with_type(const TensorRef& image, Body body) {
+  if (image.dtype == DType::kF32)
+    body(float{});
+  else if (image.dtype == DType::kBF16)
+    body(BFloat16{});
+  else
+    body(Float16{});
+}
+
+// Floats of scratch that a thread needs to sum channels of dx.
+int64_t slot_numbers(const TensorRef& dx) {
+  const int64_t together = dx.strides[1] == 1 ? std::min(dx.sizes[1], kSummedChannels) : 1;
+  return std::max<int64_t>(1, (dx.sizes[2] * dx.sizes[3] * together + 15) / 16 * 16);
+}
+int64_t summed_scratch(const BoundCall& call) {
+  const TensorRef& dx = call.outputs[0];
+  return dx.dtype == DType::kF32 ? 0 : slot_numbers(dx) * kFloatBytes * parallel_threads();
+}
+
+// Sums of one run of channels of an image: in the image itself, or in scratch where that holds halves.
 template <class T>
-void fill_block(const TensorRef& t, int64_t n, int64_t first, int64_t channels, T value) {
-  by_channel(t, channels, [&](int64_t c, int64_t count) {
-    for (int64_t h = 0; h < t.sizes[2]; ++h) {
-      for (int64_t w = 0; w < t.sizes[3]; ++w) std::fill_n(at<T>(t, n, first + c, h, w), count, value);
+struct SummedPlane {
+  TensorRef dx;
+  int64_t n, first, count;
+  float* own;
+
+  int64_t row() const { return std::is_same_v<T, float> ? dx.strides[2] : dx.sizes[3] * count; }
+  int64_t col() const { return std::is_same_v<T, float> ? dx.strides[3] : count; }
+  float* sums() const {
+    if constexpr (std::is_same_v<T, float>)
+      return at<float>(dx, n, first, 0, 0);
+    else
+      return own;
+  }
+  void clear() const {
+    if constexpr (std::is_same_v<T, float>) {
+      for (int64_t h = 0; h < dx.sizes[2]; ++h) {
+        for (int64_t w = 0; w < dx.sizes[3]; ++w) std::fill_n(at<float>(dx, n, first, h, w), count, 0.0f);
+      }
+    } else {
+      std::fill_n(own, dx.sizes[2] * dx.sizes[3] * count, 0.0f);
     }
-  });
+  }
+  void store() const {
+    if constexpr (std::is_same_v<T, float>) return;
+    const float* from = own;
+    for (int64_t h = 0; h < dx.sizes[2]; ++h) {
+      for (int64_t w = 0; w < dx.sizes[3]; ++w, from += count) {
+        T* to = at<T>(dx, n, first, h, w);
+        for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+      }
+    }
+  }
+};
+
+// add(plane) for every run of channels of every image, whose sums are zero at first.
+template <class T, class Add>
+void sum_planes(const KernelCall& call, const TensorRef& dx, Add add) {
+  const ChannelBlocks blocks(dx, std::is_same_v<T, float> ? kChannels : kSummedChannels);
+  const auto body = [&](int64_t task, float* own) {
+    blocks.run(task, [&](int64_t n, int64_t first, int64_t channels) {
+      by_channel(dx, channels, [&](int64_t c, int64_t count) {
+        const SummedPlane<T> plane{dx, n, first + c, count, own};
+        plane.clear();
+        add(plane);
+        plane.store();
+      });
+    });
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    parallel_for(blocks.tasks(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) body(task, nullptr);
+    });
+  } else {
+    run_tasks(blocks.tasks(), slot_numbers(dx), call.scratch, call.scratch_bytes, false, body);
+  }
 }
 
 const char* supports_image(const KernelQuery& query) {
-  if (query.inputs[0].dtype != DType::kF32) return "not f32";
+  const DType dtype = query.inputs[0].dtype;
+  if (dtype != DType::kF32 && !is_half(dtype)) return "neither f32, bf16 nor f16";
+  if (query.outputs[0].dtype != dtype) return "mixed dtypes";
   return query.inputs[0].rank == 4 ? nullptr : "not two spatial dims";
 }
 const char* supports_max_pool(const KernelQuery& query) {
@@ -85,9 +171,10 @@ const char* supports_max_pool(const KernelQuery& query) {
   return supports_image(query);
 }
 
-KernelStatus max_pool(const KernelCall& call, const Window& window) {
+template <class T>
+void max_pool_of(const KernelCall& call, const Window& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0], &indices = call.outputs[1];
-  for_each_block(x, [&](int64_t n, int64_t first, int64_t channels) {
+  ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
       for (int64_t oh = 0; oh < y.sizes[2]; ++oh) {
         const Span rows = window.taps(0, oh, x.sizes[2]);
@@ -99,28 +186,34 @@ KernelStatus max_pool(const KernelCall& call, const Window& window) {
           for (int64_t kh = rows.begin; kh < rows.end; ++kh) {
             for (int64_t kw = cols.begin; kw < cols.end; ++kw) {
               const int64_t h = window.source(0, oh, kh), w = window.source(1, ow, kw);
-              const float* from = at<const float>(x, n, first + c, h, w);
+              const T* from = at<const T>(x, n, first + c, h, w);
               const int32_t flat = static_cast<int32_t>(h * x.sizes[3] + w);
               if (!started) {
                 started = true;
-                std::copy_n(from, count, best);
+                for (int64_t i = 0; i < count; ++i) best[i] = from[i];
                 std::fill_n(best_at, count, flat);
                 continue;
               }
               for (int64_t i = 0; i < count; ++i) {
-                const bool better = from[i] > best[i] || from[i] != from[i];
-                best[i] = better ? from[i] : best[i];
+                const float value = from[i];
+                const bool better = value > best[i] || value != value;
+                best[i] = better ? value : best[i];
                 best_at[i] = better ? flat : best_at[i];
               }
             }
           }
-          std::copy_n(best, count, at<float>(y, n, first + c, oh, ow));
-          int64_t* to = at<int64_t>(indices, n, first + c, oh, ow);
-          for (int64_t i = 0; i < count; ++i) to[i] = best_at[i];
+          T* to = at<T>(y, n, first + c, oh, ow);
+          for (int64_t i = 0; i < count; ++i) to[i] = best[i];
+          int64_t* places = at<int64_t>(indices, n, first + c, oh, ow);
+          for (int64_t i = 0; i < count; ++i) places[i] = best_at[i];
         }
       }
     });
   });
+}
+
+KernelStatus max_pool(const KernelCall& call, const Window& window) {
+  with_type(call.inputs[0], [&]<class T>(T) { max_pool_of<T>(call, window); });
   return nullptr;
 }
 
@@ -128,20 +221,20 @@ KernelStatus max_pool_grad(const KernelCall& call) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
   const int64_t width = dx.sizes[3], plane = dx.sizes[2] * width;
   std::atomic<bool> good = true;
-  for_each_block(dx, [&](int64_t n, int64_t first, int64_t channels) {
-    fill_block(dx, n, first, channels, 0.0f);
-    by_channel(dx, channels, [&](int64_t c, int64_t count) {
-      float* to = at<float>(dx, n, first + c, 0, 0);
+  with_type(dx, [&]<class T>(T) {
+    sum_planes<T>(call, dx, [&](const SummedPlane<T>& run) {
+      float* to = run.sums();
+      const int64_t row = run.row(), col = run.col();
       for (int64_t oh = 0; oh < dy.sizes[2]; ++oh) {
         for (int64_t ow = 0; ow < dy.sizes[3]; ++ow) {
-          const float* from = at<const float>(dy, n, first + c, oh, ow);
-          const int64_t* flat = at<const int64_t>(indices, n, first + c, oh, ow);
-          for (int64_t i = 0; i < count; ++i) {
+          const T* from = at<const T>(dy, run.n, run.first, oh, ow);
+          const int64_t* flat = at<const int64_t>(indices, run.n, run.first, oh, ow);
+          for (int64_t i = 0; i < run.count; ++i) {
             if (flat[i] < 0 || flat[i] >= plane) {
               good = false;
               continue;
             }
-            to[flat[i] / width * dx.strides[2] + flat[i] % width * dx.strides[3] + i] += from[i];
+            to[flat[i] / width * row + flat[i] % width * col + i] += from[i];
           }
         }
       }
@@ -167,9 +260,10 @@ struct Averages : Window {
   bool include_pad;
 };
 
-KernelStatus average_pool(const KernelCall& call, const Averages& window) {
+template <class T>
+void average_pool_of(const KernelCall& call, const Averages& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  for_each_block(x, [&](int64_t n, int64_t first, int64_t channels) {
+  ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
       for (int64_t oh = 0; oh < y.sizes[2]; ++oh) {
         const Span rows = window.taps(0, oh, x.sizes[2]);
@@ -178,35 +272,38 @@ KernelStatus average_pool(const KernelCall& call, const Averages& window) {
           float sum[kChannels] = {};
           for (int64_t kh = rows.begin; kh < rows.end; ++kh) {
             for (int64_t kw = cols.begin; kw < cols.end; ++kw) {
-              const float* from = at<const float>(x, n, first + c, window.source(0, oh, kh), window.source(1, ow, kw));
+              const T* from = at<const T>(x, n, first + c, window.source(0, oh, kh), window.source(1, ow, kw));
               for (int64_t i = 0; i < count; ++i) sum[i] += from[i];
             }
           }
           const float divisor = divisor_of(window, window.include_pad, x, oh, ow);
-          float* to = at<float>(y, n, first + c, oh, ow);
+          T* to = at<T>(y, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) to[i] = sum[i] / divisor;
         }
       }
     });
   });
+}
+
+KernelStatus average_pool(const KernelCall& call, const Averages& window) {
+  with_type(call.inputs[0], [&]<class T>(T) { average_pool_of<T>(call, window); });
   return nullptr;
 }
 
 KernelStatus average_pool_grad(const KernelCall& call, const Averages& window) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
-  for_each_block(dx, [&](int64_t n, int64_t first, int64_t channels) {
-    fill_block(dx, n, first, channels, 0.0f);
-    by_channel(dx, channels, [&](int64_t c, int64_t count) {
+  with_type(dx, [&]<class T>(T) {
+    sum_planes<T>(call, dx, [&](const SummedPlane<T>& run) {
       for (int64_t oh = 0; oh < dy.sizes[2]; ++oh) {
         const Span rows = window.taps(0, oh, dx.sizes[2]);
         for (int64_t ow = 0; ow < dy.sizes[3]; ++ow) {
           const Span cols = window.taps(1, ow, dx.sizes[3]);
           const float divisor = divisor_of(window, window.include_pad, dx, oh, ow);
-          const float* from = at<const float>(dy, n, first + c, oh, ow);
+          const T* from = at<const T>(dy, run.n, run.first, oh, ow);
           for (int64_t kh = rows.begin; kh < rows.end; ++kh) {
             for (int64_t kw = cols.begin; kw < cols.end; ++kw) {
-              float* to = at<float>(dx, n, first + c, window.source(0, oh, kh), window.source(1, ow, kw));
-              for (int64_t i = 0; i < count; ++i) to[i] += from[i] / divisor;
+              float* to = run.sums() + window.source(0, oh, kh) * run.row() + window.source(1, ow, kw) * run.col();
+              for (int64_t i = 0; i < run.count; ++i) to[i] += from[i] / divisor;
             }
           }
         }

@@ -171,6 +171,44 @@ TEST(Windows, AveragePoolDividesByWhatItCoversAndItsGradientIsShared) {
   });
 }
 
+// What is stored in half the bytes is summed as f32 and rounded once: the bits of f32, rounded.
+TEST(Windows, HalvesAreF32RoundedOnce) {
+  for_each_case([](const Pool& pool, const Layout& layout) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const std::vector<uint16_t> x = halves(dtype, random_floats(kNumel, 5)),
+                                  dy = halves(dtype, random_floats(pool.numel(), 6));
+      const auto run = [&](const char* op, const void* from, void* to, std::vector<int64_t>& places, DType stored) {
+        const TensorRef large = layout.image(from, stored, kHeight, kWidth),
+                        small = layout.image(to, stored, pool.height, pool.width),
+                        indices = layout.image(places.data(), DType::kI64, pool.height, pool.width),
+                        gradient = layout.image(from, stored, pool.height, pool.width),
+                        summed = layout.image(to, stored, kHeight, kWidth);
+        BoundAttrs attrs = pool.attrs();
+        attrs.set("count_include_pad", true);
+        const std::string name = op;
+        if (name == "cpu.MaxPool") return run_kernel(op, {large}, {small, indices}, attrs);
+        if (name == "cpu.AveragePool") return run_kernel(op, {large}, {small}, attrs);
+        if (name == "cpu.MaxPoolGrad") return run_kernel(op, {gradient, indices}, {summed}, attrs);
+        return run_kernel(op, {gradient}, {summed}, attrs);
+      };
+      std::vector<int64_t> places(pool.numel()), same(pool.numel());
+      for (const char* op : {"cpu.MaxPool", "cpu.MaxPoolGrad", "cpu.AveragePool", "cpu.AveragePoolGrad"}) {
+        SCOPED_TRACE(op);
+        const bool averages = std::string_view(op).starts_with("cpu.Average");
+        if (averages && pool.dilations[0] != 1) continue;
+        const std::vector<uint16_t>& from = std::string_view(op).ends_with("Grad") ? dy : x;
+        const std::vector<float> from_floats = widened(dtype, from);
+        std::vector<float> wanted(kNumel + pool.numel());
+        std::vector<uint16_t> found(wanted.size());
+        EXPECT_EQ(run(op, from_floats.data(), wanted.data(), places, DType::kF32), nullptr);
+        EXPECT_EQ(run(op, from.data(), found.data(), same, dtype), nullptr);
+        EXPECT_EQ(found, halves(dtype, wanted));
+        EXPECT_EQ(same, places);
+      }
+    }
+  });
+}
+
 TEST(Windows, APlaceOutsideOfTheImageIsRefused) {
   const Pool pool(kCases[0]);
   const Layout layout{false};
