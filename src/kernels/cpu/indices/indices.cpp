@@ -5,6 +5,7 @@
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/indices/elements.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 

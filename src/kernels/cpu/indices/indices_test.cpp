@@ -94,5 +94,71 @@ TEST(Indices, OutOfRangeIsRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(gather({0, -3, 2}));
 }
 
+// Along each axis, indices given once for all of the first dim, in every dtype that is summed.
+TEST(Indices, ElementsAreGatheredAndScatteredAlongAnAxis) {
+  constexpr int64_t kData[3] = {3, 40, 21};
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    SCOPED_TRACE(axis);
+    std::vector<int64_t> sizes = {3, 37, 19};
+    sizes[axis] = 50;
+    const int64_t numel = sizes[0] * sizes[1] * sizes[2], all = kData[0] * kData[1] * kData[2];
+    std::mt19937 generator(5);
+    std::vector<int64_t> indices(sizes[1] * sizes[2] * (axis == 0 ? 50 : 1));
+    for (int64_t& index : indices) index = static_cast<int64_t>(generator() % (2 * kData[axis])) - kData[axis];
+    const TensorRef at = tensor(indices.data(), DType::kI64, sizes, {axis == 0 ? sizes[1] * sizes[2] : 0, sizes[2], 1});
+    // Where in the data element i of the indices points.
+    const auto place = [&](int64_t i) {
+      int64_t coordinates[3] = {i / (sizes[1] * sizes[2]), i / sizes[2] % sizes[1], i % sizes[2]};
+      const int64_t index = indices[axis == 0 ? i : i % (sizes[1] * sizes[2])];
+      coordinates[axis] = index < 0 ? index + kData[axis] : index;
+      return (coordinates[0] * kData[1] + coordinates[1]) * kData[2] + coordinates[2];
+    };
+    const std::vector<int64_t> data_sizes(kData, kData + 3);
+    const std::vector<float> data = random_floats(all, 1), updates = random_floats(numel, 2);
+    std::vector<double> summed(data.begin(), data.end());
+    std::vector<float> replaced = data;
+    for (int64_t i = 0; i < numel; ++i) summed[place(i)] += updates[i];
+    for (int64_t i = 0; i < numel; ++i) replaced[place(i)] = updates[i];
+    BoundAttrs attrs{{"axis", axis}, {"reduction", std::string("add")}};
+    for_every_run(
+        [&] {
+          std::vector<float> out(numel + all);
+          EXPECT_EQ(run_kernel("cpu.GatherElements", {floats(data.data(), data_sizes), at}, {floats(out.data(), sizes)},
+                               attrs),
+                    nullptr);
+          EXPECT_EQ(
+              run_kernel("cpu.ScatterElements", {floats(data.data(), data_sizes), at, floats(updates.data(), sizes)},
+                         {floats(out.data() + numel, data_sizes)}, attrs),
+              nullptr);
+          return out;
+        },
+        [&](const std::vector<float>& out) {
+          for (int64_t i = 0; i < numel; ++i) ASSERT_EQ(out[i], data[place(i)]);
+          expect_close(out.data() + numel, all, [&](int64_t i) { return summed[i]; }, 1e-6, 1e-6);
+        });
+
+    const std::vector<uint16_t> short_data = halves(DType::kBF16, data), short_updates = halves(DType::kBF16, updates);
+    std::vector<float> wide = widened(DType::kBF16, short_data), wide_updates = widened(DType::kBF16, short_updates);
+    for (int64_t i = 0; i < numel; ++i) wide[place(i)] += wide_updates[i];
+    std::vector<uint16_t> found = short_data;
+    const TensorRef onto = tensor(found.data(), DType::kBF16, data_sizes);
+    run_kernel("cpu.ScatterElements", {onto, at, tensor(short_updates.data(), DType::kBF16, sizes)}, {onto}, attrs);
+    EXPECT_EQ(found, halves(DType::kBF16, wide));  // one rounding
+
+    attrs.set("reduction", std::string("none"));
+    std::vector<float> out(all);
+    run_kernel("cpu.ScatterElements", {floats(data.data(), data_sizes), at, floats(updates.data(), sizes)},
+               {floats(out.data(), data_sizes)}, attrs);
+    EXPECT_EQ(out, replaced);
+    indices[3] = kData[axis];
+    EXPECT_STREQ(
+        run_kernel("cpu.GatherElements", {floats(data.data(), data_sizes), at}, {floats(out.data(), sizes)}, attrs),
+        "GatherElements: an index is out of range");
+    EXPECT_STREQ(run_kernel("cpu.ScatterElements", {floats(data.data(), data_sizes), at, floats(updates.data(), sizes)},
+                            {floats(out.data(), data_sizes)}, attrs),
+                 "ScatterElements: an index is out of range");
+  }
+}
+
 }  // namespace
 }  // namespace lowtide::cpu
