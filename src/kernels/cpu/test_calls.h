@@ -43,7 +43,8 @@ inline std::vector<uint16_t> halves(DType dtype, const std::vector<float>& value
 inline std::vector<float> widened(DType dtype, const std::vector<uint16_t>& bits) {
   std::vector<float> values;
   for (uint16_t each : bits)
-    values.push_back(dtype == DType::kBF16 ? float{std::bit_cast<BFloat16>(each)} : float{std::bit_cast<Float16>(each)});
+    values.push_back(dtype == DType::kBF16 ? float{std::bit_cast<BFloat16>(each)}
+                                           : float{std::bit_cast<Float16>(each)});
   return values;
 }
 inline TensorRef integers(const std::vector<int64_t>& values) {
