@@ -4,6 +4,7 @@
 // A query that sees no key gets zeros, as from PyTorch, and a log-sum-exp of -inf. Backward recomputes the
 // probabilities from the log-sum-exp. As many threads work as there is scratch for.
 #include "kernels/cpu/attention/attention_table.h"
+#include "kernels/cpu/copy/copy.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
@@ -194,7 +195,45 @@ KernelStatus run_forward(const KernelCall& call, const Forward<Number>& forward)
   return nullptr;
 }
 
-// ---- backward: dy, q, k, v, y, lse, mask? → dq, dk, dv
+// ---- backward: dy, q, k, v, y, lse, mask? → dq, dk, dv, dmask?
+
+// The mask's gradient, summed in f32 where it is wanted: where it lies, or in scratch for halves.
+struct MaskTarget {
+  MaskSums sums;
+  int64_t numel = 0, scratch_bytes = 0;
+  bool by_batch = false, by_head = false;  // has sums of its own for each
+  TensorCopy rounded;
+
+  MaskTarget(const BoundCall& call, const TensorRef* wanted) {
+    if (wanted == nullptr) return;
+    numel = wanted->numel();
+    TensorRef summed = *wanted;
+    if (wanted->dtype != DType::kF32) {
+      summed.dtype = DType::kF32;
+      int64_t stride = 1;
+      for (int i = summed.rank - 1; i >= 0; stride *= summed.sizes[i--]) summed.strides[i] = stride;
+      rounded = TensorCopy(call, summed, *wanted);
+      scratch_bytes = aligned(numel * kFloatBytes);
+    }
+    TensorRef scores;
+    scores.rank = 4;
+    const Strides strides = broadcast_strides(call, summed, scores);
+    sums = {nullptr, strides.at[0], strides.at[1], strides.at[2], strides.at[3]};
+    by_batch = sums.batch_stride != 0;
+    by_head = sums.head_stride != 0;
+  }
+  MaskSums begin(const TensorRef* wanted, char*& memory) const {
+    MaskSums result = sums;
+    if (wanted == nullptr) return result;
+    result.data = scratch_bytes == 0 ? wanted->as<float>() : reinterpret_cast<float*>(memory);
+    memory += scratch_bytes;
+    std::fill_n(result.data, numel, 0.0f);
+    return result;
+  }
+  void end(const TensorRef* wanted, const MaskSums& begun) const {
+    if (scratch_bytes != 0) rounded.run(begun.data, wanted->data);
+  }
+};
 
 template <class Number>
 struct Backward : Tasks<Number> {
@@ -204,7 +243,8 @@ struct Backward : Tasks<Number> {
                       call.inputs[1].dtype),
         dq(output(call, 0), call.inputs[1]),
         dk(output(call, 1), call.inputs[2]),
-        dv(output(call, 2), call.inputs[3]) {
+        dv(output(call, 2), call.inputs[3]),
+        dmask(call, output(call, 3)) {
     using Heads = HeadsView<const Number>;
     task.grad_o = strides_in<Heads>(call.inputs[0]);
     task.q = strides_in<Heads>(call.inputs[1]);
@@ -215,6 +255,7 @@ struct Backward : Tasks<Number> {
     small = is_small(task.options);
   }
   Target<Number> dq, dk, dv;
+  MaskTarget dmask;
   int64_t task_floats;
   bool small;
 };
@@ -222,7 +263,7 @@ struct Backward : Tasks<Number> {
 template <class Number>
 int64_t backward_scratch(const BoundCall& call) {
   const Backward<Number> backward(call);
-  return backward.dq.spare_bytes + backward.dk.spare_bytes + backward.dv.spare_bytes +
+  return backward.dq.spare_bytes + backward.dk.spare_bytes + backward.dv.spare_bytes + backward.dmask.scratch_bytes +
          backward.task_floats * kFloatBytes * parallel_threads();
 }
 
@@ -240,11 +281,21 @@ KernelStatus run_backward(const KernelCall& call, const Backward<Number>& backwa
   task.dq = backward.dq.at(output(call, 0), memory);
   task.dk = backward.dk.at(output(call, 1), memory);
   task.dv = backward.dv.at(output(call, 2), memory);
-  run_tasks(options.batch * options.key_heads, backward.task_floats, memory,
-            call.scratch_bytes - (memory - static_cast<char*>(call.scratch)), backward.small,
-            [&](int64_t at, float* own) {
-              backward.table->backward(task, at / options.key_heads, at % options.key_heads, own);
+  const TensorRef* dmask = output(call, 3);
+  task.dmask = backward.dmask.begin(dmask, memory);
+  // What is summed into the same numbers runs in one task, in order.
+  const int64_t batches = dmask == nullptr || backward.dmask.by_batch ? 1 : options.batch;
+  const int64_t heads = dmask == nullptr || backward.dmask.by_head ? 1 : options.key_heads;
+  const int64_t across = options.key_heads / std::max<int64_t>(1, heads);
+  const int64_t tasks = heads == 0 || batches == 0 ? 0 : options.batch / batches * across;
+  run_tasks(tasks, backward.task_floats, memory, call.scratch_bytes - (memory - static_cast<char*>(call.scratch)),
+            backward.small, [&](int64_t at, float* own) {
+              for (int64_t batch = at / across * batches; batch < (at / across + 1) * batches; ++batch) {
+                for (int64_t head = at % across * heads; head < (at % across + 1) * heads; ++head)
+                  backward.table->backward(task, batch, head, own);
+              }
             });
+  backward.dmask.end(dmask, task.dmask);
   return nullptr;
 }
 
@@ -264,15 +315,11 @@ KernelStatus half_attention_grad(const KernelCall& call, const HalfBackward& bac
   return run_backward(call, backward);
 }
 
-const char* refuses_mask_gradient(const KernelQuery& query) {
-  const bool wanted = query.op == Op::kAttentionGrad && query.outputs[3].present;
-  return wanted ? "a gradient of the mask is wanted" : nullptr;
-}
 const char* supports_attention(const KernelQuery& query) {
-  return query.inputs[0].dtype != DType::kF32 ? "not f32" : refuses_mask_gradient(query);
+  return query.inputs[0].dtype != DType::kF32 ? "not f32" : nullptr;
 }
 const char* supports_half_attention(const KernelQuery& query) {
-  return !is_half(query.inputs[0].dtype) ? "neither bf16 nor f16" : refuses_mask_gradient(query);
+  return !is_half(query.inputs[0].dtype) ? "neither bf16 nor f16" : nullptr;
 }
 
 }  // namespace

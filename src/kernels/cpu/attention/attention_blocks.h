@@ -250,6 +250,23 @@ LT_INLINE float weighted_mean(const float* weights, const float* grads, int64_t 
   return total == 0 ? 0 : sum / total;
 }
 
+// The gradients of one query's scores, weight (gradient - mean), onto those of the mask.
+static inline void add_mask_grads(const MaskSums& sums, const Block& block, int64_t r, const float* weights,
+                                  const float* grads, int64_t n, float mean) {
+  float* to = sums.data + block.batch * sums.batch_stride + block.head * sums.head_stride +
+              (block.first_query + r) * sums.query_stride + block.first_key * sums.key_stride;
+  const auto grad = [&](int64_t j, auto count)
+                        LT_INLINE_LAMBDA { return load(weights + j, count) * (load(grads + j, count) - mean); };
+  if (sums.key_stride == 1) {
+    for_vectors(
+        n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { store(to + j, load(to + j, count) + grad(j, count), count); });
+  } else if (sums.key_stride == 0) {
+    *to += row_sum(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { return keep_lanes(grad(j, count), count, 0); });
+  } else {
+    for (int64_t j = 0; j < n; ++j) to[j * sums.key_stride] += weights[j] * (grads[j] - mean);
+  }
+}
+
 // Weights and their gradients become dropped weights and scale * gradients of the scores.
 static inline void score_grads(float* weights, float* grads, int64_t n, int64_t padded, float mean, float scale,
                                const float* factors) {
@@ -329,6 +346,7 @@ void backward_block(const AttentionCall<typename A::Number>& call, const Block& 
         return A::load(out_row + i, count) * A::load(grad_row + i, count);
       });
     }
+    if (call.dmask.data != nullptr) add_mask_grads(call.dmask, block, r, scores, grads, n, mean);
     score_grads(scores, grads, n, padded, mean, options.scale, factors);
   }
 

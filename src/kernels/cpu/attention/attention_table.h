@@ -27,6 +27,15 @@ struct AttentionMask {
   int64_t key_stride = 0;
 };
 
+// Where the gradients of the added mask are summed, in floats; stride 0 where it repeats. Null: they are not wanted.
+struct MaskSums {
+  float* data = nullptr;
+  int64_t batch_stride = 0;
+  int64_t head_stride = 0;
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+};
+
 struct AttentionOptions {
   int64_t batch = 0;
   int64_t query_heads = 0;
@@ -55,6 +64,7 @@ struct AttentionCall {
   HeadsView<const Number> o, grad_o;  // backward
   const float* lse = nullptr;
   HeadsView<Number> dq, dk, dv;
+  MaskSums dmask;  // tasks that add to the same sums are not run side by side
 };
 
 template <class Number>

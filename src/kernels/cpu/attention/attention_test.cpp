@@ -92,6 +92,13 @@ struct Problem {
                                  : tensor(mask.visible, DType::kBool, sizes, strides);
   }
 
+  // The gradient of an added mask, whose numbers it is summed into where the mask repeats.
+  int64_t mask_heads() const { return mask.head_stride == 0 ? 1 : c.query_heads; }
+  int64_t mask_numel() const { return mask.added == nullptr ? 0 : mask_heads() * c.queries * c.keys; }
+  TensorRef mask_gradient(const void* data, DType dtype) const {
+    return mask.added == nullptr ? TensorRef{} : tensor(data, dtype, {1, mask_heads(), c.queries, c.keys});
+  }
+
   double score(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (c.causal && j > i) return -kInf;
     double s = 0;
@@ -113,13 +120,14 @@ struct Problem {
 
 // The outputs in doubles, laid out as the operands.
 struct Oracle {
-  std::vector<double> o, lse, dq, dk, dv;
+  std::vector<double> o, lse, dq, dk, dv, dmask;
   explicit Oracle(const Problem& p)
       : o(p.grad.data.size()),
         lse(p.c.batch * p.c.query_heads * p.c.queries),
         dq(p.q.data.size()),
         dk(p.k.data.size()),
-        dv(p.v.data.size()) {
+        dv(p.v.data.size()),
+        dmask(p.mask_numel()) {
     const Case& c = p.c;
     std::vector<double> s(c.keys), g(c.keys);
     for (int64_t b = 0; b < c.batch; ++b) {
@@ -143,6 +151,7 @@ struct Oracle {
           }
           for (int64_t j = 0; j < c.keys; ++j) {
             const double ds = s[j] * (g[j] - delta) * p.scale;
+            if (!dmask.empty()) dmask[(h % p.mask_heads() * c.queries + i) * c.keys + j] += ds / p.scale;
             for (int64_t d = 0; d < c.head_dim; ++d) {
               dq[p.q.at_index(b, h, i, d)] += ds * p.k.at(b, kh, j, d);
               dk[p.k.at_index(b, kh, j, d)] += ds * p.q.at(b, h, i, d);
@@ -163,7 +172,7 @@ TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
   for_every_run(
       [&] {
         auto o = sized(oracle.o), lse = sized(oracle.lse), dq = sized(oracle.dq), dk = sized(oracle.dk),
-             dv = sized(oracle.dv);
+             dv = sized(oracle.dv), dmask = sized(oracle.dmask);
         const BoundAttrs attrs{{"scale", double{p.scale}},
                                {"is_causal", p.c.causal},
                                {"dropout", p.c.dropout},
@@ -171,14 +180,16 @@ TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
         const TensorRef q = p.q.view(p.q.data.data()), k = p.k.view(p.k.data.data()), v = p.v.view(p.v.data.data());
         const TensorRef y = p.grad.view(o.data()), sums = floats(lse.data(), {p.c.batch, p.c.query_heads, p.c.queries});
         run_kernel("cpu.Attention", {q, k, v, p.mask_operand()}, {y, sums}, attrs, kKey);
-        run_kernel("cpu.AttentionGrad", {p.grad.view(p.grad.data.data()), q, k, v, y, sums, p.mask_operand()},
-                   {p.q.view(dq.data()), p.k.view(dk.data()), p.v.view(dv.data())}, attrs, kKey);
-        for (const auto* each : {&lse, &dq, &dk, &dv}) o.insert(o.end(), each->begin(), each->end());
+        run_kernel(
+            "cpu.AttentionGrad", {p.grad.view(p.grad.data.data()), q, k, v, y, sums, p.mask_operand()},
+            {p.q.view(dq.data()), p.k.view(dk.data()), p.v.view(dv.data()), p.mask_gradient(dmask.data(), DType::kF32)},
+            attrs, kKey);
+        for (const auto* each : {&lse, &dq, &dk, &dv, &dmask}) o.insert(o.end(), each->begin(), each->end());
         return o;
       },
       [&](const std::vector<float>& out) {
         const float* at = out.data();
-        for (const auto* each : {&oracle.o, &oracle.lse, &oracle.dq, &oracle.dk, &oracle.dv}) {
+        for (const auto* each : {&oracle.o, &oracle.lse, &oracle.dq, &oracle.dk, &oracle.dv, &oracle.dmask}) {
           expect_close(at, each->size(), [&](int64_t i) { return (*each)[i]; }, 1e-5, 2e-5);
           at += each->size();
         }
@@ -211,21 +222,24 @@ void expect_half_attention_agrees(const Case& c, DType dtype, double relative) {
                          {"stream", static_cast<int64_t>(kStream)}};
   for_every_run(
       [&] {
-        std::vector<Half> o(oracle.o.size()), dq(oracle.dq.size()), dk(oracle.dk.size()), dv(oracle.dv.size());
+        std::vector<Half> o(oracle.o.size()), dq(oracle.dq.size()), dk(oracle.dk.size()), dv(oracle.dv.size()),
+            dmask(oracle.dmask.size());
         std::vector<float> lse(oracle.lse.size());
         const TensorRef q = view(p.q, q_data.data()), k = view(p.k, k_data.data()), v = view(p.v, v_data.data());
         const TensorRef y = view(p.grad, o.data()), sums = floats(lse.data(), {c.batch, c.query_heads, c.queries});
         run_kernel("cpu.Attention.half", {q, k, v, mask}, {y, sums}, attrs, kKey);
-        run_kernel("cpu.AttentionGrad.half", {view(p.grad, grad_data.data()), q, k, v, y, sums, mask},
-                   {view(p.q, dq.data()), view(p.k, dk.data()), view(p.v, dv.data())}, attrs, kKey);
+        run_kernel(
+            "cpu.AttentionGrad.half", {view(p.grad, grad_data.data()), q, k, v, y, sums, mask},
+            {view(p.q, dq.data()), view(p.k, dk.data()), view(p.v, dv.data()), p.mask_gradient(dmask.data(), dtype)},
+            attrs, kKey);
         std::vector<float> out(o.begin(), o.end());
         out.insert(out.end(), lse.begin(), lse.end());
-        for (const auto* each : {&dq, &dk, &dv}) out.insert(out.end(), each->begin(), each->end());
+        for (const auto* each : {&dq, &dk, &dv, &dmask}) out.insert(out.end(), each->begin(), each->end());
         return out;
       },
       [&](const std::vector<float>& out) {
         const float* at = out.data();
-        for (const auto* each : {&oracle.o, &oracle.lse, &oracle.dq, &oracle.dk, &oracle.dv}) {
+        for (const auto* each : {&oracle.o, &oracle.lse, &oracle.dq, &oracle.dk, &oracle.dv, &oracle.dmask}) {
           // Of what is summed, some numbers are far larger than the sum.
           double largest = 0;
           for (double value : *each) largest = std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
@@ -247,6 +261,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                                          Case{1, 1, 1, 513, 513, 32, 32, true},
                                          Case{1, 2, 2, 20, 600, 16, 16, false, MaskKind::kAdded},
                                          Case{2, 2, 1, 49, 270, 24, 24, false, MaskKind::kAddedPerHead},
+                                         Case{3, 4, 2, 49, 49, 32, 32, true, MaskKind::kAddedPerHead, 0.2},
                                          Case{2, 2, 2, 30, 280, 16, 16, false, MaskKind::kVisible},
                                          Case{2, 2, 2, 30, 40, 16, 16, true, MaskKind::kVisible, 0.25},
                                          Case{2, 1, 1, 30, 70, 16, 16, false, MaskKind::kVisibleKeys},
