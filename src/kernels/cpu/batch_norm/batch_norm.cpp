@@ -4,15 +4,12 @@
 //   dweight = sum(dy xhat);  dbias = sum(dy);  dx = weight inv_std (dy - dbias / M - xhat dweight / M), M = N inner
 // Statistics are combined from blocks in a fixed order: mean and squared deviations of each plane (NCHW) or of each
 // kRowsPerBlock rows (channels-last), by Chan's formula in doubles. Halves are read as floats and rounded once.
-#include <algorithm>
 #include <cmath>
-#include <utility>
 
-#include "kernels/cpu/batch_norm/batch_norm_table.h"
+#include "kernels/cpu/batch_norm/group_norm.h"
+#include "kernels/cpu/batch_norm/images.h"
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
-#include "kernels/cpu/float_runs.h"
-#include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
@@ -57,48 +54,6 @@ struct Runs {
   }
 };
 
-// Of one number a channel, as floats: where they lie, or in the scratch.
-class ChannelVectors {
- public:
-  ChannelVectors(const KernelCall& call, int64_t channels, float* room) : call_(call), n_(channels), room_(room) {}
-  ~ChannelVectors() {
-    for (size_t i = 0; i < results_; ++i) write(*result_[i].to, 0, 1, n_, result_[i].from);
-  }
-  ChannelVectors(const ChannelVectors&) = delete;
-
-  const float* in(size_t i) {
-    const TensorRef* tensor = input(call_, i);
-    if (tensor == nullptr) return nullptr;
-    return read(*tensor, 0, 1, n_, is_half(tensor->dtype) ? room() : nullptr);
-  }
-  float* out(size_t i) {
-    const TensorRef* tensor = output(call_, i);
-    if (tensor == nullptr) return nullptr;
-    if (!is_half(tensor->dtype)) return tensor->as<float>();
-    float* values = room();
-    result_[results_++] = {tensor, values};
-    return values;
-  }
-  float* room() { return std::exchange(room_, room_ + n_); }
-
-  // How many of them the scratch holds.
-  static int64_t widened(const BoundCall& call) {
-    const auto counts = [](const TensorRef& each) { return each.present && each.rank == 1 && is_half(each.dtype); };
-    return std::ranges::count_if(call.inputs, counts) + std::ranges::count_if(call.outputs, counts);
-  }
-
- private:
-  struct Result {
-    const TensorRef* to;
-    const float* from;
-  };
-  const KernelCall& call_;
-  const int64_t n_;
-  float* room_;
-  Result result_[4] = {};
-  size_t results_ = 0;
-};
-
 struct Scratch {
   float *first, *second;  // per run and channel
   float *a, *b, *c;       // per channel
@@ -118,19 +73,6 @@ int64_t batch_norm_scratch(const BoundCall& call) {
   const Shape shape(call.inputs[call.outputs.size() == 5 ? 0 : 1]);
   return (2 * Runs{shape}.count() + 5 + ChannelVectors::widened(call)) * shape.channels * kFloatBytes;
 }
-
-const BatchNormLoops& loops(DType stored) {
-  const BatchNormTable& table = batch_norm_table();
-  return stored == DType::kF32 ? table.f32 : stored == DType::kBF16 ? table.bf16 : table.f16;
-}
-
-// Number `offset` of an image whose numbers have that many bytes.
-struct Image {
-  char* data;
-  int64_t bytes;
-  explicit Image(const TensorRef& tensor) : data(tensor.as<char>()), bytes(size_bytes(tensor.dtype)) {}
-  void* at(int64_t offset) const { return data + offset * bytes; }
-};
 
 // Each channel's statistics from those of its runs.
 void moments(const Shape& shape, const TensorRef& x_ref, const Scratch& parts) {
@@ -258,23 +200,25 @@ KernelStatus batch_norm_grad(const KernelCall& call, const GradShape& shape) {
   return nullptr;
 }
 
-// Images whose numbers are stored alike; those of a channel in f32 or in half the bytes.
-const char* supports_images(const KernelQuery& query) {
-  const DType stored = query.inputs[0].dtype;
-  if (stored != DType::kF32 && !is_half(stored)) return "neither f32, bf16 nor f16";
-  const auto fits = [&](const OperandInfo& each) {
-    return !each.present || each.dtype == stored ||
-           (each.rank == 1 && (each.dtype == DType::kF32 || is_half(each.dtype)));
-  };
-  return std::ranges::all_of(query.inputs, fits) && std::ranges::all_of(query.outputs, fits) ? nullptr : "mixed dtypes";
-}
-
 const char* supports_batch_norm(const KernelQuery& query) {
   if (query.inputs.size() > 4 && query.op == Op::kBatchNormalization) {
     const bool both = query.inputs[3].present == query.inputs[4].present;
     if (!both || query.outputs[3].present != query.outputs[4].present) return "one running statistic without the other";
   }
   return supports_images(query);
+}
+
+// The statistics of groups are of images, [N, G].
+const char* supports_group_norm(const KernelQuery& query) {
+  const DType stored = query.inputs[0].dtype;
+  if (stored != DType::kF32 && !is_half(stored)) return "neither f32, bf16 nor f16";
+  const bool backward = query.op == Op::kGroupNormalizationGrad;
+  if (backward && query.inputs[1].dtype != stored) return "mixed dtypes";
+  if (query.outputs[0].present && query.outputs[0].dtype != stored) return "mixed dtypes";
+  const auto readable = [](const OperandInfo& each) {
+    return !each.present || each.dtype == DType::kF32 || is_half(each.dtype);
+  };
+  return std::ranges::all_of(query.inputs, readable) ? nullptr : "mixed dtypes";
 }
 
 }  // namespace
