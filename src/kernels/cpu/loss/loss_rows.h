@@ -14,8 +14,10 @@ namespace lowtide::cpu {
 
 constexpr const char* kBadLabel = "SoftmaxCrossEntropyLoss: a label is neither a class nor ignore_index";
 
+// Of images, [N, classes, ...], a row is what one position has of every class.
 inline Rows rows_of(const TensorRef& logits) {
-  return logits.rank == 1 ? Rows{1, logits.sizes[0]} : Rows{logits.sizes[0], logits.sizes[1]};
+  if (logits.rank == 1) return {1, logits.sizes[0]};
+  return {logits.sizes[0] * product_of_sizes(logits, 2, logits.rank), logits.sizes[1]};
 }
 
 // What the loss and its gradient are asked for.
@@ -37,17 +39,19 @@ struct LossTerms {
 // The terms with the labels of one call.
 struct Loss : LossTerms {
   const int64_t* labels;
+  int64_t counted = 0;  // rows with a label
 
-  Loss(const LossTerms& terms, const TensorRef& labels) : LossTerms(terms), labels(labels.as<int64_t>()) {}
+  Loss(const LossTerms& terms, const TensorRef& labels_of_rows)
+      : LossTerms(terms), labels(labels_of_rows.as<int64_t>()) {
+    if (mean) counted = rows - std::count(labels, labels + rows, ignore_index);
+  }
 
   bool has_bad_label() const {
     return !std::all_of(labels, labels + rows,
                         [this](int64_t label) { return label == ignore_index || (label >= 0 && label < classes); });
   }
   // What the sum is divided by: NaN comes of a mean over no row, as in PyTorch.
-  float divisor() const {
-    return mean ? static_cast<float>(rows - std::count(labels, labels + rows, ignore_index)) : 1;
-  }
+  float divisor() const { return mean ? static_cast<float>(counted) : 1; }
 
   // Of the rows [first, first + count), whose logits begin at x. row_loss and lse have an entry for every row.
   void forward(const float* x, int64_t first, int64_t count, float* row_loss, float* lse) const {

@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "kernels/cpu/test_calls.h"
@@ -75,6 +76,60 @@ TEST(CrossEntropy, LossAndGradient) {
                   3e-6, 1e-6);
             }
           });
+    }
+  }
+}
+
+// Images, [N, classes, positions], are as rows of what each position has; in 16 bits rounded once.
+TEST(CrossEntropy, ImagesAreAsTheirPixelsInRows) {
+  for (const auto& [images, classes, inner] : {std::array<int64_t, 3>{2, 3, 5}, {3, 20, 700}, {1, 300, 2100}}) {
+    for (const std::string reduction : {"mean", "none"}) {
+      SCOPED_TRACE(testing::Message() << images << " x " << classes << " x " << inner << " " << reduction);
+      const int64_t rows = images * inner, n = rows * classes;
+      const std::vector<uint16_t> stored = halves(DType::kBF16, random_floats(n, 1, 3));
+      const std::vector<float> x = widened(DType::kBF16, stored), dloss = random_floats(rows, 2);
+      std::vector<int64_t> labels(rows);
+      for (int64_t r = 0; r < rows; ++r) labels[r] = r % 7 == 3 ? -100 : r * 5 % classes;
+      std::vector<float> as_rows(n);
+      const auto pixel = [&](int64_t row, int64_t c) { return (row / inner * classes + c) * inner + row % inner; };
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < classes; ++c) as_rows[r * classes + c] = x[pixel(r, c)];
+      const BoundAttrs attrs = attrs_of(reduction, 0.1);
+      std::vector<float> loss(rows), lse(rows), dx(n), wanted(n);
+      loss_of(as_rows, labels, loss.data(), lse.data(), attrs);
+      grad_of(dloss.data(), as_rows.data(), labels, lse.data(), dx.data(), classes, attrs);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < classes; ++c) wanted[pixel(r, c)] = dx[r * classes + c];
+
+      const std::vector<int64_t> sizes = {images, classes, inner}, positions = {images, inner};
+      const bool whole = reduction != "none";
+      const TensorRef at = tensor(labels.data(), DType::kI64, positions);
+      const auto of_rows = [&](const float* data) { return whole ? floats(data, {}) : floats(data, positions); };
+      const auto run = [&](DType dtype, const void* logits, float* found_loss, float* found_lse, void* found_dx) {
+        EXPECT_EQ(run_kernel("cpu.SoftmaxCrossEntropyLoss.pixels", {tensor(logits, dtype, sizes), at},
+                             {of_rows(found_loss), floats(found_lse, positions)}, attrs),
+                  nullptr);
+        EXPECT_EQ(run_kernel("cpu.SoftmaxCrossEntropyLossGrad.pixels",
+                             {of_rows(dloss.data()), tensor(logits, dtype, sizes), at, floats(found_lse, positions)},
+                             {tensor(found_dx, dtype, sizes)}, attrs),
+                  nullptr);
+      };
+      for_every_run(
+          [&] {
+            std::vector<float> found(2 * rows + n);
+            run(DType::kF32, x.data(), found.data(), found.data() + rows, found.data() + 2 * rows);
+            return found;
+          },
+          [&](const std::vector<float>& found) {
+            expect_close(found.data(), whole ? 1 : rows, [&](int64_t i) { return loss[i]; }, 1e-6, 1e-6);
+            expect_close(found.data() + rows, rows, [&](int64_t i) { return lse[i]; }, 1e-6, 1e-6);
+            expect_close(found.data() + 2 * rows, n, [&](int64_t i) { return wanted[i]; }, 1e-6, 1e-6);
+          });
+      std::vector<uint16_t> short_dx(n);
+      std::vector<float> found_loss(rows), found_lse(rows);
+      run(DType::kBF16, stored.data(), found_loss.data(), found_lse.data(), short_dx.data());
+      EXPECT_EQ(found_loss, loss);
+      EXPECT_EQ(short_dx, halves(DType::kBF16, wanted));
     }
   }
 }
