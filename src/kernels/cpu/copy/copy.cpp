@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "base/parallel.h"
 #include "kernels/cpu/copy/copy_table.h"
+#include "kernels/cpu/copy/pieces.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 #include "kernels/strided.h"

@@ -20,7 +20,8 @@ constexpr OperandRules kBinary =
 constexpr OperandRules kSum = every_input(
     Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1, .is_sum_of_inputs = true});
 constexpr OperandRules kComparison = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput});
-constexpr OperandRules kWhere = every_input(Accept::kAny, {.takes = 1, .else_takes = 2});
+constexpr OperandRules kWhere =
+    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 1, .else_takes = 2});
 constexpr OperandRules kRotary = {.inputs = {Accept::kInnerDense, Accept::kAny, Accept::kAny},
                                   .outputs = {{{.takes = 0}}}};
 
@@ -94,12 +95,17 @@ void select_run(const uint8_t* condition, const T* a, const T* b, T* y, const in
                 reinterpret_cast<float*>(y), n);
   }
   if (dense) {
-    // Both are read whatever the condition, so that the loop has no branch.
-    for (int64_t i = 0; i < n; ++i) {
-      const T first = a[i * steps[1]], second = b[i * steps[2]];
-      y[i] = condition[i] ? first : second;
-    }
-    return;
+    // Both are read whatever the condition, and steps are constants, so that the loop has no branch and is vectorised.
+    const auto loop = [&](auto first_step, auto second_step) {
+      for (int64_t i = 0; i < n; ++i) {
+        const T first = a[i * first_step], second = b[i * second_step];
+        y[i] = condition[i] ? first : second;
+      }
+    };
+    constexpr std::integral_constant<int64_t, 0> still;
+    constexpr std::integral_constant<int64_t, 1> along;
+    if (steps[1] == 1 && steps[2] == 1) return loop(along, along);
+    return steps[1] == 1 ? loop(along, still) : steps[2] == 1 ? loop(still, along) : loop(still, still);
   }
   for (int64_t i = 0; i < n; ++i) y[i * steps[3]] = condition[i * steps[0]] ? a[i * steps[1]] : b[i * steps[2]];
 }
@@ -179,6 +185,28 @@ KernelStatus mul(const KernelCall& call, const Binary& runs) {
 template <CompareOp op>
 KernelStatus compare(const KernelCall& call, const Binary& runs) {
   return run_compare(call, runs, op);
+}
+
+// Of bools: whether `both` are true, else whether any is.
+template <bool both>
+KernelStatus logical(const KernelCall& call, const Binary& runs) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    const uint8_t *left = a.as<uint8_t>() + at[0], *right = b.as<uint8_t>() + at[1];
+    uint8_t* out = y.as<uint8_t>() + at[2];
+    const auto joined = [](uint8_t first, uint8_t second) -> uint8_t { return both ? first & second : first | second; };
+    if (steps[0] == 1 && steps[1] == 1 && steps[2] == 1) {
+      for (int64_t i = 0; i < n; ++i) out[i] = joined(left[i], right[i]);
+    } else {
+      for (int64_t i = 0; i < n; ++i) out[i * steps[2]] = joined(left[i * steps[0]], right[i * steps[1]]);
+    }
+  });
+  return nullptr;
+}
+
+const char* supports_bool(const KernelQuery& query) {
+  const bool bools = query.inputs[0].dtype == DType::kBool && query.inputs[1].dtype == DType::kBool;
+  return bools ? nullptr : "not bool";
 }
 
 KernelStatus where(const KernelCall& call, const Selection& runs) {

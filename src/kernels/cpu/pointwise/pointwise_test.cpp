@@ -213,5 +213,21 @@ TEST(Pointwise, AProductWithOneInPlaceTouchesNothing) {
   EXPECT_EQ(times(two, true)[1], 0x40000000u);
 }
 
+// Of rows, and of a column and a row that are broadcast.
+TEST(Pointwise, BoolsAreJoined) {
+  const std::vector<uint8_t> a = {0, 0, 1, 1, 1, 0}, b = {0, 1, 0, 1, 0, 0};
+  const auto bools = [](const std::vector<uint8_t>& data, std::vector<int64_t> sizes) {
+    return tensor(data.data(), DType::kBool, sizes);
+  };
+  std::vector<uint8_t> y(6), of_both(4);
+  run_kernel("cpu.And", {bools(a, {2, 3}), bools(b, {2, 3})}, {bools(y, {2, 3})}, {});
+  EXPECT_EQ(y, (std::vector<uint8_t>{0, 0, 0, 1, 0, 0}));
+  run_kernel("cpu.Or", {bools(a, {2, 3}), bools(b, {2, 3})}, {bools(y, {2, 3})}, {});
+  EXPECT_EQ(y, (std::vector<uint8_t>{0, 1, 1, 1, 1, 0}));
+  const std::vector<uint8_t> column = {0, 1}, row = {1, 0};
+  run_kernel("cpu.And", {bools(column, {2, 1}), bools(row, {1, 2})}, {bools(of_both, {2, 2})}, {});
+  EXPECT_EQ(of_both, (std::vector<uint8_t>{0, 0, 1, 0}));
+}
+
 }  // namespace
 }  // namespace lowtide::cpu
