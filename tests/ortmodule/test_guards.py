@@ -1,6 +1,7 @@
 """lowtide.guards alone: what a tree finds, in words, what its digest tells apart, and what costs nothing."""
 
 import copy
+import functools
 import gc
 import weakref
 
@@ -12,6 +13,7 @@ from lowtide.capture import Call, schema_of
 from lowtide.guards import Guards, NotCacheable, leftovers
 from lowtide.guards.observe import Seen
 from lowtide.guards.tree import key_of
+from lowtide.ortmodule import ORTModule
 
 Way, Expected = _lowtide.Guards.Way, _lowtide.Guards.Expected
 
@@ -266,3 +268,37 @@ def test_what_holds_the_tensors_of_a_trace_is_sought_once(monkeypatch):
     references = [weakref.ref(tensor) for tensor in (*held, by_name["b"])]
     assert leftovers.let_go(references) in ("a list", "a dict")
     assert held == [] and by_name == {} and len(searches) <= 2
+
+
+def remembered(function):
+    """A cache that is walked through, and with it the annotations of what it remembers."""
+    cached = functools.lru_cache(function)
+
+    @functools.wraps(function)
+    def wrapper(*args):
+        return cached(*args)
+
+    return wrapper
+
+
+class Annotated(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    @staticmethod
+    @remembered
+    def scale(sizes: tuple[int, int], of: int | None = None) -> list[float]:
+        return [float(sum(sizes))]
+
+    def forward(self, a):
+        return self.fc(a) * self.scale((2, 3))[0]
+
+
+def test_annotations_are_no_objects_with_attributes():
+    module = Annotated()
+    wrapped = ORTModule(module)
+    for batch in (2, 3):
+        a = torch.randn(batch, 4)
+        torch.testing.assert_close(wrapped(a), module(a))
+    assert wrapped.fallback_reason is None and wrapped.transition_counts() == {"in training mode": {"first call": 1}}

@@ -53,6 +53,19 @@ class Plain:
         self.first = first
 
 
+class Answer(dict):
+    """As transformers' outputs, of which not all are known to PyTorch: items are attributes too."""
+
+    def __init__(self, **items):
+        super().__init__()
+        for name, item in items.items():
+            self[name] = item
+
+    def __setitem__(self, name, item):
+        super().__setitem__(name, item)
+        super().__setattr__(name, item)
+
+
 TREES = {
     "tensor": lambda a, b: a,
     "list": lambda a, b: [a, b],
@@ -69,6 +82,7 @@ TREES = {
     "frozen dataclass": lambda a, b: Frozen(a, [b]),
     "ModelOutput": lambda a, b: SequenceClassifierOutput(loss=a, logits=b),
     "ModelOutput with a tuple": lambda a, b: SequenceClassifierOutput(logits=a, hidden_states=(a, b)),
+    "items that are attributes": lambda a, b: Answer(u=a, v=[b]),
     "nested": lambda a, b: [{"u": (a, None)}, Sample(b, {"v": [a, Pair(b, 2)]}), "text", (), {}],
     "None values": lambda a, b: [None, a, {"u": None, "v": b}, (None,)],
     "plain values": lambda a, b: (a, None, "text", True, 3, 2.5, 1j, b"raw", Kind.SMALL, torch.float32),
@@ -128,6 +142,14 @@ def test_trees_as_arguments_and_outputs(name):
         (gradient,) = torch.autograd.grad(sum(tensor.sum() for tensor in tensors), a)
         reference = [leaf for leaf in leaves(expected) if isinstance(leaf, torch.Tensor)]
         torch.testing.assert_close(gradient, torch.autograd.grad(sum(t.sum() for t in reference), a)[0])
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
+
+
+def test_items_that_are_attributes_are_those_of_the_call():
+    wrapped = ORTModule(Of(lambda m, a: Answer(y=m.l(a), twice=[m.l(a) * 2])))
+    for batch in (3, 5):
+        output = wrapped(x(batch, 4))
+        assert output.y is output["y"] and output.twice is output["twice"] and output.y.shape == (batch, 4)
     assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
 
 

@@ -169,6 +169,12 @@ def _without_items(mapping):
         return None
     empty = copy.copy(mapping)
     empty.clear()
+    items = {id(item) for item in mapping.values()}
+    for name, value in getattr(
+        empty, "__dict__", {}
+    ).items():  # transformers' outputs have their items as attributes too
+        if value is not None and id(value) in items:
+            empty.__dict__[name] = None
     return empty
 
 

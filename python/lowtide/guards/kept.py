@@ -295,6 +295,11 @@ class _Slots(_Named):
                 object.__delattr__(self.thing, name)
 
 
+def has_dict(thing):
+    """Whether an object has a __dict__ of its own. An annotation such as tuple[int, int] shows that of its class."""
+    return type(thing).__dictoffset__ != 0
+
+
 def slots_of(cls):
     """Names of the attributes that objects of a class have without a __dict__."""
     found = [

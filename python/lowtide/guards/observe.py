@@ -26,7 +26,7 @@ from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .conditions import answering
 from .conversions import conversions
-from .kept import Kept, slots_of
+from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
 from .prints import recording
 from .traced_draws import TracedDraws, drawing_functions
@@ -273,7 +273,7 @@ class Observation:
             self._code(value, where, depth)
         elif isinstance(value, list | tuple | dict | set | frozenset | collections.deque):
             self._container(value, where, depth)
-        elif not self._kept.keep(value, where) and (hasattr(value, "__dict__") or slots_of(type(value))):
+        elif not self._kept.keep(value, where) and (has_dict(value) or slots_of(type(value))):
             self._object(value, where, depth)
 
     def _code(self, value, where, depth):
@@ -307,11 +307,11 @@ class Observation:
             return f"attribute `{name}` of a {cls.__qualname__}"
 
         self._kept.keep_class(value, f"the class of a {cls.__qualname__}")
-        if hasattr(value, "__dict__"):
+        if has_dict(value):
             self._kept.keep(vars(value), words)
         self._kept.keep_slots(value, words)
         self._class(cls)
-        if not self._watch(cls) and hasattr(value, "__dict__"):
+        if not self._watch(cls) and has_dict(value):
             self.seen.opaque.add(id(value))
             for name, item in list(vars(value).items()):
                 self._element(item, words(name), vars(value), name, depth - 1)

@@ -11,6 +11,7 @@ import torch
 from lowtide import _lowtide
 
 from .code import content, free_cells, is_users, is_users_name, names
+from .kept import has_dict
 from .values import LARGEST, PLAIN, is_plain
 from .words import MISSING, module_words
 
@@ -91,7 +92,7 @@ class _Reads:
                 self._value(self._guards.dict_of(number), Way.ITEM, name, value, subject)
 
     def _read(self, owner, number, name, subject):
-        attributes = getattr(owner, "__dict__", None)
+        attributes = vars(owner) if has_dict(owner) else None
         if attributes is not None and name in attributes:
             self._value(self._guards.dict_of(number), Way.ITEM, name, attributes[name], subject)
             return

@@ -289,7 +289,8 @@ class GraphTransitionManager:
             info = PostExportProcessedModelInfo(
                 self._module, captured, agent, graph.guards, schema.arguments, self._with_gradients, call
             )
-            graph.guards.hold()  # reads what the module's tensors are
+            if (change := graph.guards.why()) is not None:  # else they have read what the module's tensors are
+                raise AssertionError(f"a graph whose guards do not hold as soon as it is there: {change.text}")
             as_wanted, bound = info.inputs.bind(seen)
             assert as_wanted, "a graph that was processed for other gradients than the call's"
         graph.processed.insert(0, info)
