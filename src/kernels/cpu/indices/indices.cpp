@@ -6,6 +6,7 @@
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/indices/elements.h"
+#include "kernels/cpu/indices/slices.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
