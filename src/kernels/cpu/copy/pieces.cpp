@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/half.h"
-#include "base/parallel.h"
 #include "kernels/cpu/dense.h"
 
 namespace lowtide::cpu {
@@ -30,12 +29,6 @@ Piece piece(const BoundCall& call, const Box& from, const Box& to) {
   return {TensorCopy(call, from.of(x), to.of(y)), from.offset(x), to.offset(y)};
 }
 
-template <class T>
-void fill(const TensorRef& y, T value) {
-  T* to = y.as<T>();
-  parallel_for(y.numel(), 1 << 16, [&](int64_t begin, int64_t end) { std::fill(to + begin, to + end, value); });
-}
-
 const char* supports_plain(const KernelQuery& query) {
   return query.inputs[0].dtype == query.outputs[0].dtype ? nullptr : "mixed dtypes";
 }
@@ -52,6 +45,9 @@ ConstantPad::ConstantPad(const BoundCall& call) : value(call.attrs->f("value", 0
     from.size[i] = to.size[i] = std::max<int64_t>(0, std::min(x.sizes[i] - from.begin[i], y.sizes[i] - to.begin[i]));
   }
   inside = piece(call, from, to);
+  TensorRef repeated = y;
+  std::fill_n(repeated.strides, y.rank, 0);
+  everywhere = TensorCopy(call, repeated, y);
 }
 
 const char* supports_pad(const KernelQuery& query) {
@@ -62,16 +58,17 @@ const char* supports_pad(const KernelQuery& query) {
 
 KernelStatus pad(const KernelCall& call, const ConstantPad& padding) {
   const TensorRef& y = call.outputs[0];
+  const auto fill = [&](auto value) { padding.everywhere.run(&value, y.data); };
   switch (y.dtype) {
-    case DType::kF32: fill(y, static_cast<float>(padding.value)); break;
-    case DType::kF64: fill(y, padding.value); break;
-    case DType::kBF16: fill(y, BFloat16(static_cast<float>(padding.value))); break;
-    case DType::kF16: fill(y, Float16(static_cast<float>(padding.value))); break;
-    case DType::kI64: fill(y, static_cast<int64_t>(padding.value)); break;
-    case DType::kI32: fill(y, static_cast<int32_t>(padding.value)); break;
-    case DType::kI16: fill(y, static_cast<int16_t>(padding.value)); break;
-    case DType::kBool: fill(y, static_cast<uint8_t>(padding.value != 0)); break;
-    default: fill(y, static_cast<uint8_t>(static_cast<int64_t>(padding.value))); break;
+    case DType::kF32: fill(static_cast<float>(padding.value)); break;
+    case DType::kF64: fill(padding.value); break;
+    case DType::kBF16: fill(BFloat16(static_cast<float>(padding.value))); break;
+    case DType::kF16: fill(Float16(static_cast<float>(padding.value))); break;
+    case DType::kI64: fill(static_cast<int64_t>(padding.value)); break;
+    case DType::kI32: fill(static_cast<int32_t>(padding.value)); break;
+    case DType::kI16: fill(static_cast<int16_t>(padding.value)); break;
+    case DType::kBool: fill(static_cast<uint8_t>(padding.value != 0)); break;
+    default: fill(static_cast<uint8_t>(static_cast<int64_t>(padding.value))); break;
   }
   padding.inside.run(call.inputs[0].data, y.data);
   return nullptr;

@@ -14,7 +14,8 @@ struct Piece {
 
 struct ConstantPad {
   explicit ConstantPad(const BoundCall& call);
-  Piece inside;  // of x within y; negative pads crop
+  TensorCopy everywhere;  // of the value, by strides of 0
+  Piece inside;           // of x within y; negative pads crop
   double value;
 };
 const char* supports_pad(const KernelQuery& query);

@@ -5,9 +5,11 @@
 namespace lowtide::cpu {
 namespace {
 
-// What a row of the large image mixes, column by column.
-std::vector<Mix> columns(const Resized& resized) {
-  std::vector<Mix> mixes(resized.large[1]);
+int64_t column_bytes(const Resized& resized) { return aligned(resized.large[1] * static_cast<int64_t>(sizeof(Mix))); }
+
+// What a row of the large image mixes, column by column, at the beginning of the scratch.
+const Mix* columns(const KernelCall& call, const Resized& resized) {
+  Mix* mixes = static_cast<Mix*>(call.scratch);
   for (int64_t w = 0; w < resized.large[1]; ++w) mixes[w] = resized.mix(1, w);
   return mixes;
 }
@@ -15,7 +17,7 @@ std::vector<Mix> columns(const Resized& resized) {
 template <class T>
 void resize_of(const KernelCall& call, const Resized& resized) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  const std::vector<Mix> mixes = columns(resized);
+  const Mix* mixes = columns(call, resized);
   ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
       for (int64_t h = 0; h < resized.large[0]; ++h) {
@@ -44,8 +46,11 @@ void resize_of(const KernelCall& call, const Resized& resized) {
 template <class T>
 void resize_grad_of(const KernelCall& call, const Resized& resized) {
   const TensorRef& dy = call.inputs[0];
-  const std::vector<Mix> mixes = columns(resized);
-  sum_planes<T>(call, call.outputs[0], [&](const SummedPlane<T>& run) {
+  const Mix* mixes = columns(call, resized);
+  KernelCall sums = call;  // whose scratch lies behind
+  sums.scratch = static_cast<char*>(call.scratch) + column_bytes(resized);
+  sums.scratch_bytes -= column_bytes(resized);
+  sum_planes<T>(sums, call.outputs[0], [&](const SummedPlane<T>& run) {
     for (int64_t h = 0; h < resized.large[0]; ++h) {
       const Mix rows = resized.mix(0, h);
       float *above = run.sums() + rows.first * run.row(), *below = run.sums() + rows.second * run.row();
@@ -99,10 +104,14 @@ Mix Resized::mix(int dim, int64_t at) const {
   return {first, std::min(first + 1, in - 1), static_cast<float>(share)};
 }
 
+int64_t resize_scratch(const BoundCall& call) { return column_bytes(Resized(call)); }
+
 KernelStatus resize(const KernelCall& call, const Resized& resized) {
   with_type(call.inputs[0], [&]<class T>(T) { resize_of<T>(call, resized); });
   return nullptr;
 }
+
+int64_t resize_grad_scratch(const BoundCall& call) { return column_bytes(ResizedGrad(call)) + summed_scratch(call); }
 
 KernelStatus resize_grad(const KernelCall& call, const ResizedGrad& resized) {
   with_type(call.inputs[0], [&]<class T>(T) { resize_grad_of<T>(call, resized); });

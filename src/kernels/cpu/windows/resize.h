@@ -1,8 +1,6 @@
 // Resize of images to the nearest or by bilinear mixes, and its gradient: sums of f32, rounded once.
 #pragma once
 
-#include <vector>
-
 #include "kernels/cpu/windows/images.h"
 
 namespace lowtide::cpu {
@@ -21,11 +19,13 @@ struct Resized {
   bool nearest, align_corners;
   int64_t small[2], large[2];
 };
+int64_t resize_scratch(const BoundCall& call);
 KernelStatus resize(const KernelCall& call, const Resized& resized);
 
 struct ResizedGrad : Resized {
   explicit ResizedGrad(const BoundCall& call) : Resized(call, call.outputs[0], call.inputs[0]) {}
 };
+int64_t resize_grad_scratch(const BoundCall& call);
 KernelStatus resize_grad(const KernelCall& call, const ResizedGrad& resized);
 
 }  // namespace lowtide::cpu
