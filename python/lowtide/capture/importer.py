@@ -31,6 +31,7 @@ from .op_schemas import (
 from .operators import is_point_to_point, waits_for_collective
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
+from .squeezed import require_no_ones
 
 
 @dataclass(frozen=True)
@@ -366,6 +367,7 @@ class _Importer:
             for argument, value in arguments_of(node)
             if not self._is_operand(node, argument.name, value) and not self._is_from_data(value)
         }
+        require_no_ones(node.target, arguments, self._sizes)
         return positions_from_start(node.target, arguments, self._sizes)
 
     def _append(self, node, target, operands, names, attrs, written=()):
