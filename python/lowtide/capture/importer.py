@@ -163,6 +163,8 @@ class _Importer:
                 source = replace(source, name=name, requires_grad=False)
             shape, strides = shard.part_shape, []
         value = self._graph.add_input(name, dtype, shape, kind, requires_grad, strides)
+        if shard is not None:
+            self._aliases.divided.update({value, value if takes_gradient is None else takes_gradient})
         if shard is not None and shard.is_gathered:
             self._gathers.add(value, shard, tensor, takes_gradient)
         self._source_of_tensor[id(tensor)] = len(self._sources), value
@@ -282,7 +284,7 @@ class _Importer:
             return value
         output = (argument.name + "_detached", dtype_name(fake.dtype), self._sizes.shape(fake.shape))
         number = self._graph.add_aten("aten::detach.default", [value], ["self"], [output], {}, *origin(node))[0]
-        self._aliases.note_view(number, value)
+        self._aliases.note_detached(number, value)
         return number
 
     def _assertion(self, condition):
