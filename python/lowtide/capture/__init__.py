@@ -31,6 +31,7 @@ from .known_sizes import SizeText
 from .numbers import difference
 from .refusals import tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants
+from .transforms import undoing_transforms
 
 __all__ = [
     "Call",
@@ -51,6 +52,7 @@ __all__ = [
     "import_again",
     "import_divided",
     "trees",
+    "undoing_transforms",
     "user_line",
     "where_tensors_are",
 ]
