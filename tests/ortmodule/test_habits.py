@@ -201,7 +201,17 @@ class Shuffled(nn.Module):
         return y[:, torch.from_numpy(np.random.permutation(4))] * torch.arange(4.0, dtype=x.dtype)
 
 
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l, self.child = nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+
+    def forward(self, x):
+        return self.child(self.l(x))
+
+
 PIECES = {
+    "a scripted child": (Scripted, lambda i: (numbers(6, 4),)),
     "a parameter replaced": (Replaced, lambda i: (numbers(6, 4),)),
     "calls counted, more than Dynamo compiles": (Warmed, lambda i: (numbers(6, 4),)),
     "NumPy's random numbers": (Shuffled, lambda i: (numbers(6, 4),)),
@@ -224,18 +234,8 @@ class SetsData(nn.Module):
         return self.l(x)
 
 
-class Scripted(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.l, self.child = nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
-
-    def forward(self, x):
-        return self.child(self.l(x))
-
-
 IN_PYTORCH = {
     "data set": (SetsData, "forward sets the data of a tensor"),
-    "a scripted child": (Scripted, "module 'child' is a torch.jit.ScriptModule"),
 }
 
 
