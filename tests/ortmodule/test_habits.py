@@ -222,23 +222,6 @@ PIECES = {
 }
 
 
-class SetsData(nn.Module):
-    """Weights in a range, by another tensor for a parameter's data."""
-
-    def __init__(self):
-        super().__init__()
-        self.l = nn.Linear(4, 4)
-
-    def forward(self, x):
-        self.l.weight.data = self.l.weight.data.clamp(-0.2, 0.2)
-        return self.l(x)
-
-
-IN_PYTORCH = {
-    "data set": (SetsData, "forward sets the data of a tensor"),
-}
-
-
 def train(make, arguments_of, steps):
     made = []
     for _ in range(2):  # not a copy, which modules that hold computed tensors refuse
@@ -272,9 +255,3 @@ def test_pieces(make, arguments_of):
     wrapped = train(make, arguments_of, 12)
     assert wrapped.fallback_reason is None or "pieces in the engine" in wrapped.fallback_reason
     assert "; in PyTorch" not in (wrapped.fallback_reason or "")
-
-
-@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("make, reason", IN_PYTORCH.values(), ids=IN_PYTORCH)
-def test_what_no_piece_runs(make, reason):
-    assert train(make, lambda i: (numbers(6, 4),), 3).fallback_reason.startswith(reason)

@@ -101,8 +101,14 @@ def copies(m, a):
     return m.l(a).tanh()
 
 
+def sets_data(m, a):
+    m.l.weight.data = m.l.weight.data.clamp(-0.3, 0.3)
+    m.l.bias.data = m.l.bias.data * 0.9 + m.l.weight.data.mean(1) * 0.1
+    return m.l(a)
+
+
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("forward", [clips_data, clips_without_gradients, copies])
+@pytest.mark.parametrize("forward", [clips_data, clips_without_gradients, copies, sets_data])
 def test_trained_weights_are_changed_before_they_are_read(door, forward, reasons):
     wrapped = compare(door, Of(forward), same_batch)
     assert reasons(wrapped) is None
@@ -132,6 +138,21 @@ def changes_what_it_has_read(m, a):
     y = m.l(a)
     m.l.weight.data.mul_(0.9)
     return y + m.l(y)
+
+
+def swaps_data(m, a):
+    """Binary weights: the old ones come back."""
+    weight = m.l.weight.data
+    m.l.weight.data = weight.sign()
+    y = m.l(a)
+    m.l.weight.data = weight
+    return y
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_data_that_others_read_too_is_pytorchs(door, reasons):
+    wrapped = compare(door, Of(swaps_data), same_batch)
+    assert reasons(wrapped) is not None
 
 
 @pytest.mark.parametrize("door", DOORS)

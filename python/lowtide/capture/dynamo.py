@@ -11,6 +11,7 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from .dynamo_counts import Counts
+from .dynamo_data import data_as_calls
 from .dynamo_writes import Writes
 from .export import Facts
 from .hooked import hooks_as_functions
@@ -194,9 +195,8 @@ def _rewritten(graph_module, placeholders, carried, written, counted):
             copy.kwargs = {}
         elif node.target in _AUTOCAST:
             copy.target = _AUTOCAST[node.target]
-        elif getattr(node.target, "__name__", None) == "_get_data_attr":  # tensor.data, which no trace sees
-            copy.op, copy.target = "call_method", "detach"
     inline_pointwise_vmap(graph)
+    data_as_calls(graph)
     hooks_as_functions(graph_module, graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")
     return graph
