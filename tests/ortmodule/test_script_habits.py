@@ -334,6 +334,26 @@ def test_hooks_that_come_later_are_seen_by_pieces():
     assert before.abs().sum() > 0 and wrapped(x()).abs().sum() == 0
 
 
+def test_backward_hooks_of_submodules_leave_the_others_in_pieces():
+    class Hooked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.norms = []
+            self.first.register_full_backward_hook(lambda m, given, incoming: self.norms.append(incoming[0].norm()))
+
+        def forward(self, a):
+            return self.last(self.first(a).tanh())
+
+    module = Hooked()
+    wrapped = ORTModule(module)
+    for count in range(1, 4):
+        wrapped(x(grad=True)).sum().backward()
+        assert len(module.norms) == count
+    torch.testing.assert_close(module.norms[-1], module.norms[0])
+    assert "pieces in the engine" in wrapped.fallback_reason
+
+
 def test_a_module_of_torchscript_runs_in_pytorch():
     wrapped = ORTModule(torch.jit.script(torch.nn.Linear(4, 4)))
     assert wrapped(x()).shape == (3, 4) and "torch.jit.ScriptModule" in wrapped.fallback_reason

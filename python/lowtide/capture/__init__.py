@@ -29,11 +29,12 @@ from .importer import ImportedGraph, Source, import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
 from .numbers import difference
-from .refusals import tensors_by_device, where_tensors_are
+from .refusals import BackwardHooked, tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants
 from .transforms import undoing_transforms
 
 __all__ = [
+    "BackwardHooked",
     "Call",
     "Captured",
     "DynamoGraph",

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from lowtide import environment, log
-from lowtide.capture import DynamoGraph, Facts, exclusive, keep_only
+from lowtide.capture import BackwardHooked, DynamoGraph, Facts, exclusive, keep_only
 from lowtide.distributed import Together
 from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError
 from lowtide.log import logger
@@ -28,7 +28,7 @@ from .surroundings import (
 )
 from .training_agent import TrainingAgent
 
-_OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's graphs may not meet
+_OF_GRAPHS = (UnsupportedError, UnsupportedData, BackwardHooked, InternalError)  # what Dynamo's graphs may not meet
 
 
 class ExecutionManager:
