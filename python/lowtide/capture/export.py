@@ -28,6 +28,7 @@ from .garbage import garbage_waits
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import difference
+from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .transforms import undoing_transforms
 from .whole_calls import WholeCalls
@@ -281,6 +282,7 @@ def _export(module, call, facts, observation, whole):
             functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
+            stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
                 shapes = {"tensors": dims} if dims else None  # the exporter unpacks what there is none of
