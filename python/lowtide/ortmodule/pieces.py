@@ -21,6 +21,7 @@ _DYNAMO = {
     "allow_unspec_int_on_nn_module": True,  # else a module that counts its calls is compiled in each, up to a limit
     "skip_nnmodule_hook_guards": False,  # else a hook that is registered later never runs
 }
+_MOST_CALLS_WITHOUT = 3  # a piece, where some have run: then Dynamo compiles no more
 _QUIET_CALLS = 8  # in which Dynamo compiles, and says of each break what the reason of the pieces says
 
 
@@ -34,6 +35,7 @@ class Pieces:
         self._refusal = None  # why there are none
         self._breaks = {}  # "model.py:41" → reason
         self._calls = 0
+        self._calls_without, self._has_run = 0, False  # any piece, in a row; whether one has run at this depth
         self._this_call = threading.local()
         self._shares = SharesOfTime(module.parameters)
         self._allowance = None  # a part of the plan without a budget is a part of each piece's
@@ -76,8 +78,10 @@ class Pieces:
         if self._allowance is not None and torch.is_grad_enabled():
             self._allowance.call_ended()
         self._shares.call_ended(ran, time.perf_counter() - begin, result)
-        if not ran:
+        self._calls_without = 0 if ran else self._calls_without + 1
+        if self._calls_without >= (_MOST_CALLS_WITHOUT if self._has_run else 1):
             self._go_deeper()
+        self._has_run = self._has_run or bool(ran)
         return result, StepOfPieces(ran, self._breaks, self._shares.of(ran))
 
     def refuse(self, reason):
@@ -87,6 +91,7 @@ class Pieces:
 
     def _go_deeper(self):
         if deeper := self._submodules.go_deeper():
+            self._calls_without, self._has_run = 0, False
             self._breaks = {"forward": "Dynamo finds no graph in it: pieces begin in submodules"}
         return deeper
 

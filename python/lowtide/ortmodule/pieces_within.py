@@ -12,11 +12,13 @@ class Submodules:
     def __init__(self, module, backend):
         self._module, self._backend = module, backend
         self.depth = 0  # of those that are compiled; 0: the module itself
+        self._is_deepest = False
         self._compiled = {}  # submodule → its compiled call
 
     def go_deeper(self):
         """Whether there are any."""
-        found = _below(self._module, self.depth + 1)
+        found = () if self._is_deepest else _below(self._module, self.depth + 1)
+        self._is_deepest = not found
         if found:
             self.depth += 1
             self._compiled = {
@@ -27,13 +29,14 @@ class Submodules:
 
     @contextlib.contextmanager
     def compiled(self):
+        before = {child: child._compiled_call_impl for child in self._compiled}
         for child, call in self._compiled.items():
-            child._compiled_call_impl = call
+            vars(child)["_compiled_call_impl"] = call
         try:
             yield
         finally:
-            for child in self._compiled:
-                child._compiled_call_impl = None
+            for child, call in before.items():
+                vars(child)["_compiled_call_impl"] = call
 
 
 def _call_of(module, number):
