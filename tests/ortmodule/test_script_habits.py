@@ -259,7 +259,10 @@ def tangents(m, a):
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("forward", [per_sample_gradients, jacobians, tangents])
+@pytest.mark.parametrize(
+    "forward",
+    [per_sample_gradients, *(pytest.param(forward, marks=pytest.mark.long) for forward in (jacobians, tangents))],
+)
 def test_transforms_of_functions(door, forward):
     """They raised, and left PyTorch's transforms active."""
     compare(door, Of(forward), lambda index: [x(3 + index, 4)])
