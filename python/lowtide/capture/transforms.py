@@ -13,7 +13,7 @@ def refuse_transforms(graph):
         raise UnsupportedError("forward calls transforms of torch.func, which differentiate PyTorch's own operations")
 
 
-def undoing_transforms(function, *args, **kwargs):
+def undoing_transforms(function, /, *args, **kwargs):
     """function(*args, **kwargs), after which no transform is active that was not before, also where it ends early, and
     gradients are enabled as before."""
     depth, with_gradients = torch._C._functorch.get_dynamic_layer_stack_depth(), torch.is_grad_enabled()
