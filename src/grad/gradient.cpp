@@ -71,12 +71,13 @@ class GradientBuilder {
       if (output.kind == OutputKind::kUpdate) outputs.push_back(output);
     std::set<ValueId> taken;
     for (const GraphInput& input : graph_.inputs()) {
-      if (!reached[input.value.at()]) continue;
-      ValueId grad = sweep_.total(input.value);
-      inspected.inspect(input.value, grad);
+      const ValueId holder = holder_of_gradient(graph_, input);
+      if (!reached[holder.at()]) continue;
+      ValueId grad = sweep_.total(holder);
+      inspected.inspect(holder, grad);
       // Where nothing flowed in, the input's first user stopped it.
-      const Node& first_user = graph_.node(graph_.value(input.value).users.at(0));
-      builder_.set_origin(grad ? sweep_.origin(input.value) : gradient_origin(first_user.origin));
+      const Node& first_user = graph_.node(graph_.value(holder).users.at(0));
+      builder_.set_origin(grad ? sweep_.origin(holder) : gradient_origin(first_user.origin));
       const TensorType type = graph_.type(input.value);
       const std::string name = grad_name(graph_, input.value);
       if (!grad) grad = builder_.named(name).full(type.shape, 0.0, type.dtype);

@@ -85,6 +85,21 @@ TEST(Gradient, DetachCutsAndUnreachedInputsGetNothing) {
 )");
 }
 
+TEST(Gradient, AnInputThatIsChangedHasTheGradientOfWhatItBecame) {
+  EXPECT_EQ(backward_of(R"(graph @clip(%x: f32[2] input, %w: f32[2] param) {
+  %c: f32[2] = Clip(max=1.0, min=-1.0) %w
+  %d: f32[2] = Detach %c
+  %y: f32[2] = Mul %x, %d
+  return %y output, %d update %w
+})"),
+            R"(
+  %y_grad: f32[2] = YieldOp(grads=[0]) %y
+  %d_grad: f32[2] = Mul %y_grad, %x  // gradient of:
+  return %d update %w, %d_grad gradient %w
+}
+)");
+}
+
 TEST(Gradient, AnInputBehindAStepFunctionGetsZeros) {
   EXPECT_EQ(backward_of(R"(graph @step(%x: f32[2] input grad, %w: f32[2] param) {
   %r: f32[2] = Round %x

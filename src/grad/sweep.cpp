@@ -15,6 +15,7 @@ Origin gradient_origin(const Origin& of) { return {of.module, of.line, OriginKin
 
 void Sweep::visit(NodeId id) {
   const Node& node = graph_.node(id);
+  if (has_trait(node.op, Trait::kBlocksGradient)) return;
   std::vector<ValueId> output_grads;
   for (ValueId output : node.outputs) output_grads.push_back(output ? total(output) : ValueId{});
   if (std::none_of(output_grads.begin(), output_grads.end(), [](ValueId grad) { return grad.valid(); })) return;

@@ -125,12 +125,20 @@ class Functionaliser {
     return out_.node(node).outputs[0];
   }
 
-  // `captured` and everything that shares its memory now reads `written`.
+  bool requires_grad(ValueId captured) const {
+    const GraphInput* input = captured_.find_input(captured);
+    return input != nullptr && input->requires_grad;
+  }
+
+  // `captured` and everything that shares its memory now reads `written`. An input that requires a gradient is only
+  // written where autograd does not see it (capture/aliases.py): the gradient ends there (grad/needs.h).
   void write(ValueId captured, ValueId written, NodeId writer) {
     State& found = state(captured);
     if (found.doubtful_root) state(root(found.doubtful_root)).doubtful_write = writer;
     if (!found.parent) {
       ++found.version;
+      if (requires_grad(captured))
+        written = emit({"aten::detach.default", {{"self", written}}, {}}, captured, captured_.node(writer).origin);
     } else {
       ValueId base = written;
       if (found.view) {
@@ -140,7 +148,8 @@ class Functionaliser {
         base = emit(*inverse, found.parent, captured_.node(writer).origin);
       }
       write(found.parent, base, writer);
-      found.version = state(root(captured)).version;
+      const ValueId from = root(captured);
+      found.version = state(from).version - (requires_grad(from) ? 1 : 0);  // there, a later read derives it again
     }
     found.current = written;
   }
@@ -237,7 +246,7 @@ class Functionaliser {
     State& output = state(node.outputs[0]);
     output.current = result;
     output.parent = self;
-    output.version = state(root(self)).version;
+    output.version = state(root(self)).version - (requires_grad(root(self)) ? 1 : 0);
     output.is_dense = state(self).is_dense && (!is_view || functional.starts_with("aten::detach"));
     if (is_view) output.view = id;
   }

@@ -25,7 +25,7 @@ const Target* find_target(std::string_view name) {
 }
 
 bool only_moves(const Target& target) {
-  constexpr Lowering kMoves[] = {lower_same,    lower_detach,  lower_reshape,   lower_transpose,
+  constexpr Lowering kMoves[] = {lower_same,    lower_clone,   lower_detach,    lower_reshape, lower_transpose,
                                  lower_permute, lower_movedim, lower_unsqueeze, lower_squeeze};
   return std::find(std::begin(kMoves), std::end(kMoves), target.lower) != std::end(kMoves);
 }

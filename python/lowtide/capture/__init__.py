@@ -29,8 +29,9 @@ from .importer import ImportedGraph, Source, import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
 from .numbers import difference
-from .refusals import tensors_by_device, where_tensors_are
+from .refusals import hooked_modules, tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants
+from .transforms import undoing_transforms
 
 __all__ = [
     "Call",
@@ -43,6 +44,7 @@ __all__ = [
     "capture_with_numbers",
     "exclusive",
     "exports_elsewhere",
+    "hooked_modules",
     "keep_only",
     "parse_keep_outputs",
     "recapture",
@@ -51,6 +53,7 @@ __all__ = [
     "import_again",
     "import_divided",
     "trees",
+    "undoing_transforms",
     "user_line",
     "where_tensors_are",
 ]

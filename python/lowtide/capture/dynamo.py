@@ -11,8 +11,11 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from .dynamo_counts import Counts
+from .dynamo_data import data_as_calls
 from .dynamo_writes import Writes
 from .export import Facts
+from .hooked import hooks_as_functions
+from .transforms import refuse_transforms
 from .vmap_regions import inline_pointwise_vmap
 
 _PREFIX = re.compile(r"^l_(self_)?|(?<![a-z])(modules|parameters|buffers)_")
@@ -58,6 +61,7 @@ class DynamoGraph(torch.nn.Module):
 
     def _interpreted(self, *args):
         """Node by node, so that what is exported knows the user's lines and modules."""
+        refuse_transforms(self.graph_module.graph)
         with preserve_node_meta():
             return torch.fx.Interpreter(self.graph_module).run(*args)
 
@@ -118,6 +122,33 @@ def _function(forward_graph, backward_graph, non_differentiable_idx, dirty_idx=(
     return apply
 
 
+def _gives_no_gradient(checkpoint):
+    """A reentrant checkpoint gives its function's parameters gradients only if one of its arguments takes one. Dynamo
+    passes it what the function reads beside its arguments too, parameters mostly."""
+    if checkpoint.kwargs.get("use_reentrant", True) is False:
+        return False
+    examples = [operand.meta.get("example_value") for operand in checkpoint.args[1:] if hasattr(operand, "meta")]
+    given = [example for example in examples if not isinstance(example, torch.nn.Parameter)]
+    return not any(getattr(example, "requires_grad", False) for example in given)
+
+
+def _enter_autocast(*arguments):
+    mode = torch.autocast(*arguments)
+    mode.__enter__()
+    return mode
+
+
+def _exit_autocast(mode):
+    mode.__exit__(None, None, None)
+
+
+# The functions of Dynamo's graphs only leave a note in a trace: types would be those without autocast.
+_AUTOCAST = {
+    torch.amp.autocast_mode._enter_autocast: _enter_autocast,
+    torch.amp.autocast_mode._exit_autocast: _exit_autocast,
+}
+
+
 def _is_number(node):
     """Whether it is a number to Python, which Dynamo passes as a tensor: nothing but its item is asked for."""
     return len(node.users) > 0 and all(user.op == "call_method" and user.target == "item" for user in node.users)
@@ -129,7 +160,7 @@ def _rewritten(graph_module, placeholders, carried, written, counted):
     regions to be checkpointed are calls: what runs again is the plan's to choose. Inputs in the places `written` are
     copied first, and the copies are further outputs. Outputs in the places `counted` are None."""
     graph = torch.fx.Graph()
-    copies, names = {}, set()
+    copies, names, enabled = {}, set(), True
     for place, node in enumerate(placeholders):
         if carried.get(place, (place,))[0] == place:
             copies[node] = copy = graph.placeholder(_name(node.target, names))
@@ -149,16 +180,24 @@ def _rewritten(graph_module, placeholders, carried, written, counted):
             outputs = (*own, *(placeholders[place] for place in written))
             copies[node] = graph.output(torch.fx.map_arg(outputs, copies.__getitem__))
             continue
+        if node.target is torch._C._set_grad_enabled:
+            enabled = node.args[0]
         copies[node] = copy = graph.node_copy(node, copies.__getitem__)
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:
             copy.op, copy.target, copy.args, copy.kwargs = "call_module", node.args[0].target, copy.args[1:], {}
+            if enabled and _gives_no_gradient(node):
+                with graph.inserting_before(copy):
+                    graph.call_function(torch._C._set_grad_enabled, (False,))
+                graph.call_function(torch._C._set_grad_enabled, (True,))
         elif node.target is torch.ops.higher_order.autograd_function_apply:
             forward, backward = (getattr(graph_module, part.target) for part in node.args[:2])
             copy.target, copy.args = _function(forward, backward, **node.kwargs), copy.args[2:]
             copy.kwargs = {}
-        elif getattr(node.target, "__name__", None) == "_get_data_attr":  # tensor.data, which no trace sees
-            copy.op, copy.target = "call_method", "detach"
+        elif node.target in _AUTOCAST:
+            copy.target = _AUTOCAST[node.target]
     inline_pointwise_vmap(graph)
+    data_as_calls(graph)
+    hooks_as_functions(graph_module, graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")
     return graph
 

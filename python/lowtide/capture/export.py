@@ -28,7 +28,9 @@ from .garbage import garbage_waits
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import difference
+from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
+from .transforms import undoing_transforms
 from .whole_calls import WholeCalls
 
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
@@ -120,10 +122,16 @@ class _Flat(torch.nn.Module):
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
         self.observation.made(tensors)
+        containers = list(_containers((args, kwargs)))
+        given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
+        if any(list(_items(container)) != items for container, items in containers):
+            raise UnsupportedError("forward changes a list or a dict among its arguments")
+        if any(tensor.requires_grad != flag for tensor, flag in given):
+            raise UnsupportedError("forward changes requires_grad of an argument or a parameter")
         for path, child, parameters, buffers in children:
             _refuse_assigned_parameters(path, child, parameters)
             _write_assigned_buffers(path, child, buffers)
@@ -155,6 +163,22 @@ class _Flat(torch.nn.Module):
         except InvalidArgument as mistake:
             self.found.mistake = mistake
             raise
+
+
+def _containers(value):
+    """(a list or dict, what identifies its items) of those in the arguments. Caches that a library passes on and
+    returns are none."""
+    if type(value) in (list, dict):
+        yield value, list(_items(value))
+    if type(value) in (list, dict, tuple):
+        for item in value.values() if type(value) is dict else value:
+            yield from _containers(item)
+
+
+def _items(container):
+    if type(container) is dict:
+        return ((key, id(item)) for key, item in container.items())
+    return map(id, container)
 
 
 def _refuse_assigned_parameters(path, module, before):
@@ -258,10 +282,11 @@ def _export(module, call, facts, observation, whole):
             functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
+            stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
                 shapes = {"tensors": dims} if dims else None  # the exporter unpacks what there is none of
-                program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes=shapes)
+                program = undoing_transforms(_program_of, flat, examples, shapes)
             except bdb.BdbQuit:
                 raise  # a user who debugs forward has had enough
             except Exception as error:
@@ -301,6 +326,10 @@ def _export(module, call, facts, observation, whole):
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
     )
+
+
+def _program_of(flat, examples, shapes):
+    return torch.export.export(flat, (examples,), strict=False, dynamic_shapes=shapes)
 
 
 def _forget(program):

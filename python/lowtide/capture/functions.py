@@ -237,10 +237,8 @@ def functions_as_nodes(observation, layouts=None):
         if getattr(_tracing, "table", None) is not table or table.inside:
             return inlined(*arguments)
         if cls is torch.utils.checkpoint.CheckpointFunction:
-            # Reentrant checkpoint runs its function without gradients; what to recompute is the planner's choice.
             table.checkpoints += 1
-            run, _, *rest = arguments
-            return run(*rest)
+            return _reentrant(observation, *arguments)
         if (known := computes(cls)) is not None:
             return known(*arguments)
         if layouts is not None and (found := layouts.apply(cls, arguments)) is not NotImplemented:
@@ -264,6 +262,18 @@ def functions_as_nodes(observation, layouts=None):
         _tracing.table, table.observation = outer, None
         del _BELOW_APPLY.apply
         torch.utils.checkpoint._checkpoint_without_reentrant_generator = not_reentrant
+
+
+def _reentrant(observation, run, _, *arguments):
+    """A reentrant checkpoint: what to recompute is the planner's choice. With no tensor among its arguments that takes
+    a gradient PyTorch gives none to the function's parameters either, and warns."""
+    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    observation.seen.asks_for_gradients = True
+    if any(tensor.requires_grad for tensor in tensors) or not torch.is_grad_enabled():
+        return run(*arguments)
+    torch.utils.checkpoint.check_backward_validity(tensors)
+    with torch.no_grad():
+        return run(*arguments)
 
 
 def refuse_inlined(outputs):

@@ -31,6 +31,7 @@ from .op_schemas import (
 from .operators import is_point_to_point, waits_for_collective
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
+from .squeezed import require_no_ones
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,8 @@ class _Importer:
                 source = replace(source, name=name, requires_grad=False)
             shape, strides = shard.part_shape, []
         value = self._graph.add_input(name, dtype, shape, kind, requires_grad, strides)
+        if shard is not None:
+            self._aliases.divided.update({value, value if takes_gradient is None else takes_gradient})
         if shard is not None and shard.is_gathered:
             self._gathers.add(value, shard, tensor, takes_gradient)
         self._source_of_tensor[id(tensor)] = len(self._sources), value
@@ -281,7 +284,7 @@ class _Importer:
             return value
         output = (argument.name + "_detached", dtype_name(fake.dtype), self._sizes.shape(fake.shape))
         number = self._graph.add_aten("aten::detach.default", [value], ["self"], [output], {}, *origin(node))[0]
-        self._aliases.note_view(number, value)
+        self._aliases.note_detached(number, value)
         return number
 
     def _assertion(self, condition):
@@ -366,6 +369,7 @@ class _Importer:
             for argument, value in arguments_of(node)
             if not self._is_operand(node, argument.name, value) and not self._is_from_data(value)
         }
+        require_no_ones(node.target, arguments, self._sizes)
         return positions_from_start(node.target, arguments, self._sizes)
 
     def _append(self, node, target, operands, names, attrs, written=()):

@@ -12,12 +12,18 @@ _MOST_NAMES = 3  # in a message
 
 def refuse_backward_hooks(module):
     """Module-level backward hooks do not survive an export: their gradients would be silently other ones."""
-    for path, child in module.named_modules():
-        if child._backward_hooks or child._backward_pre_hooks:
-            raise UnsupportedModel(f"module '{path}' ({type(child).__name__}) has a backward hook")
+    for path, child in hooked_modules(module):
+        raise UnsupportedModel(f"module '{path}' ({type(child).__name__}) has a backward hook")
     global_hooks = torch.nn.modules.module
     if global_hooks._global_backward_hooks or global_hooks._global_backward_pre_hooks:
         raise UnsupportedModel("a global module backward hook is registered")
+
+
+def hooked_modules(module):
+    """[(path, module)] of those in it that have a backward hook: pieces may run the others."""
+    return [
+        (path, child) for path, child in module.named_modules() if child._backward_hooks or child._backward_pre_hooks
+    ]
 
 
 def refuse_state(module):

@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 from lowtide.errors import UnsupportedError
 
 from .code import is_ours
+from .data import Computed
 from .slices import ask_for_ends
 from .traced_draws import MAKERS, called, has_drawn
 
@@ -25,6 +26,7 @@ class Calls(TorchFunctionMode):
     def __init__(self, observation):
         super().__init__()
         self._observation = observation
+        self._computed = Computed()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame = sys._getframe(1)
@@ -45,10 +47,9 @@ class Calls(TorchFunctionMode):
         if func == _ASKS_FOR_DATA:
             func = torch.Tensor.detach  # which is in the trace
         elif func == _SETS_DATA:
-            if args[0] is args[1]:
-                return None
-            raise UnsupportedError("forward sets the data of a tensor")
+            return None if args[0] is args[1] else self._computed.set_data(*args)
         result = self._call(func, args, kwargs or {})
+        self._computed.note(result, args)
         self._observation.made(result)
         return result
 

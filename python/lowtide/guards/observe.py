@@ -90,6 +90,7 @@ class Observation:
         self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
         self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stack.enter_context(_attribute(torch.SymBool, "__bool__", answering(self._answered)))
+        self._stack.enter_context(_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = numpy.random.default_rng
@@ -408,6 +409,16 @@ class Observation:
             raise UnsupportedError("forward makes a NumPy random generator")
 
         return default_rng
+
+    def _refusing_backward(self):
+        original = torch.autograd.backward
+
+        def backward(*args, **kwargs):
+            if not self.is_running() or self._aside:
+                return original(*args, **kwargs)
+            raise UnsupportedError("forward calls backward")
+
+        return backward
 
     def _stand_in_for(self, module, source):
         """The functions of a module that draw a number."""

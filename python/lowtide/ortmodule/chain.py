@@ -103,6 +103,7 @@ class _FirstRegion(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
+    @torch.compiler.disable  # a backward within a function that Dynamo compiles
     def backward(ctx, *gradients):
         agent, chain = ctx.agent, ctx.chain
         saved = ctx.saved_tensors  # an error of PyTorch's where its graph was not kept
@@ -140,6 +141,7 @@ class _NextRegion(torch.autograd.Function):
         return torch.zeros(1, dtype=torch.float64)
 
     @staticmethod
+    @torch.compiler.disable
     def backward(ctx, token):
         found = ctx.chain.next(token)
         return None, None, None if ctx.is_last else token, *found

@@ -6,9 +6,9 @@ import warnings
 from dataclasses import replace
 
 from lowtide import environment, log
-from lowtide.capture import DynamoGraph, Facts, exclusive, keep_only
+from lowtide.capture import DynamoGraph, Facts, exclusive, hooked_modules, keep_only
 from lowtide.distributed import Together
-from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError
+from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError, UnsupportedModel
 from lowtide.log import logger
 
 from .announcement import announce, announce_pieces, announce_session, tells_savings
@@ -129,7 +129,8 @@ class ExecutionManager:
 
     def _without_graph(self, failure, args, kwargs):
         refusal = None
-        if self._pieces is not None and type(failure) in _OF_GRAPHS:
+        is_of_graph = type(failure) in _OF_GRAPHS or type(failure) is UnsupportedModel and hooked_modules(self._module)
+        if self._pieces is not None and is_of_graph:
             try:
                 with exclusive:  # while a thread exports, the module's parameters are fake ones
                     self._announce_pieces()

@@ -6,19 +6,22 @@ import time
 
 import torch
 
-from lowtide.capture import user_line
+from lowtide.capture import undoing_transforms, user_line
 from lowtide.errors import Error, UnsupportedError
 from lowtide.log import exporter_is_heard
 
 from .piece import Piece
 from .pieces_step import SharesOfTime, StepOfPieces
+from .pieces_within import Submodules
 from .resident import Resident
 from .step_budget import StepBudget, TotalBudget
 
 _DYNAMO = {
     "use_numpy_random_stream": True,  # else PyTorch's generator draws in the place of NumPy's
     "allow_unspec_int_on_nn_module": True,  # else a module that counts its calls is compiled in each, up to a limit
+    "skip_nnmodule_hook_guards": False,  # else a hook that is registered later never runs
 }
+_MOST_CALLS_WITHOUT = 3  # a piece, where some have run: then Dynamo compiles no more
 _QUIET_CALLS = 8  # in which Dynamo compiles, and says of each break what the reason of the pieces says
 
 
@@ -27,10 +30,12 @@ class Pieces:
 
     def __init__(self, module, debug_options, budget, verify):
         self._module, self._compiled = module, None
+        self._submodules = Submodules(module, self._piece)
         self._options, self._budget, self._verify = debug_options, budget, verify
         self._refusal = None  # why there are none
         self._breaks = {}  # "model.py:41" → reason
         self._calls = 0
+        self._calls_without, self._has_run = 0, False  # any piece, in a row; whether one has run at this depth
         self._this_call = threading.local()
         self._shares = SharesOfTime(module.parameters)
         self._allowance = None  # a part of the plan without a budget is a part of each piece's
@@ -45,8 +50,11 @@ class Pieces:
         """(the module's output, StepOfPieces). UnsupportedError where Dynamo cannot compile it."""
         if self._refusal is not None:
             raise UnsupportedError(self._refusal)
+        if isinstance(self._module, torch.jit.ScriptModule):
+            raise UnsupportedError("the module is a torch.jit.ScriptModule")
         if self._compiled is None:
             self._compiled = torch.compile(self._module, backend=self._piece)
+        call = self._module if self._submodules.depth else self._compiled
         self._calls += 1
         ran = self._this_call.ran = []
         self._shares.call_begins()
@@ -54,8 +62,12 @@ class Pieces:
             self._allowance.call_begins()
         begin = time.perf_counter()
         try:
-            with _quiet(self._calls <= _QUIET_CALLS), torch._dynamo.config.patch(_DYNAMO):
-                result = self._compiled(*args, **kwargs)
+            with (
+                _quiet(self._calls <= _QUIET_CALLS),
+                torch._dynamo.config.patch(_DYNAMO),
+                self._submodules.compiled(),
+            ):
+                result = undoing_transforms(call, *args, **kwargs)
         except Error:
             raise
         except Exception as error:
@@ -66,11 +78,22 @@ class Pieces:
         if self._allowance is not None and torch.is_grad_enabled():
             self._allowance.call_ended()
         self._shares.call_ended(ran, time.perf_counter() - begin, result)
+        self._calls_without = 0 if ran else self._calls_without + 1
+        if self._calls_without >= (_MOST_CALLS_WITHOUT if self._has_run else 1):
+            self._go_deeper()
+        self._has_run = self._has_run or bool(ran)
         return result, StepOfPieces(ran, self._breaks, self._shares.of(ran))
 
     def refuse(self, reason):
-        """No further call tries: PyTorch can run what Dynamo cannot."""
-        self._refusal = reason
+        """PyTorch can run what Dynamo cannot: further calls try the submodules, if there are any."""
+        if not self._go_deeper():
+            self._refusal = reason
+
+    def _go_deeper(self):
+        if deeper := self._submodules.go_deeper():
+            self._calls_without, self._has_run = 0, False
+            self._breaks = {"forward": "Dynamo finds no graph in it: pieces begin in submodules"}
+        return deeper
 
     def _piece(self, graph_module, _):
         """The backend of these graphs."""

@@ -10,7 +10,7 @@ from torch.autograd.graph import increment_version
 
 from lowtide import environment
 from lowtide._lowtide import HandOver
-from lowtide.errors import Error, InternalError, UnsupportedError
+from lowtide.errors import Error, InternalError
 from lowtide.guards import put_back, setters
 from lowtide.store import planned_session
 
@@ -88,7 +88,6 @@ class TrainingAgent:
         self._prints = "".join(captured.exported.prints)
         self._write = setters(module, captured.exported.writes) if captured.exported.writes else None
         self.inspects = bool(captured.inspections) or captured.inspections.steps > 0
-        self._check_updates()
         self.last_sizes = None
         self._check = PlanCheck(captured, self._options) if training and verify else None
         if training:
@@ -116,12 +115,6 @@ class TrainingAgent:
         error = InternalError("; ".join(bugs))
         error.evidence = Evidence.of("plan", self.captured, self._options)
         return error
-
-    def _check_updates(self):
-        for index in self.session.updated_inputs:
-            source = self.captured.sources[index]
-            if source.kind == "param":
-                raise UnsupportedError(f"forward writes into the parameter '{source.paths[0]}'")
 
     # ---- a call
 

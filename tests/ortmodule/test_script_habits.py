@@ -1,0 +1,373 @@
+"""Habits of training scripts through both doors, ORTModule and torch.compile: eager's numbers, and in the engine what
+it can run."""
+
+import copy
+
+import pytest
+import torch
+from modules import Of, assert_same, step, x
+from torch.utils.checkpoint import checkpoint
+
+from lowtide import compile_backend
+from lowtide.ortmodule import ORTModule
+from lowtide.ortmodule import piece as piece_module
+
+DOORS = ("ORTModule", "torch.compile")
+pytestmark = pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+
+
+@pytest.fixture(autouse=True)
+def with_pieces(monkeypatch):
+    monkeypatch.setenv("LOWTIDE_PIECES", "1")
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def reasons(monkeypatch):
+    """Gives why PyTorch ran a last call: of the wrapper, or of the pieces that Dynamo made."""
+    made, init = [], piece_module.Piece.__init__
+
+    def noting(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
+
+    def of(wrapped):
+        if isinstance(wrapped, ORTModule):
+            return wrapped.fallback_reason
+        assert made
+        return "; ".join(piece.fallback_reason for piece in made if piece.fallback_reason) or None
+
+    return of
+
+
+def through(door, module):
+    return ORTModule(module) if door == "ORTModule" else torch.compile(module, backend=compile_backend.lowtide)
+
+
+def compare(door, module, arguments_of, steps=3):
+    """Steps of SGD with eager's outputs, gradients, parameters and buffers; returns the wrapper."""
+    eager, inner = copy.deepcopy(module).double(), module.double()
+    wrapped = through(door, inner)
+    for index in range(steps):
+        arguments = [argument.double() for argument in arguments_of(index)]
+        outputs, _, _ = step(eager, [argument.clone() for argument in arguments])
+        found, _, _ = step(wrapped, [argument.clone() for argument in arguments])
+        state = [{name: p.grad for name, p in each.named_parameters()} for each in (inner, eager)]
+        assert_same((found, state[0], dict(inner.named_buffers())), (outputs, state[1], dict(eager.named_buffers())))
+        with torch.no_grad():
+            for mine, other in zip(inner.parameters(), eager.parameters(), strict=True):
+                torch.testing.assert_close(mine, other)
+                for parameter in (mine, other):
+                    if parameter.grad is not None:
+                        parameter -= 0.1 * parameter.grad
+    return wrapped
+
+
+def same_batch(index):
+    return [x()]
+
+
+# ---- sizes
+
+
+def test_squeeze_removes_a_batch_of_one_only():
+    wrapped = ORTModule(Of(lambda m, a: (m.l(a).squeeze(), m.l(a).squeeze(0))))
+    for rows in (3, 1, 2, 1):
+        assert [list(out.shape) for out in wrapped(x(rows, 4))] == ([[4], [4]] if rows == 1 else [[rows, 4]] * 2)
+    assert wrapped.transition_counts()["in training mode"]["sizes"] == 1
+
+
+# ---- writes that autograd does not see
+
+
+def clips_data(m, a):
+    m.l.weight.data.clamp_(-0.3, 0.3)
+    return m.l(a)
+
+
+def clips_without_gradients(m, a):
+    with torch.no_grad():
+        m.l.weight.mul_(0.9).clamp_(-0.3, 0.3)
+    return m.l(a)
+
+
+def copies(m, a):
+    weight = m.l.weight.data
+    m.l.weight.data.copy_(weight / weight.norm())
+    return m.l(a).tanh()
+
+
+def sets_data(m, a):
+    m.l.weight.data = m.l.weight.data.clamp(-0.3, 0.3)
+    m.l.bias.data = m.l.bias.data * 0.9 + m.l.weight.data.mean(1) * 0.1
+    return m.l(a)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("forward", [clips_data, clips_without_gradients, copies, sets_data])
+def test_trained_weights_are_changed_before_they_are_read(door, forward, reasons):
+    wrapped = compare(door, Of(forward), same_batch)
+    assert reasons(wrapped) is None
+
+
+def test_a_changed_weight_has_the_gradient_of_what_it_became():
+    module = Of(clips_data)
+    ours = ORTModule(copy.deepcopy(module))
+    loss = ours(x()).sum()
+    again = ours(x()).sum()  # another forward changes it again, to what it is
+    (loss + again).backward(retain_graph=True)
+    twice = ours.l.weight.grad.clone()
+    (loss + again).backward()
+    module.zero_grad()
+    (module(x()).sum() * 2).backward()
+    torch.testing.assert_close(twice, module.l.weight.grad)
+    torch.testing.assert_close(ours.l.weight.grad, 2 * twice)
+
+
+def changes_an_activation(m, a):
+    y = m.l(a)
+    y.data.clamp_(-0.5, 0.5)
+    return y.sin()
+
+
+def changes_what_it_has_read(m, a):
+    y = m.l(a)
+    m.l.weight.data.mul_(0.9)
+    return y + m.l(y)
+
+
+def swaps_data(m, a):
+    """Binary weights: the old ones come back."""
+    weight = m.l.weight.data
+    m.l.weight.data = weight.sign()
+    y = m.l(a)
+    m.l.weight.data = weight
+    return y
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_data_that_others_read_too_is_pytorchs(door, reasons):
+    wrapped = compare(door, Of(swaps_data), same_batch)
+    assert reasons(wrapped) is not None
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("forward", [changes_an_activation, changes_what_it_has_read])
+def test_other_changes_through_data_are_pytorchs(door, forward, reasons):
+    """The activation had lost its gradient."""
+    wrapped = compare(door, Of(forward), same_batch)
+    assert "forward writes under torch.no_grad() or through .data into" in reasons(wrapped)
+
+
+def test_teacher_of_moving_averages():
+    def forward(m, a):
+        with torch.no_grad():
+            for mean, parameter in zip(m.teacher.parameters(), m.l.parameters(), strict=True):
+                mean.mul_(0.9).add_(parameter, alpha=0.1)
+        return (m.l(a) - m.teacher(a)).square()
+
+    module = Of(forward, teacher=torch.nn.Linear(4, 4).requires_grad_(False))
+    assert compare("ORTModule", module, same_batch).fallback_reason is None
+
+
+# ---- copies
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_clone_of_a_buffer_is_what_it_was(door, reasons):
+    """A queue of keys, as of MoCo: backward found it changed."""
+    module = Of(lambda m, a: m.l(a) @ m.queue.clone().detach().t())
+    module.register_buffer("queue", x(6, 4))
+    eager, wrapped = copy.deepcopy(module), through(door, module)
+    for each, owner in ((eager, eager), (wrapped, module)):
+        out = each(x())
+        owner.queue[0] = 7
+        out.sum().backward()
+    torch.testing.assert_close(module.l.weight.grad, eager.l.weight.grad)
+    assert reasons(wrapped) is None
+
+
+# ---- autocast, checkpoints, hooks, transforms
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_autocast_inside_of_forward_gives_its_dtype(door):
+    def forward(m, a):
+        with torch.autocast("cpu", torch.bfloat16):
+            return m.l(a)
+
+    module = Of(forward)
+    wrapped = through(door, module)
+    assert wrapped(x()).dtype == module(x()).dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("door", DOORS)
+def test_a_reentrant_checkpoint_of_what_takes_no_gradient_gives_none(door, reasons):
+    module = Of(lambda m, a: m.last(checkpoint(m.l, a, use_reentrant=True)), last=torch.nn.Linear(4, 4))
+    wrapped = compare(door, module, same_batch)
+    assert module.l.weight.grad is None and module.last.weight.grad is not None
+    given = [x().requires_grad_()]
+    wrapped(given[0].double()).sum().backward()
+    assert module.l.weight.grad is not None and reasons(wrapped) is None
+
+
+def doubles_a_gradient(m, a):
+    y = m.l(a)
+    y.register_hook(lambda gradient: gradient * 2)
+    return y.sin() + y
+
+
+def keeps_a_gradient(m, a):
+    m.y = m.l(a)
+    m.y.retain_grad()
+    return m.last(m.y.sin())
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_hooks_on_activations(door, reasons):
+    wrapped = compare(door, Of(doubles_a_gradient), same_batch)
+    assert "in PyTorch" not in (reasons(wrapped) or "")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_gradients_of_activations_are_kept(door):
+    module = Of(keeps_a_gradient, last=torch.nn.Linear(4, 4))
+    wrapped = through(door, module)
+    for _ in range(3):
+        module.zero_grad()
+        wrapped(x()).sum().backward()
+        torch.testing.assert_close(module.y.grad, module.last.weight.sum(0) * module.y.cos())
+    if door == "ORTModule":
+        assert "pieces in the engine" in wrapped.fallback_reason
+
+
+def per_sample_gradients(m, a):
+    return torch.func.vmap(torch.func.grad(lambda row: m.l(row).sin().sum()))(m.l(a))
+
+
+def jacobians(m, a):
+    return torch.func.vmap(torch.func.jacrev(lambda row: m.l(row).sin()))(a)
+
+
+def tangents(m, a):
+    return sum(torch.func.jvp(lambda row: m.l(row).sin(), (a,), (torch.ones_like(a),)))
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "forward",
+    [per_sample_gradients, *(pytest.param(forward, marks=pytest.mark.long) for forward in (jacobians, tangents))],
+)
+def test_transforms_of_functions(door, forward):
+    """They raised, and left PyTorch's transforms active."""
+    compare(door, Of(forward), lambda index: [x(3 + index, 4)])
+    assert torch._C._functorch.peek_interpreter_stack() is None
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_backward_inside_of_forward(door):
+    def forward(m, a):
+        loss = m.l(a).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    module = Of(forward)
+    eager = copy.deepcopy(module)
+    wrapped = through(door, module)
+    for each in (eager, wrapped):
+        each(x())
+    torch.testing.assert_close(module.l.weight.grad, eager.l.weight.grad)
+
+
+# ---- pieces that begin in submodules
+
+
+class Skipping(torch.nn.Module):
+    """Goes on with data: Dynamo finds no graph in forward."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4)) for _ in range(3)]
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, a):
+        for layer in self.layers:
+            if a.sum() > 1:
+                continue
+            a = a + layer(a)
+        return a
+
+
+def test_pieces_begin_in_submodules():
+    wrapped = compare("ORTModule", Skipping(), lambda index: [x() - index])
+    assert "3 of 3 pieces in the engine" in wrapped.fallback_reason
+    assert "pieces begin in submodules" in wrapped.fallback_reason
+    assert all(layer._compiled_call_impl is None for layer in wrapped.layers), "nothing stays on the user's modules"
+
+
+def test_a_list_that_grows_with_each_call():
+    def forward(m, a):
+        y = m.l(a)
+        m.log.append(y.mean().item())
+        return y
+
+    module = Of(forward)
+    module.log = []
+    wrapped = ORTModule(module)
+    for index in range(20):
+        wrapped(x()).sum().backward()
+        assert len(module.log) == index + 1
+    assert "1 of 1 pieces in the engine" in wrapped.fallback_reason
+
+
+def test_hooks_that_come_later_are_seen_by_pieces():
+    def forward(m, a):
+        y = m.l(a)
+        return y * 2 if y.sum() > 0 else y
+
+    module = Of(forward)
+    wrapped = ORTModule(module)
+    before = wrapped(x())
+    module.l.register_forward_hook(lambda m, args, out: out * 0)
+    assert before.abs().sum() > 0 and wrapped(x()).abs().sum() == 0
+
+
+def test_backward_hooks_of_submodules_leave_the_others_in_pieces():
+    class Hooked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.norms = []
+            self.first.register_full_backward_hook(lambda m, given, incoming: self.norms.append(incoming[0].norm()))
+
+        def forward(self, a):
+            return self.last(self.first(a).tanh())
+
+    module = Hooked()
+    wrapped = ORTModule(module)
+    for count in range(1, 4):
+        wrapped(x(grad=True)).sum().backward()
+        assert len(module.norms) == count
+    torch.testing.assert_close(module.norms[-1], module.norms[0])
+    assert "pieces in the engine" in wrapped.fallback_reason
+
+
+def test_a_module_of_torchscript_runs_in_pytorch():
+    wrapped = ORTModule(torch.jit.script(torch.nn.Linear(4, 4)))
+    assert wrapped(x()).shape == (3, 4) and "torch.jit.ScriptModule" in wrapped.fallback_reason
+
+
+def test_keys_that_forward_adds_to_an_argument():
+    def forward(m, batch):
+        batch["y"] = m.l(batch["x"])
+        return batch
+
+    wrapped = ORTModule(Of(forward))
+    for _ in range(3):
+        batch = {"x": x()}
+        assert wrapped(batch)["y"] is batch["y"]
