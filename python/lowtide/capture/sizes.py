@@ -183,7 +183,10 @@ class Sizes(KnownSizes):
             expression = self.resolve(guard)
             if isinstance(expression, sympy.Eq):
                 difference = expression.lhs - expression.rhs
-                exact = self._without_exact_divisions(difference) if difference.has(FloorDiv) else None
+                if difference.has(FloorDiv):
+                    exact = self._without_exact_divisions(difference)
+                else:
+                    exact = without_common_factors(difference)
                 if exact is None or not self._replace_one_of(exact):
                     self._replace_one_of(difference)
         self._replace_equal_data_sizes()
@@ -412,6 +415,9 @@ _CLASS_LOSSES = (
 
 def without_common_factors(difference):
     """`24 - length` of a polynomial `24*batch - batch*length`: 0 where that is, for a batch that is not empty."""
+    difference = sympy.expand(difference)
+    if not difference.is_polynomial():
+        return difference
     factors = sympy.Mul.make_args(sympy.terms_gcd(difference))
     return next((factor for factor in factors if factor.is_Add), difference)
 
