@@ -98,6 +98,14 @@ def label_maps(batch, length, generator):
     return {"pixel_values": _pixels(batch, generator), "labels": _classes(generator, batch, IMAGE, IMAGE)}
 
 
+def captions(batch, length, generator):
+    return {
+        "input_ids": _tokens(batch, length, generator),
+        "pixel_values": _pixels(batch, generator),
+        "return_loss": True,
+    }
+
+
 def hidden_patches(batch, length, generator):
     hidden = torch.rand(batch, (IMAGE // 8) ** 2, generator=generator) > 0.5
     return {"pixel_values": _pixels(batch, generator), "bool_masked_pos": hidden}
@@ -118,6 +126,10 @@ def series(batch, length, generator):
 _STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]}
 _PATCHES = {"context_length": 16, "prediction_length": 4, "patch_length": 4, "patch_stride": 4, "num_input_channels": 3}
 _SMALL_IMAGES = {"num_labels": CLASSES}
+_PART = {  # of a config that has two
+    "hidden_size": HIDDEN, "intermediate_size": 2 * HIDDEN, "num_hidden_layers": 2, "num_attention_heads": 4,
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout"), 0.0),
+}  # fmt: skip
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 TABLE = {
@@ -153,6 +165,9 @@ TABLE = {
     "squeezebert": ("SqueezeBert", "SqueezeBertForMaskedLM", padded, {"embedding_size": HIDDEN}),
     "fnet": ("FNet", "FNetForMaskedLM", causal, {}),  # fft2
     "layoutlm": ("LayoutLM", "LayoutLMForMaskedLM", padded, {}),
+    "nystromformer": ("Nystromformer", "NystromformerForMaskedLM", padded, {}),
+    "yoso": ("Yoso", "YosoForMaskedLM", padded, {}),
+    "xlnet": ("XLNet", "XLNetLMHeadModel", causal, {"d_inner": 2 * HIDDEN}),
     # Encoders with decoders.
     "mt5": ("MT5", "MT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0}),
     "longt5": ("LongT5", "LongT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0, "local_radius": 4}),
@@ -187,6 +202,19 @@ TABLE = {
     }),
     "mobilenet_v1": ("MobileNetV1", "MobileNetV1ForImageClassification", images, {
         **_SMALL_IMAGES, "depth_multiplier": 0.25,
+    }),
+    "cvt": ("Cvt", "CvtForImageClassification", images, {
+        **_SMALL_IMAGES, "depth": [1, 2, 3], "embed_dim": [16, 32, 32], "num_heads": [1, 2, 2],
+        **dict.fromkeys(("drop_path_rate", "drop_rate", "attention_drop_rate"), [0.0] * 3),
+    }),
+    "focalnet": ("FocalNet", "FocalNetForImageClassification", images, {
+        **_SMALL_IMAGES, "embed_dim": 16, "depths": [1, 1, 1, 1], "patch_size": 4,
+    }),
+    # Its loss numbers the rows of its scores by len().
+    "blip": ("Blip", "BlipModel", captions, {
+        "text_config": {**_PART, "encoder_hidden_size": HIDDEN, "vocab_size": VOCAB, "max_position_embeddings": 64},
+        "vision_config": {**_PART, "image_size": IMAGE, "patch_size": 8},
+        "projection_dim": 16,
     }),
     # Sound and series.
     "ast": ("AST", "ASTForAudioClassification", spectrograms, {

@@ -73,6 +73,25 @@ def test_free_sizes_that_are_asked_for_need_one(pieces):
     assert len(pieces) == 1
 
 
+class Counting(Net):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+
+def test_a_module_that_counts_its_calls_needs_two(pieces):
+    """With Dynamo's option: without it each call is compiled, with any backend."""
+    module = net(Counting)
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+        check(module, compiled(module), [batch()] * 5, pieces)
+    assert len(pieces) == 2
+    assert module.calls == 5
+
+
 class Broken(Net):
     def forward(self, x):
         h = self.norm(self.up(x))

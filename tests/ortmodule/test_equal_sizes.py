@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from modules import Of, assert_same, step, x
 
+from lowtide import compile_backend
 from lowtide.ortmodule import ORTModule
 
 
@@ -85,3 +86,38 @@ def test_labels_that_do_not_fit_are_pytorchs_error():
     step(wrapped, (x(2, 3, 8, 8), labels(2, 8, 8)))
     with pytest.raises(RuntimeError, match="size"):
         wrapped(x(2, 3, 8, 8), labels(2, 7, 8))
+
+
+def in_chunks(m, hidden, wanted):
+    """As in Canine: the loop knows the length, and nothing but the loss ties the labels' to it."""
+    chunks = [m.l(hidden[:, start : start + 2]) for start in range(0, hidden.shape[1], 2)]
+    return F.cross_entropy(torch.cat(chunks, 1).view(-1, 4), wanted.view(-1))
+
+
+def test_labels_as_long_as_a_number_need_one_export(exports, pieces):
+    module = Of(in_chunks)
+    compiled = copy.deepcopy(module)
+    compiled.compile(backend=compile_backend.lowtide)
+    for batch, length in ((2, 6), (3, 8), (5, 8)):
+        arguments = x(batch, length, 4), labels(batch, length)
+        assert_same(step(compiled, arguments), step(module, arguments))
+    assert (len(pieces), len(exports)) == (2, 2)
+    assert [piece.fallback_reason for piece in pieces] == [None, None]
+
+
+def in_heads(m, hidden):
+    """As in Yoso: after the break batch is a number of its own, and a product of sizes tells what it is."""
+    batch, length, _ = hidden.shape
+    heads = m.l(hidden).view(batch, length, 2, 2).transpose(1, 2).reshape(2 * batch, length, 2)
+    torch._dynamo.graph_break()
+    return F.normalize(heads, dim=-1).reshape(batch, 2, length, 2).transpose(1, 2).reshape(batch, length, 4)
+
+
+def test_a_number_that_follows_from_a_product_of_sizes(pieces):
+    module = Of(in_heads)
+    compiled = copy.deepcopy(module)
+    compiled.compile(backend=compile_backend.lowtide)
+    for batch, length in ((2, 6), (3, 8), (5, 7)):
+        arguments = (x(batch, length, 4),)
+        assert_same(step(compiled, arguments), step(module, arguments), rtol=1e-5, atol=1e-5)
+    assert [piece.fallback_reason for piece in pieces] == [None] * 4

@@ -1,6 +1,6 @@
 """Writes docs/architectures.md: how each architecture of tests/zoo.py and tests/wide_zoo.py runs in the engine.
 
-./dev python tests/training/list_architectures.py
+./dev python tests/training/list_architectures.py [NAME …]    # of these alone; the other rows stay as they are
 """
 
 import collections
@@ -37,10 +37,15 @@ def fallbacks(report):
     return ", ".join(f"{count} × `{target}`" for target, count in sorted(counts.items())) or "none"
 
 
+def _rows():
+    """Lines of the page."""
+    return [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
+
+
 def documented():
     """Architecture → its fallbacks on the page."""
-    rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    return {cells[0].strip(): cells[-1].strip() for cells in rows[1:]}
+    rows = [line.strip("|").split("|") for line in _rows()]
+    return {cells[0].strip(): cells[-1].strip() for cells in rows}
 
 
 def row(name, report, pieces="1", time="100%"):
@@ -57,10 +62,13 @@ def main():
 
     from lowtide.ortmodule import ORTModule
 
-    lines = []
+    wanted = sys.argv[1:]
+    lines = {line.split()[1]: f"{line}\n" for line in _rows()} if wanted else {}
     builds = {**dict.fromkeys(zoo.NAMES, zoo.build), **dict.fromkeys(wide_zoo.NAMES, wide_zoo.build)}
-    for name, build in builds.items():
-        model, make_batch = build(name)
+    if unknown := set(wanted) - builds.keys():
+        sys.exit(f"no such architecture: {', '.join(sorted(unknown))}")
+    for name in wanted or builds:
+        model, make_batch = builds[name](name)
         wrapped = ORTModule(model)
         wrapped(**make_batch()).loss.backward()
         if wrapped._training_manager.last_step:
@@ -69,11 +77,12 @@ def main():
         step = wrapped._training_manager.last_step
         assert step or wrapped.fallback_reason is None, wrapped.fallback_reason
         if step:
-            lines.append(row(name, step.report(), f"{len(step.in_engine)} of {len(step.ran)}", f"{step.share():.0%}"))
+            pieces = f"{len(step.in_engine)} of {len(step.ran)}"
+            lines[name] = row(name, step.report(), pieces, f"{step.share():.0%}")
         else:
-            lines.append(row(name, compare.report(wrapped)))
-        print(lines[-1], end="", flush=True)
-    PAGE.write_text(INTRODUCTION + "".join(lines))
+            lines[name] = row(name, compare.report(wrapped))
+        print(lines[name], end="", flush=True)
+    PAGE.write_text(INTRODUCTION + "".join(lines[name] for name in builds if name in lines))
 
 
 if __name__ == "__main__":

@@ -43,21 +43,18 @@ class Sizes(KnownSizes):
         self._sums = []  # (sizes from data that are added, what they add up to in sizes of the inputs)
         self._replacements = {}  # sympy symbol → what it equals: a number, or an expression of other symbols
         self._replace_equal_sizes(placeholders)
-        self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
         self.dims = {
             f"{exported.names[index]}_dim{position}": (index, position)
-            for index, shape in enumerate(self._shapes)
-            for position in range(len(shape))
+            for index, tensor in enumerate(placeholders)
+            for position in range(tensor.dim())
         }
-        self._owner = {}  # sympy symbol → dim that carries it first
-        self._text = {}  # sympy symbol → text over names of dims
         self._data = set()  # sympy symbols of sizes that ops find
-        self.ties = {}  # dim → earlier dim that stands for it
         self.guards = []
         self._required = set()  # sizes that are guarded, or known, to be no less than 0
         self._formulas = {}
-        self._name_symbols()
-        self._tie()
+        self._name_sizes(placeholders)
+        if self._replace_with_ties():
+            self._name_sizes(placeholders)
         self._check_solved()
         self._collect_guards()
 
@@ -186,7 +183,10 @@ class Sizes(KnownSizes):
             expression = self.resolve(guard)
             if isinstance(expression, sympy.Eq):
                 difference = expression.lhs - expression.rhs
-                exact = self._without_exact_divisions(difference) if difference.has(FloorDiv) else None
+                if difference.has(FloorDiv):
+                    exact = self._without_exact_divisions(difference)
+                else:
+                    exact = without_common_factors(difference)
                 if exact is None or not self._replace_one_of(exact):
                     self._replace_one_of(difference)
         self._replace_equal_data_sizes()
@@ -206,10 +206,7 @@ class Sizes(KnownSizes):
             if zeros.isdisjoint((Mod(dividend, divisor), rest, sympy.expand(-rest))):
                 return None
             difference = sympy.expand(difference.xreplace({division: dividend / divisor}) * divisor)
-        if not difference.is_polynomial():
-            return None
-        factors = sympy.Mul.make_args(sympy.terms_gcd(difference))
-        return next((factor for factor in factors if factor.is_Add), difference)
+        return without_common_factors(difference) if difference.is_polynomial() else None
 
     def _guards(self):
         return [guard.expr for guard in self._environment.guards] if self._environment is not None else []
@@ -237,12 +234,19 @@ class Sizes(KnownSizes):
                     added = sympy.Add(*found)
                     self._sums.append((added, sympy.expand(added - difference * factors.pop())))
 
-    def _check_solved(self):
-        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free; tied sizes
-        are equal."""
+    def _replace_with_ties(self):
+        """Of `24*batch == batch*length` length is 24, where the two batches are tied. Whether there is such a size."""
+        return any([self._replace_one_of(without_common_factors(difference)) for difference in self._left()])
+
+    def _left(self):
+        """What is left of differences that must be 0: tied sizes are equal."""
         symbols = {dim: symbol for symbol, dim in self._owner.items()}
         tied = {symbols[dim]: symbols[first] for dim, first in self.ties.items()}
-        left = [sympy.expand(difference.xreplace(tied)) for difference in self._unsolved]
+        return [sympy.expand(difference.xreplace(self._replacements).xreplace(tied)) for difference in self._unsolved]
+
+    def _check_solved(self):
+        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free."""
+        left = self._left()
         dims = {self._owner[symbol] for difference in left for symbol in difference.free_symbols & self._owner.keys()}
         if dims:
             raise NeedsConstants({dim for dim in dims if dim[1] > 0} or dims)
@@ -262,6 +266,14 @@ class Sizes(KnownSizes):
                 self._replacements[symbol] = solution
                 return True
         return False
+
+    def _name_sizes(self, placeholders):
+        self._shapes = [[self.resolve(size) for size in tensor.shape] for tensor in placeholders]
+        self._owner = {}  # sympy symbol → dim that carries it first
+        self._text = {}  # sympy symbol → text over names of dims
+        self.ties = {}  # dim → earlier dim that stands for it
+        self._name_symbols()
+        self._tie()
 
     def _name_symbols(self):
         pending = []
@@ -399,6 +411,15 @@ _CLASS_LOSSES = (
     aten.nll_loss_nd.default,
     aten.nll_loss2d.default,
 )
+
+
+def without_common_factors(difference):
+    """`24 - length` of a polynomial `24*batch - batch*length`: 0 where that is, for a batch that is not empty."""
+    difference = sympy.expand(difference)
+    if not difference.is_polynomial():
+        return difference
+    factors = sympy.Mul.make_args(sympy.terms_gcd(difference))
+    return next((factor for factor in factors if factor.is_Add), difference)
 
 
 def sizes_of_labels(program):

@@ -28,6 +28,7 @@ from .conditions import answering
 from .conversions import conversions
 from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
+from .lengths import with_free_sizes
 from .prints import recording
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
@@ -89,6 +90,7 @@ class Observation:
             self._stack.enter_context(_attribute(torch.nn.Module, name, converting))
         self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
         self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
+        self._stack.enter_context(_attribute(builtins, "len", with_free_sizes(len)))
         self._stack.enter_context(_attribute(torch.SymBool, "__bool__", answering(self._answered)))
         self._stack.enter_context(_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
