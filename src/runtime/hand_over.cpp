@@ -59,6 +59,11 @@ void Executor::look_at_handed_out(RunState& state) {
 
 void Executor::leave_arena(RunState& state) {
   habits_[static_cast<size_t>(state.hand_over_)] = {.sure = false, .used_up = {}};
+  // What begun calls write does not move.
+  for (PendingCall& pending : state.pending_) {
+    const KernelStatus status = pending ? std::exchange(pending, nullptr)() : nullptr;
+    LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, "a call that goes on while gradients leave: ", status);
+  }
   const int64_t size_bytes = state.packing_->arenas[0].size_bytes;
   std::shared_ptr<Block> to = process_pool().acquire(size_bytes);
   std::memcpy(to->data, state.arena_->data, static_cast<size_t>(size_bytes));
@@ -71,8 +76,7 @@ void Executor::leave_arena(RunState& state) {
 void Executor::learn_what_is_used_up(const RunState& state) {
   Habit& habit = habits_[static_cast<size_t>(state.hand_over_)];
   const bool any = std::find(state.used_up_.begin(), state.used_up_.end(), true) != state.used_up_.end();
-  // What begun calls write could not move.
-  if (habit.sure && any && !has_pending_calls_) habit.used_up = state.used_up_;
+  if (habit.sure && any) habit.used_up = state.used_up_;
 }
 
 void Executor::look_at_last_handed_out() {
