@@ -35,12 +35,20 @@ Gradients Executor::run_next_region(RunState& state) {
   const std::vector<int32_t>& gradients = program_.regions[state.next_region_].gradients;
   look_at_handed_out(state);
   run_region(state);
+  leave_outputs(state);
   const bool done = is_done(state);
   if (done) learn_what_is_used_up(state);
   Gradients results = hand_out(state, gradients);
   (done ? last_handed_out_ : state.handed_out_) = results.watch();
   if (done) last_hand_over_ = state.hand_over_;
   return results;
+}
+
+// To whoever holds them, where no later region reads them.
+void Executor::leave_outputs(RunState& state) {
+  const int32_t end = program_.regions[state.next_region_ - 1].end;
+  for (size_t i = 0; i < state.outputs_.size(); ++i)
+    if (program_.buffers[output_buffers_[i]].last < end) state.outputs_[i].reset();
 }
 
 void Executor::look_at_handed_out(RunState& state) {
