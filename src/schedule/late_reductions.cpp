@@ -16,13 +16,14 @@ constexpr size_t kAtOnce = 4;  // reductions that go on
 struct AtSizes {
   std::vector<int64_t> bytes;  // by value
   Timeline timeline;
-  int64_t peak = 0;  // of the graph as it came
+  int64_t peak = 0;  // of the graph as it came, without what stays free
 };
 
 class LateReductions {
  public:
-  explicit LateReductions(Graph& graph)
+  LateReductions(Graph& graph, int64_t spare_percent)
       : graph_(graph),
+        spare_percent_(spare_percent),
         order_(graph.order()),
         samples_(sample_sizes(graph)),
         lifetimes_(find_lifetimes(graph, order_)) {}
@@ -33,7 +34,7 @@ class LateReductions {
     for (const DimValues& sizes : samples_) {
       std::vector<int64_t> bytes = arena_bytes(graph_, lifetimes_, sizes);
       Timeline timeline = live_bytes(lifetimes_, bytes, order_.size());
-      const int64_t peak = timeline.peak();
+      const int64_t peak = timeline.peak() - timeline.peak() * spare_percent_ / 100;
       at_.push_back({std::move(bytes), std::move(timeline), peak});
     }
     positions_.assign(graph_.node_capacity(), -1);
@@ -122,6 +123,7 @@ class LateReductions {
   }
 
   Graph& graph_;
+  const int64_t spare_percent_;
   const std::vector<NodeId> order_;
   const std::vector<DimValues> samples_;
   const Lifetimes lifetimes_;
@@ -136,6 +138,8 @@ class LateReductions {
 
 }  // namespace
 
-std::vector<LateWait> end_reductions_late(Graph& graph) { return LateReductions(graph).run(); }
+std::vector<LateWait> end_reductions_late(Graph& graph, int64_t spare_percent) {
+  return LateReductions(graph, spare_percent).run();
+}
 
 }  // namespace lowtide

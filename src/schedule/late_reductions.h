@@ -23,6 +23,7 @@ struct LateWait {
 // Until then the whole gradient is live, and what other processes send. So the wait stands where the most live bytes
 // would else be more, at any of sample_sizes(), but not behind the fourth reduction that begins meanwhile:
 // messages travel one after another, and hooks wait for the gradient.
-std::vector<LateWait> end_reductions_late(Graph& graph);
+// `spare_percent`: of the most live bytes, what stays free below them, for copies, scratch and packing.
+std::vector<LateWait> end_reductions_late(Graph& graph, int64_t spare_percent = 0);
 
 }  // namespace lowtide

@@ -109,14 +109,17 @@ void Stages::make_plan(Graph& graph, const SessionOptions& options) {
   PlanOptions plan_options{options.disabled_kernels, options.observed || wants_fault(options)};
   planned = plan(graph, plan_options);
   if (has_budget(options) || plan_options.list_places) return;
-  Graph late = graph.clone();
-  plan_options.late_waits = end_reductions_late(late);
-  if (plan_options.late_waits.empty()) return;
-  verify(late);
-  PlanResult planned_late = plan(late, plan_options);
-  if (needs_more(planned_late.program, planned.program, sample_sizes(graph))) return;
-  graph = std::move(late);
-  planned = std::move(planned_late);
+  for (const int64_t spare_percent : {0, 5, 20}) {
+    Graph late = graph.clone();
+    plan_options.late_waits = end_reductions_late(late, spare_percent);
+    if (plan_options.late_waits.empty()) return;
+    verify(late);
+    PlanResult planned_late = plan(late, plan_options);
+    if (needs_more(planned_late.program, planned.program, sample_sizes(graph))) continue;
+    graph = std::move(late);
+    planned = std::move(planned_late);
+    return;
+  }
 }
 
 Stages::Stages(Graph captured, const SessionOptions& options) {
