@@ -107,6 +107,7 @@ void Emitter::read_data_sizes() {
 
 void Emitter::emit(NodeId id, int32_t position) {
   const Node& node = graph_.node(id);
+  wait_for_due(id);
   if (is_view(node.op)) return emit_view(id, position);
   for (ValueId input : node.inputs)
     if (input && places_[input.at()]) wait_for(places_[input.at()]->buffer);
@@ -217,40 +218,6 @@ void Emitter::emit_call(NodeId id) {
   KernelChoice choice{step.node, "python", {}};
   choices_.push_back(std::move(choice));
   program_.steps.push_back(std::move(step));
-}
-
-// A gather goes on until somebody reads what it makes. A reduction is waited for: it ends a gradient's life.
-void Emitter::emit_collective(NodeId id) {
-  const Node& node = graph_.node(id);
-  const bool goes_on = has_trait(node.op, Trait::kRematerialisedByDefault);
-  ProgramStep step;
-  step.kind = goes_on ? StepKind::kBegin : StepKind::kHostCall;
-  step.target = name(node.op);
-  step.attrs = program_attrs(node.attrs);
-  step.node = describe(graph_, id);
-  const ValueId input = node.inputs[0], output = node.outputs[0];
-  step.inputs = {add_operand(graph_.type(input), comply(input, Accept::kRowMajor, false, step.node))};
-  places_[output.at()] = place_new(output, row_major_strides(graph_.type(output).shape));
-  step.outputs = {operand_of(output)};
-  choices_.push_back({step.node, "python", {}});
-  if (goes_on) begun_[places_[output.at()]->buffer] = static_cast<int32_t>(program_.steps.size());
-  program_.steps.push_back(std::move(step));
-  if (options_.list_places) wait_for_all();  // somebody looks at each value where it is made
-}
-
-void Emitter::wait_for(int32_t buffer) {
-  const auto at = begun_.find(buffer);
-  if (at == begun_.end()) return;
-  ProgramStep step;
-  step.kind = StepKind::kWait;
-  step.index = at->second;
-  step.node = program_.steps[static_cast<size_t>(at->second)].node;
-  program_.steps.push_back(std::move(step));
-  begun_.erase(at);
-}
-
-void Emitter::wait_for_all() {
-  while (!begun_.empty()) wait_for(begun_.begin()->first);
 }
 
 // One step serves all who look at a value: modules hand on what their children return.

@@ -13,7 +13,14 @@ void Emitter::emit_ready_gradients(NodeId id) {
     if (!output) continue;
     auto at = gradients_of_.find(output.index);
     if (at == gradients_of_.end()) continue;
-    for (size_t index : at->second) emit_gradient(index);
+    const int32_t buffer = places_[output.at()]->buffer;
+    for (size_t index : at->second) {
+      if (begun_.count(buffer) > 0) {
+        gradients_to_come_[buffer].push_back(index);
+      } else {
+        emit_gradient(index);
+      }
+    }
   }
 }
 

@@ -30,6 +30,7 @@ class Emitter {
   void emit_collective(NodeId id);
   // Before the bytes of a buffer are touched, a call that is at work on it has ended.
   void wait_for(int32_t buffer);
+  void wait_for_due(NodeId next);
   void wait_for_all();
   void emit_inspect(NodeId id);
   void emit_kernel(NodeId id, int32_t position);
@@ -86,7 +87,10 @@ class Emitter {
   std::map<int32_t, int32_t> context_slots_;            // value of dtype ctx → slot
   std::map<int32_t, std::vector<size_t>> gradients_of_;  // value → graph outputs that are gradients
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
-  std::map<int32_t, int32_t> begun_;            // buffer → the step that began a call which fills it
+  std::map<int32_t, int32_t> begun_;             // buffer → the step that began a call which fills it
+  std::map<int32_t, std::vector<int32_t>> due_;  // node → buffers whose calls have ended before it
+  std::map<int32_t, std::vector<size_t>>
+      gradients_to_come_;                       // buffer → gradients that are handed out once it is filled
   std::map<int32_t, int32_t> inspect_steps_;    // value → the step that inspects it
   int64_t inspections_ = 0;                     // Inspect nodes so far
   std::vector<std::vector<ValueId>> may_take_;  // by value

@@ -9,6 +9,7 @@
 #include "ir/graph.h"
 #include "kernels/kernel.h"
 #include "program/program.h"
+#include "schedule/late_reductions.h"
 
 namespace lowtide {
 
@@ -21,6 +22,8 @@ struct PlanOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
   // Runs of steps that go by blocks of rows, in order; Error(kInvalidGraph) for one that cannot.
   std::vector<RowBlocks> row_blocks = {};
+  // Other reductions are waited for where they stand.
+  std::vector<LateWait> late_waits = {};
 };
 
 // Where and when a value can be seen: its bytes are there before step `step`, and the next steps may write over them.

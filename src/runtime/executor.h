@@ -122,6 +122,7 @@ class Executor {
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
   void allocate(RunState& state, int64_t most_bytes);
+  void leave_outputs(RunState& state);
   // Before a region of backward: what became of the gradients of the last one.
   void look_at_handed_out(RunState& state);
   // Before a forward: what became of those of the last region of the backward before.

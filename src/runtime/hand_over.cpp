@@ -35,12 +35,20 @@ Gradients Executor::run_next_region(RunState& state) {
   const std::vector<int32_t>& gradients = program_.regions[state.next_region_].gradients;
   look_at_handed_out(state);
   run_region(state);
+  leave_outputs(state);
   const bool done = is_done(state);
   if (done) learn_what_is_used_up(state);
   Gradients results = hand_out(state, gradients);
   (done ? last_handed_out_ : state.handed_out_) = results.watch();
   if (done) last_hand_over_ = state.hand_over_;
   return results;
+}
+
+// To whoever holds them, where no later region reads them.
+void Executor::leave_outputs(RunState& state) {
+  const int32_t end = program_.regions[state.next_region_ - 1].end;
+  for (size_t i = 0; i < state.outputs_.size(); ++i)
+    if (program_.buffers[output_buffers_[i]].last < end) state.outputs_[i].reset();
 }
 
 void Executor::look_at_handed_out(RunState& state) {
@@ -59,6 +67,11 @@ void Executor::look_at_handed_out(RunState& state) {
 
 void Executor::leave_arena(RunState& state) {
   habits_[static_cast<size_t>(state.hand_over_)] = {.sure = false, .used_up = {}};
+  // What begun calls write does not move.
+  for (PendingCall& pending : state.pending_) {
+    const KernelStatus status = pending ? std::exchange(pending, nullptr)() : nullptr;
+    LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, "a call that goes on while gradients leave: ", status);
+  }
   const int64_t size_bytes = state.packing_->arenas[0].size_bytes;
   std::shared_ptr<Block> to = process_pool().acquire(size_bytes);
   std::memcpy(to->data, state.arena_->data, static_cast<size_t>(size_bytes));
@@ -71,8 +84,7 @@ void Executor::leave_arena(RunState& state) {
 void Executor::learn_what_is_used_up(const RunState& state) {
   Habit& habit = habits_[static_cast<size_t>(state.hand_over_)];
   const bool any = std::find(state.used_up_.begin(), state.used_up_.end(), true) != state.used_up_.end();
-  // What begun calls write could not move.
-  if (habit.sure && any && !has_pending_calls_) habit.used_up = state.used_up_;
+  if (habit.sure && any) habit.used_up = state.used_up_;
 }
 
 void Executor::look_at_last_handed_out() {

@@ -1,4 +1,4 @@
-// Gathers that go on while steps run, from a graph to its results.
+// Gathers and reductions that go on while steps run, from a graph to its results.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,21 +23,22 @@ constexpr const char* kLayers = R"(graph @g(%x: f32[8, 4] input, %a: f32[2, 4] p
 }
 )";
 
-// Of two processes that have the same rows; each gather ends later, on a thread of its own.
+// Of two processes that have the same rows; what is begun ends later, on a thread of its own.
 struct Network {
-  std::atomic<int> begun{0}, ended{0};
+  std::atomic<int> begun{0}, ended{0}, reductions{0};
 
   CallHandler handler() {
     CallHandler calls;
     calls.begin = [this](const CallRequest& request, PendingCall* pending) -> KernelStatus {
-      EXPECT_EQ(*request.target, "AllGather");
-      ++begun;
-      const TensorRef part = request.inputs[0], whole = request.outputs[0];
-      auto thread = std::make_shared<std::thread>([this, part, whole] {
+      const bool gathers = *request.target == "AllGather";
+      EXPECT_TRUE(gathers || *request.target == "ReduceScatter");
+      ++(gathers ? begun : reductions);
+      const TensorRef from = request.inputs[0], to = request.outputs[0];
+      auto thread = std::make_shared<std::thread>([this, gathers, from, to] {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        for (int64_t rank = 0; rank < 2; ++rank)
-          std::copy_n(part.as<float>(), part.numel(), whole.as<float>() + rank * part.numel());
-        ++ended;
+        for (int64_t rank = 0; rank < (gathers ? 2 : 1); ++rank)
+          std::copy_n(from.as<float>(), std::min(from.numel(), to.numel()), to.as<float>() + rank * from.numel());
+        if (gathers) ++ended;
       });
       *pending = [thread]() -> KernelStatus {
         thread->join();
@@ -47,6 +48,7 @@ struct Network {
     };
     calls.forward = [](const CallRequest& request, CallContext*) -> KernelStatus {
       EXPECT_EQ(*request.target, "ReduceScatter");
+      EXPECT_EQ(request.outputs[1].numel(), request.outputs[0].numel());  // of the other process
       const TensorRef whole = request.inputs[0], part = request.outputs[0];
       std::copy_n(whole.as<float>(), part.numel(), part.as<float>());
       return nullptr;
@@ -98,11 +100,9 @@ size_t gathers(Session& session) {
   return count;
 }
 
-// A gather takes longer than the layers, which are made again instead. %r is needed by forward last and by backward
-// first.
-TEST(Collectives, ABudgetKeepsWhatIsDearToGather) {
-  const std::string text =
-      R"(graph @g(%x: f32[800, 4] input, %a: f32[2, 4] param, %b: f32[2, 4] param, %c: f32[2, 4] param) {
+// %r is needed by forward last and by backward first.
+constexpr const char* kLongLayers =
+    R"(graph @g(%x: f32[800, 4] input, %a: f32[2, 4] param, %b: f32[2, 4] param, %c: f32[2, 4] param) {
   %p: f32[4, 4] = AllGather(group=0, ranks=2) %a
   %h: f32[800, 4] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %x, %p
   %k1: f32[800, 4] = Tanh %h
@@ -118,13 +118,56 @@ TEST(Collectives, ABudgetKeepsWhatIsDearToGather) {
   return %y output
 }
 )";
-  Session without(parse(text), {});
+
+// A gather takes longer than the layers, which are made again instead.
+TEST(Collectives, ABudgetKeepsWhatIsDearToGather) {
+  Session without(parse(kLongLayers), {});
   EXPECT_EQ(gathers(without), 4u);  // nothing reads %p in backward
   SessionOptions options;
   options.memory_budget = without.memory({}).peak_bytes - 5000;
-  Session within(parse(text), options);
+  Session within(parse(kLongLayers), options);
   EXPECT_EQ(gathers(within), 3u) << within.plan_text({});
   EXPECT_LE(within.memory({}).peak_bytes, options.memory_budget);
+}
+
+struct Step {
+  explicit Step(int64_t budget) : session(parse(kLongLayers), options(budget)) {
+    session.set_call_handler(network.handler());
+  }
+  static SessionOptions options(int64_t budget) {
+    SessionOptions result;
+    result.memory_budget = budget;
+    return result;
+  }
+  std::vector<std::vector<float>> gradients() {
+    std::vector<float> x = waves(3200), a = waves(8, 0.5f), b = waves(8, 0.25f), c = waves(8, 0.75f), dy = waves(3200);
+    const TensorRef inputs[] = {row_major(x, DType::kF32, {800, 4}), row_major(a, DType::kF32, {2, 4}),
+                                row_major(b, DType::kF32, {2, 4}), row_major(c, DType::kF32, {2, 4})};
+    const TensorRef incoming = row_major(dy, DType::kF32, {800, 4});
+    std::shared_ptr<RunState> state;
+    const std::vector<OwnedTensor> outputs = session.forward(inputs, 0, &state);
+    std::vector<TensorRef> saved;
+    for (int input : session.saved_inputs()) saved.push_back(inputs[input]);
+    std::vector<std::vector<float>> found;
+    for (const OwnedTensor& each : session.backward(*state, {&incoming, 1}, saved).tensors())
+      found.push_back(floats(each));
+    return found;
+  }
+  Network network;
+  Session session;
+};
+
+// Where its bytes fit beside the rest.
+TEST(Collectives, ReductionsGoOnWhileBackwardRuns) {
+  Step late(0);
+  const std::string plan = late.session.plan_text({});
+  const size_t first = plan.find("begin ReduceScatter");
+  ASSERT_NE(first, std::string::npos) << plan;
+  EXPECT_LT(plan.find("TanhGrad", first), plan.find("wait for", first)) << plan;
+  Step waited(late.session.memory({}).peak_bytes);
+  EXPECT_EQ(waited.session.plan_text({}).find("begin ReduceScatter"), std::string::npos);
+  EXPECT_EQ(late.gradients(), waited.gradients());
+  EXPECT_GE(late.network.reductions, 1);
 }
 
 }  // namespace

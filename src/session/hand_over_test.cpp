@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "runtime/written_program.h"
 #include "session/planned_steps.h"
 
 namespace lowtide {
@@ -91,7 +92,8 @@ graph @layers(%x: f32[2, 256] input, %a: f32[128, 256] param, %b: f32[64, 128] p
 
 // A step of the layers; what its regions hand out goes to `take`, with the numbers of the gradients.
 struct LayeredStep {
-  explicit LayeredStep(const ExecutorOptions& running) : executor(plan_layers(), running) {
+  explicit LayeredStep(const ExecutorOptions& running, std::string_view model = kLayers)
+      : executor(plan_layers(model), running) {
     int32_t seed = 1;
     for (const ProgramInput& input : executor.program().inputs) {
       const Binding& binding = executor.binding({});
@@ -109,10 +111,16 @@ struct LayeredStep {
       refs.back() = tensor;
     }
   }
-  static Program plan_layers() {
+  static Program plan_layers(std::string_view model) {
     PlanOptions options = with_a_region_per_gradient();
     options.disabled_kernels = {"cpu", "blas", "aten"};  // reference kernels have no scratch
-    return planned(options, kLayers);
+    Graph graph = parse(model);
+    optimize_forward(graph, {});
+    Graph training = build_gradient(graph);
+    optimize_training(training, {});
+    for (NodeId id : training.order())
+      if (is_reduction(training.node(id).op)) options.late_waits.push_back({id, {}});
+    return plan(training, options).program;
   }
 
   template <class Take>
@@ -182,6 +190,43 @@ TEST(HandOver, AGradientThatSomebodyHoldsAfterAllStaysHis) {
     }
     EXPECT_EQ(step.gradients(HandOver::kByRegion), expected);
   }
+}
+
+// %b's gradient travels while the last region begins, in which that of %a has been handed out.
+TEST(HandOver, WhatIsAtWorkEndsBeforeAStepLeavesItsArena) {
+  const std::string gathered = replaced(replaced(replaced(kLayers, "%b: f32[64, 128] param", "%b: f32[32, 128] param"),
+                                                 "  %i:", "  %q: f32[64, 128] = AllGather(group=0, ranks=2) %b\n  %i:"),
+                                        "%h, %b", "%h, %q");
+  LayeredStep step({.guard = true}, gathered);
+  int at_work = 0;
+  CallHandler calls;
+  calls.begin = [&](const CallRequest& request, PendingCall* pending) -> KernelStatus {
+    const TensorRef from = request.inputs[0], to = request.outputs[0];
+    ++at_work;
+    *pending = [&at_work, from, to]() -> KernelStatus {
+      for (int64_t i = 0; i < to.numel(); ++i) to.as<float>()[i] = from.as<float>()[i % from.numel()];
+      --at_work;
+      return nullptr;
+    };
+    return nullptr;
+  };
+  step.executor.set_call_handler(calls);
+  const std::vector<std::vector<float>> expected = step.gradients(HandOver::kByRegion);
+  std::vector<std::vector<OwnedTensor>> held;
+  std::vector<int32_t> order;
+  bool was_at_work = false;
+  step.run(HandOver::kByRegion, [&](const std::vector<int32_t>& which, const Gradients& handed_out) {
+    was_at_work = was_at_work || at_work > 0;
+    order.insert(order.end(), which.begin(), which.end());
+    held.push_back(handed_out.tensors());
+  });
+  EXPECT_TRUE(was_at_work);
+  size_t next = 0;
+  for (const std::vector<OwnedTensor>& each : held)
+    for (const std::vector<float>& found : values(each)) EXPECT_EQ(found, expected[static_cast<size_t>(order[next++])]);
+  EXPECT_EQ(next, 3u);
+  EXPECT_EQ(step.gradients(HandOver::kByRegion), expected);
+  EXPECT_EQ(at_work, 0);
 }
 
 // An optimizer in a hook writes into the parameter, and other hooks into the gradient.

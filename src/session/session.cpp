@@ -426,6 +426,11 @@ std::string Session::collectives(std::span<const int64_t> symbol_values) {
     const std::optional<Op> op = is_called ? find_op(step.target) : std::nullopt;
     if (op && is_collective(*op))
       text += concat(step.target, " ", name_of(step.inputs[0]), " ", name_of(step.outputs[0]), "\n");
+    if (step.kind != StepKind::kWait) continue;
+    // Those that have the same rows add them up once a reduction has ended.
+    const ProgramStep& begun = program.steps[static_cast<size_t>(step.index)];
+    if (const std::optional<Op> awaited = find_op(begun.target); awaited && is_reduction(*awaited))
+      text += concat("wait ", name_of(begun.outputs[0]), "\n");
   }
   // Hooks of gradients may reduce them.
   for (const ProgramRegion& region : program.regions) {

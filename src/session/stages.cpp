@@ -13,6 +13,7 @@
 #include "passes/optimize.h"
 #include "report/config.h"
 #include "schedule/early_gathers.h"
+#include "schedule/late_reductions.h"
 #include "schedule/lifetimes.h"
 #include "schedule/order.h"
 #include "session/fault.h"
@@ -96,6 +97,31 @@ static bool needs_less(const Program& program, const Program& than, const std::v
   return is_less;
 }
 
+static bool needs_more(const Program& program, const Program& than, const std::vector<DimValues>& samples) {
+  const auto now = planned_memory_at(program, samples), before = planned_memory_at(than, samples);
+  for (size_t i = 0; i < samples.size(); ++i)
+    if (now[i] && before[i] && now[i]->peak_bytes > before[i]->peak_bytes) return true;
+  return false;
+}
+
+// Reductions go on where the plan needs no more for it: the moves were judged by lives alone, too.
+void Stages::make_plan(Graph& graph, const SessionOptions& options) {
+  PlanOptions plan_options{options.disabled_kernels, options.observed || wants_fault(options)};
+  planned = plan(graph, plan_options);
+  if (has_budget(options) || plan_options.list_places) return;
+  for (const int64_t spare_percent : {0, 5, 20}) {
+    Graph late = graph.clone();
+    plan_options.late_waits = end_reductions_late(late, spare_percent);
+    if (plan_options.late_waits.empty()) return;
+    verify(late);
+    PlanResult planned_late = plan(late, plan_options);
+    if (needs_more(planned_late.program, planned.program, sample_sizes(graph))) continue;
+    graph = std::move(late);
+    planned = std::move(planned_late);
+    return;
+  }
+}
+
 Stages::Stages(Graph captured, const SessionOptions& options) {
   if (!options.prices.empty()) prices = Prices::parse(options.prices);
   // Runs a stage and notes how long it took.
@@ -167,8 +193,8 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
     gradient_sources = lowtide::gradient_sources(graph);
     gradient_reads = lowtide::gradient_reads(graph);
   }
+  timed("plan", [&] { make_plan(graph, options); });
   training_text = print(graph);
-  timed("plan", [&] { planned = plan(graph, {options.disabled_kernels, options.observed || wants_fault(options)}); });
 #ifdef LOWTIDE_TEST_FAULTS
   if (wants_fault(options)) hooks.push_back(fault_hooks(graph, planned, options));
 #endif

@@ -41,6 +41,8 @@ struct Stages {
   // The graph with what the options ask of the memory optimizer in force, which is made for it; in a session without
   // training, the graph.
   Graph keep_less(Graph graph, const SessionOptions& options);
+  // Fills `planned`; reductions of the graph may move for it.
+  void make_plan(Graph& graph, const SessionOptions& options);
 };
 
 // The session's own, with these requests in place of its configuration.

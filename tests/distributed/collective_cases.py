@@ -9,6 +9,7 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
 from torch import nn
 
+from lowtide.distributed import collectives
 from lowtide.ortmodule import ORTModule
 
 STEPS, WIDTH = 3, 16
@@ -92,10 +93,36 @@ def compare(case):
     assert (engine.fallback_reason is None) == is_one_graph, engine.fallback_reason
 
 
+def check_messages():
+    """What steps of a plan do, with as much room as plans may have: for a few elements at a time or for all, packed or
+    as they lie."""
+    rank, ranks, group = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
+    of_all = [torch.arange(ranks * 30.0).view(ranks * 5, 6).add(100 * each) for each in range(ranks)]
+    total, mine = sum(of_all), of_all[rank]
+    for at_once in (1, 7, 30):
+        part, room = torch.empty(5, 6), torch.empty((ranks - 1) * at_once)
+        collectives.reduce_scatter(part, mine, room, group)
+        assert part.equal(total[5 * rank : 5 * rank + 5]), at_once
+    whole = torch.empty(ranks * 5, 6)
+    collectives.all_gather(whole, total[5 * rank : 5 * rank + 5].clone(), group)
+    assert whole.equal(total)
+    square = total[: 2 * ranks].repeat(1, ranks)
+    for axis, rooms in ((0, (1, 0)), (1, (2, 1))):
+        part = square.chunk(ranks, axis)[rank].contiguous()
+        room = torch.empty(rooms[0] * (ranks - 1) * part.numel())
+        scattered = torch.empty_like(part)
+        collectives.redistribute(scattered, square, room, "scatter", axis, group)
+        assert scattered.equal(ranks * part)
+        room = torch.empty(part.numel() * (ranks - 1)) if rooms[1] else None
+        gathered = torch.empty_like(square)
+        collectives.redistribute(gathered, part, room, "gather", axis, group)
+        assert gathered.equal(square)
+
+
 def main():
     dist.init_process_group("gloo")
     for case in sys.argv[1:]:
-        compare(case)
+        check_messages() if case == "messages" else compare(case)
         print(f"{case}: right on rank {dist.get_rank()}", flush=True)
     dist.barrier()
     dist.destroy_process_group()

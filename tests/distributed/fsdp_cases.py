@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from lowtide._lowtide import Session
 from lowtide.capture import Call, capture, gathers, import_divided
-from lowtide.distributed import as_if_divided, collectives
+from lowtide.distributed import as_if_divided
 from lowtide.ortmodule import ORTModule
 
 STEPS = 20
@@ -29,7 +29,7 @@ LAYERS = {
 }
 CASES = {
     "plain": {},
-    "slices": {"steps": 4, "slice_bytes": 60000, "alone_bytes": 60000, "as_if": True},
+    "alone": {"steps": 4, "alone_bytes": 60000, "as_if": True},
     "kept": {"fsdp": {"reshard_after_forward": False}},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
@@ -133,7 +133,6 @@ def run(name, case, wrap):
 def compare(name, label):
     """Losses, parameters and buffers."""
     case = CASES[label]
-    collectives._SLICE_BYTES = case.get("slice_bytes", collectives._SLICE_BYTES)
     gathers._ALONE_BYTES = case.get("alone_bytes", gathers._ALONE_BYTES)
     _, expected = run(name, case, lambda model: model)
     options = case.get("options", {})

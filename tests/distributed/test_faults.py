@@ -21,6 +21,15 @@ def test_the_other_rank_ends(how, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("how", FAULTS)
+def test_the_other_rank_ends_under_fully_shard(how, tmp_path):
+    status, output = run_until_one_ends("faults.py", how, tmp_path, "fully_shard", number=0)
+    took = re.search(r"rank 0 ended after ([\d.]+) s: \w+", output)
+    assert status == 1 and took, output[-4000:]
+    assert float(took.group(1)) < GROUP_TIMEOUT_S + 3
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how, error", [("raises in forward", "UnsupportedError"), ("is interrupted", "KeyboardInterrupt")]
 )

@@ -17,7 +17,7 @@ CASES = [
     ("gpt2", ("offload",), {}, True),
     ("gpt2", ("two_dims",), {}, True),
     ("gpt2", ("two_dims_one_refuses",), TORCH, True),
-    ("gpt2", ("slices",), {}, False),
+    ("gpt2", ("alone",), {}, False),
     ("gpt2", ("mixed", "mixed_alone", "mixed_reductions", "mixed_outputs", "mixed_bf16"), {}, True),
     ("gpt2", ("plain", "kept", "accumulation", "clipping", "lengths", "one_group", "adam"), {}, True),
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),

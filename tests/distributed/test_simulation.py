@@ -47,7 +47,7 @@ def test_gathers_travel_beside_kernels_until_one_waits():
 
 def test_buckets_travel_beside_the_rest_of_backward():
     regions = [Region([Step("run", 1)]), Region([Step("run", 2)], [1]), Region([Step("run", 2)], [0])]
-    found = Simulation(FLAT, 2).run(regions, [4_000_000, 1 << 20])
+    found = Simulation(FLAT, 2).run(regions, [4_000_000, 1 << 20], FLAT.reduce_ms)
     first, last = 2 * (524_288 / 1e6 + 0.01), 2 * (2 + 0.01)
     assert [message.begins_ms for message in found.messages] == pytest.approx([3, 5])
     assert [message.travels_ms for message in found.messages] == pytest.approx([first, last])
@@ -108,15 +108,21 @@ def test_the_command_tells_of_each_count(tmp_path, capsys, monkeypatch):
     call = ["plan", "some_layers:make", "--ranks", "4,8", "--network", str(network), "--json"]
     assert main([*call, str(told)]) == 0
     rows = json.loads(told.read_text())["ranks"]
-    assert [(row["ranks"], row["way"]) for row in rows] == [(4, "ddp"), (4, "fsdp2"), (8, "ddp"), (8, "fsdp2")]
+    assert [(row["ranks"], row["way"]) for row in rows] == [
+        (n, way) for n in (4, 8) for way in ("ddp", "fsdp2", "zero3")
+    ]
     size = 3 * (512 * 512 + 512) * 4
-    assert [row["parameter_bytes"] for row in rows] == [size, size // 4, size, size // 8]
+    assert [row["parameter_bytes"] for row in rows] == [size, size // 4, size // 4, size, size // 8, size // 8]
     assert all(
         row["step_ms"] == pytest.approx(row["kernels_ms"] + sum(m["waited_ms"] for m in row["messages"]))
         for row in rows
     )
-    assert rows[3]["peak_bytes"] < rows[0]["peak_bytes"]
-    assert rows[2]["sent_bytes"] == pytest.approx(2 * 7 / 8 * size, rel=1e-3)
+    of_8 = {row["way"]: row for row in rows[3:]}
+    assert max(of_8[way]["peak_bytes"] for way in ("fsdp2", "zero3")) < of_8["ddp"]["peak_bytes"]
+    assert of_8["ddp"]["sent_bytes"] == pytest.approx(2 * 7 / 8 * size, rel=1e-3)
+    # Two of the three weights are gathered again: what forward reads last stays, and no gradient leads to the input.
+    assert of_8["zero3"]["sent_bytes"] == pytest.approx(7 / 8 * (2 * size + size / 3), rel=1e-2)
+    assert sum(m["name"].startswith("bucket") for m in of_8["zero3"]["messages"]) >= 1
     assert "what kernels wait for longest" in capsys.readouterr().out
 
 

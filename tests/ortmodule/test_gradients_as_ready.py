@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+import lowtide
 from lowtide.errors import EngineError
 from lowtide.ortmodule import ORTModule
 
@@ -290,3 +291,26 @@ def test_a_second_backward_reads_what_it_was(net):
     loss.backward(retain_graph=True)
     with pytest.raises((RuntimeError, EngineError), match="modified by an inplace operation"):
         loss.backward()
+
+
+class WithOutput(Net):
+    """The first region of backward reads the second output; no other does."""
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean(), x
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_an_output_is_its_holders_alone_once_no_region_is_to_read_it(holds):
+    wrapped, live, rows = ORTModule(WithOutput()), [], 256
+    for parameter in wrapped.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _: live.append(lowtide.pool_bytes()["live_bytes"]))
+    loss, output = wrapped(x(rows=rows))
+    if not holds:
+        del output
+    before = lowtide.pool_bytes()["live_bytes"]
+    loss.backward()
+    assert wrapped.fallback_reason is None
+    assert (before - live[0] >= rows * WIDTH * 4) == (not holds)

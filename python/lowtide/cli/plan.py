@@ -52,7 +52,7 @@ def add_to(commands):
     parser.add_argument("--measure", action="store_true", help="run steps of the frontier's plans and time them")
     parser.add_argument("--html", metavar="FILE", help="one page with the arena before and after, and the frontier")
     parser.add_argument("--json", metavar="FILE", help="all of it for programs; - for standard output")
-    parser.add_argument("--ranks", help="instead: a step on so many processes, 8,64,1024, as DDP and FSDP2 have it")
+    parser.add_argument("--ranks", help="instead: a step on so many processes, 8,64,1024, under DDP, FSDP2, ZeRO-3")
     parser.add_argument("--network", metavar="FILE", help="JSON: bandwidths and latencies between those")
     parser.set_defaults(run=run)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lowtide.capture import import_divided
-from lowtide.distributed import as_if_divided
+from lowtide.distributed import as_if_divided, as_if_partitioned
 from lowtide.ortmodule.budget import format_bytes
 
 from .model import BadInput, symbol_values
@@ -19,7 +19,7 @@ class Told:
     """Of one way on so many processes."""
 
     ranks: int
-    way: str  # "ddp", "fsdp2"
+    way: str  # "ddp", "fsdp2", "zero3"
     simulated: object
     peak_bytes: int  # planned, of a step
     parameter_bytes: int  # of one process
@@ -59,37 +59,43 @@ def simulate(model, dims, counts, network):
     values = symbol_values(model, session.symbols, dims)
     for ranks in counts:
         yield _data_parallel(model, session, values, network, ranks)
-        yield _divided(model, dims, network, ranks)
+        yield _divided(model, dims, network, ranks, "fsdp2", as_if_divided)
+        yield _divided(model, dims, network, ranks, "zero3", as_if_partitioned)
 
 
 def _data_parallel(model, session, values, network, ranks):
-    parameters = dict(model.call.module.named_parameters())
-    sources = model.call.captured.sources
-    targets = [sources[index] for index in session.gradient_targets]
-    # The gradient of an input of the call is nobody's to reduce.
-    sizes = [_bytes(parameters[target.paths[0]]) if target.kind == "param" else 0 for target in targets]
-    found = Simulation(network, ranks).run(regions_of(session, values), sizes)
-    whole = sum(map(_bytes, parameters.values()))
+    sizes = _whole_gradients(model, session, model.call.captured.sources)
+    found = Simulation(network, ranks).run(regions_of(session, values), sizes, network.reduce_ms)
+    whole = sum(map(_bytes, model.call.module.parameters()))
     # DistributedDataParallel has each gradient in a bucket too.
     peak = session.memory(values)["planned_peak_bytes"] + sum(sizes)
     sent = sum(2 * (ranks - 1) * message.size_bytes // ranks for message in found.messages)
     return Told(ranks, "ddp", found, peak, whole, sent)
 
 
-def _divided(model, dims, network, ranks):
+def _divided(model, dims, network, ranks, way, as_if):
     module, call, captured = model.call.module, model.call.call, model.call.captured
-    shard_of, owners = as_if_divided(module, ranks)
+    shard_of, owners = as_if(module, ranks)
     divided = import_divided(captured, module, call, (shard_of, owners))
     session = model.with_graph(divided.graph).plan({})
     values = symbol_values(model, session.symbols, dims)
-    found = Simulation(network, ranks).run(regions_of(session, values))
+    # Gradients that leave whole are reduced by buckets, as DeepSpeed does it.
+    sizes = _whole_gradients(model, session, divided.sources) if way == "zero3" else None
+    found = Simulation(network, ranks).run(regions_of(session, values), sizes, network.gather_ms)
     parts = [(parameter, shard_of(parameter, owners)) for parameter in module.parameters()]
     own = sum(
         _bytes(parameter) if shard is None else prod(shard.part_shape) * parameter.element_size()
         for parameter, shard in parts
     )
     sent = sum((ranks - 1) * message.size_bytes // ranks for message in found.messages)
-    return Told(ranks, "fsdp2", found, session.memory(values)["planned_peak_bytes"], own, sent)
+    return Told(ranks, way, found, session.memory(values)["planned_peak_bytes"], own, sent)
+
+
+def _whole_gradients(model, session, sources):
+    """Bytes of each gradient that leaves the step, for others to reduce; that of an input of the call is nobody's."""
+    parameters = dict(model.call.module.named_parameters())
+    targets = [sources[index] for index in session.gradient_targets]
+    return [_bytes(parameters[target.paths[0]]) if target.kind == "param" else 0 for target in targets]
 
 
 def _bytes(parameter):
@@ -110,7 +116,7 @@ def table(name, found):
             f"{each.communication_ms:>11.2f} {each.hidden:>7.0%} {format_bytes(told.peak_bytes):>13} "
             f"{format_bytes(told.parameter_bytes):>12} {format_bytes(told.sent_bytes):>12}"
         )
-    for told in found[-2:]:
+    for told in found[-3:]:
         waited = sorted(told.simulated.messages, key=lambda message: -message.waited_ms)[:_MOST_MESSAGES]
         yield f"what kernels wait for longest, {told.way} on {told.ranks}:"
         for message in waited:

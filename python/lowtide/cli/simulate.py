@@ -95,8 +95,9 @@ class Simulation:
         self._now = self._free = 0.0  # of kernels, of the network
         self.found = Simulated()
 
-    def run(self, regions, gradient_bytes=None):
-        """`gradient_bytes`: of each gradient, where DistributedDataParallel reduces them."""
+    def run(self, regions, gradient_bytes=None, price=None):
+        """`gradient_bytes`: of each gradient, where who is handed them reduces them by buckets; `price`: of a bucket,
+        Network.reduce_ms or gather_ms."""
         begun, number = {}, 0
         buckets = iter(_buckets(regions, gradient_bytes)) if gradient_bytes else iter(())
         left, reduced = next(buckets, None), []
@@ -114,7 +115,7 @@ class Simulation:
                 number += 1
             reduced += region.gradients
             while left is not None and len(reduced) >= left[0]:
-                begun[f"bucket {left[0]}"] = self._begin(left[1], left[2], self._network.reduce_ms)
+                begun[f"bucket {left[0]}"] = self._begin(left[1], left[2], price)
                 left = next(buckets, None)
         for message in begun.values():
             self._wait(message)

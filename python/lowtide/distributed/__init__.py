@@ -1,6 +1,6 @@
 """What training on several processes asks: parameters of which a process holds a part, and what all do together."""
 
-from .as_if import as_if_divided
+from .as_if import as_if_divided, as_if_partitioned
 from .collectives import Collectives
 from .handed_on import hand_on
 from .layouts import Layouts
@@ -16,6 +16,7 @@ __all__ = [
     "Together",
     "WholeParameters",
     "as_if_divided",
+    "as_if_partitioned",
     "computes",
     "hand_on",
     "is_distributed",

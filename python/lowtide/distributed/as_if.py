@@ -3,6 +3,7 @@ plans that are looked at and never run."""
 
 import torch
 
+from .partitions import Partition
 from .processes import Processes
 from .shards import Shard
 
@@ -21,6 +22,16 @@ def as_if_divided(module, ranks):
     for layer in _layers(module):
         owners.update({id(parameter): layer for parameter in layer.parameters()})
     return shard_of, owners
+
+
+def as_if_partitioned(module, ranks):
+    """The same where DeepSpeed's ZeRO stage 3 has partitioned all parameters."""
+    group = Processes(None)
+
+    def shard_of(tensor, owners):
+        return Partition(group, ranks, tensor.shape) if isinstance(tensor, torch.nn.Parameter) else None
+
+    return shard_of, {}
 
 
 def _layers(module):

@@ -6,6 +6,7 @@ around calls of modules, have no part in it. Parts of tensor parallelism are tak
 
 import contextlib
 import functools
+import math
 import sys
 from dataclasses import dataclass
 
@@ -48,10 +49,31 @@ class Shard:
         return [-(-self.length // self.ranks), *self.shape[1:]]
 
     def local(self, parameter):
-        """The rows of this process, filled up with zeros. Gradients flow to the parameter."""
+        """The rows of this process, filled up with others. Gradients flow to the parameter."""
         part = parameter.to_local()
         missing = self.part_shape[0] - part.shape[0]
-        return torch.cat([part, part.new_zeros(missing, *part.shape[1:])]) if missing else part
+        if not missing:
+            return part
+        storage = part.untyped_storage()
+        end = (part.storage_offset() + math.prod(self.part_shape)) * part.element_size()
+        if part.is_contiguous() and end <= storage.nbytes():
+            return _WithRowsBehind.apply(part, self.part_shape)
+        return torch.cat([part, part.new_zeros(missing, *part.shape[1:])])
+
+
+class _WithRowsBehind(torch.autograd.Function):
+    """A part with what lies behind it in memory, where `fully_shard` has room for the rows that other processes have
+    more: no copy of a large parameter. What is gathered of them is dropped."""
+
+    @staticmethod
+    def forward(context, part, shape):
+        context.length = part.shape[0]
+        context.set_materialize_grads(False)
+        return part.detach().as_strided(shape, torch.empty(shape, device="meta").stride())
+
+    @staticmethod
+    def backward(context, gradient):
+        return None if gradient is None else gradient.narrow(0, 0, context.length), None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Backward region by region: what each hands out, and a run of it."""
 
+from lowtide._lowtide import release_memory
+
 from .given_inputs import check_versions, version_of
 
 
@@ -19,6 +21,15 @@ class Regions:
             [place_of_input[index] for index in read] + [place_of_output[index] for index in read_outputs]
             for _, read, read_outputs in found
         ]
+        # By region: places of outputs that no later one reads.
+        self.done_with = [
+            {place for place in read if place >= self.saved_inputs}.difference(*self.reads[number + 1 :])
+            for number, read in enumerate(self.reads)
+        ]
+        # Under ZeRO stage 3. DeepSpeed copies a gradient before it reduces it, and has no other room for that.
+        self.are_copied = any(
+            source.shard is not None and source.shard.gives_whole_gradient for source in agent.captured.sources
+        )
         targets = (index for targets in self.targets for index in targets)
         # A parameter, or None.
         self.parameter = next((index for index in targets if agent.captured.sources[index].kind == "param"), None)
@@ -28,8 +39,9 @@ class BackwardByRegion:
     """One backward: each next() runs a region and returns its gradients, which nobody of ours holds then."""
 
     def __init__(self, agent, forward, gradients, saved):
-        """`saved`: the tensors that autograd saved, inputs and outputs. They and `gradients` live as long as this."""
-        self._agent, self._gradients, self._saved = agent, gradients, saved
+        """`saved`: the tensors that autograd saved, inputs and outputs. They and `gradients` live as long as this, but
+        outputs until the last region that reads them has run."""
+        self._agent, self._gradients, self._saved = agent, gradients, list(saved)
         self._pending, self._step, _ = forward.take()
         self._regions = agent.regions_of(self._pending.plan)
         self._versions = [version_of(tensor) for tensor in saved]
@@ -41,6 +53,8 @@ class BackwardByRegion:
         self._next += 1
         check_versions(self._saved, self._versions, self._regions.reads[number])
         found, missing, inspected = agent.run_backward(self._run_region)
+        for place in self._regions.done_with[number]:
+            self._saved[place] = None
         is_last = self._next == len(self._regions.gradients)
         if agent.inspects:
             self._inspected.extend(inspected)
@@ -56,6 +70,8 @@ class BackwardByRegion:
 
     def _run_region(self):
         session = self._agent.session
+        if self._regions.are_copied:
+            release_memory()  # outputs that nobody holds any more
         if self._next == 1:
             session.begin_backward(self._pending, self._gradients, self._saved[: self._regions.saved_inputs])
         return session.run_next_region(self._pending, self._regions.gradients[self._next - 1])
