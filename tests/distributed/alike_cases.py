@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import gc
 import sys
 import time
 
@@ -203,4 +204,6 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         CASES[name]()
         print(f"{name}: right on rank {torch.distributed.get_rank()}", flush=True)
+    gc.collect()
+    torch.distributed.barrier()  # gloo's threads of a group may outlive one that is left while another is at work
     torch.distributed.destroy_process_group()

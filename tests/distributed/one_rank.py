@@ -24,4 +24,5 @@ def run_cases(run_case):
         run_case(name, case)
         print(f"{name} {case}: right on rank {torch.distributed.get_rank()}", flush=True)
     gc.collect()  # PyTorch may hang where a DistributedDataParallel is freed behind its group
+    torch.distributed.barrier()  # gloo's threads of a group may outlive one that is left while another is at work
     torch.distributed.destroy_process_group()

@@ -130,7 +130,8 @@ class _Flat(torch.nn.Module):
             read.refuse()  # forward has caught the error
         if any(list(_items(container)) != items for container, items in containers):
             raise UnsupportedError("forward changes a list or a dict among its arguments")
-        if any(tensor.requires_grad != flag for tensor, flag in given):
+        # One with a history now was written into, which is told later.
+        if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
             raise UnsupportedError("forward changes requires_grad of an argument or a parameter")
         for path, child, parameters, buffers in children:
             _refuse_assigned_parameters(path, child, parameters)
