@@ -3,10 +3,12 @@
 //   y = x - log(sum(exp(x)));  dx = dy - exp(y) sum(dy)
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/softmax/softmax_table.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
+#include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
 namespace {
@@ -51,6 +53,55 @@ const char* supports_last_axis(const KernelQuery& query) {
   const int rank = query.inputs[0].rank;
   if (rank > 0 && query.attrs->i("axis") != rank - 1) return "not over the last axis";
   return supports_f32(query);
+}
+
+// ---- bf16, f16: a row at a time as floats, in the thread's own scratch
+
+constexpr int64_t kRowsOfATask = 16;
+
+int64_t half_rows_scratch(const BoundCall& call) {
+  return 2 * std::max<int64_t>(1, LastAxis(call).cols) * kFloatBytes * parallel_threads();
+}
+
+// body(first number of a row, its first floats, its second floats)
+template <class Body>
+void for_half_rows(const KernelCall& call, const Rows& at, Body body) {
+  if (at.rows == 0 || at.cols == 0) return;
+  const int64_t tasks = (at.rows + kRowsOfATask - 1) / kRowsOfATask;
+  run_tasks(tasks, 2 * at.cols, call.scratch, call.scratch_bytes, at.rows * at.cols < 20000,
+            [&](int64_t task, float* own) {
+              const int64_t end = std::min(at.rows, (task + 1) * kRowsOfATask);
+              for (int64_t row = task * kRowsOfATask; row < end; ++row) body(row * at.cols, own, own + at.cols);
+            });
+}
+
+KernelStatus run_halves(const KernelCall& call, const Rows& at, SoftmaxTable::Rows loop) {
+  for_half_rows(call, at, [&](int64_t first, float* from, float* to) {
+    loop(read(call.inputs[0], first, 1, at.cols, from), to, 1, at.cols);
+    write(call.outputs[0], first, 1, at.cols, to);
+  });
+  return nullptr;
+}
+KernelStatus run_halves_grad(const KernelCall& call, const Rows& at, SoftmaxTable::GradRows loop) {
+  for_half_rows(call, at, [&](int64_t first, float* dy, float* y) {
+    const float* from = read(call.inputs[0], first, 1, at.cols, dy);
+    loop(read(call.inputs[1], first, 1, at.cols, y), from, y, 1, at.cols);
+    write(call.outputs[0], first, 1, at.cols, y);
+  });
+  return nullptr;
+}
+
+KernelStatus half_softmax(const KernelCall& call, const LastAxis& rows) {
+  return run_halves(call, rows, softmax_table().softmax);
+}
+KernelStatus half_log_softmax(const KernelCall& call, const LastAxis& rows) {
+  return run_halves(call, rows, softmax_table().log_softmax);
+}
+KernelStatus half_softmax_grad(const KernelCall& call, const LastAxis& rows) {
+  return run_halves_grad(call, rows, softmax_table().softmax_grad);
+}
+KernelStatus half_log_softmax_grad(const KernelCall& call, const LastAxis& rows) {
+  return run_halves_grad(call, rows, softmax_table().log_softmax_grad);
 }
 
 }  // namespace

@@ -80,5 +80,39 @@ TEST(Softmax, MaskedEntriesAreExactlyZeroAndFullyMaskedRowsNaN) {
   limit_isa(kHighestIsa);
 }
 
+// A row of halves is one of floats, rounded once.
+TEST(Softmax, HalvesAreF32RoundedOnce) {
+  for (const int64_t cols : {1, 17, 600, 5000}) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      SCOPED_TRACE(testing::Message() << cols << " " << name(dtype));
+      const int64_t rows = 40, n = rows * cols;
+      const BoundAttrs attrs{{"axis", int64_t{1}}};
+      const std::vector<uint16_t> x = halves(dtype, random_floats(n, 1, 3)), dy = halves(dtype, random_floats(n, 2));
+      const std::vector<float> wide_x = widened(dtype, x), wide_dy = widened(dtype, dy);
+      for (const std::string op : {"Softmax", "LogSoftmax"}) {
+        const auto run = [&](const std::string& suffix, DType stored, const void* in, const void* gradient, void* out) {
+          const TensorRef y = tensor(in, stored, {rows, cols}), to = tensor(out, stored, {rows, cols});
+          if (gradient == nullptr) return run_kernel("cpu." + op + suffix, {y}, {to}, attrs);
+          return run_kernel("cpu." + op + "Grad" + suffix, {tensor(gradient, stored, {rows, cols}), y}, {to}, attrs);
+        };
+        for (const bool backward : {false, true}) {
+          std::vector<float> wanted(n);
+          EXPECT_EQ(run("", DType::kF32, wide_x.data(), backward ? wide_dy.data() : nullptr, wanted.data()), nullptr);
+          for_every_run(
+              [&] {
+                std::vector<uint16_t> found(n);
+                EXPECT_EQ(run(".half", dtype, x.data(), backward ? dy.data() : nullptr, found.data()), nullptr);
+                return widened(dtype, found);
+              },
+              [](const std::vector<float>&) {});
+          std::vector<uint16_t> found(n);
+          run(".half", dtype, x.data(), backward ? dy.data() : nullptr, found.data());
+          EXPECT_EQ(found, halves(dtype, wanted));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lowtide::cpu
