@@ -14,6 +14,12 @@ float* statistics_to(const TensorRef* wanted, float* spare) {
   return wanted != nullptr && wanted->dtype == DType::kF32 ? wanted->as<float>() : spare;
 }
 
+// Numbers of channels if they are halves; each image's statistics; two numbers for each of its channels.
+int64_t scratch_of(const BoundCall& call, const Groups& shape) {
+  const int64_t widened = ChannelVectors::widened(call) * shape.channels;
+  return (widened + 2 * shape.images * (shape.groups + shape.channels)) * kFloatBytes;
+}
+
 }  // namespace
 
 Groups::Groups(const BoundCall& call, const TensorRef& x)
@@ -24,12 +30,8 @@ Groups::Groups(const BoundCall& call, const TensorRef& x)
       of_group(channels / groups),
       epsilon(call.attrs->has("epsilon") ? call.attrs->f("epsilon") : 0) {}
 
-// Weight and bias if they are halves; each image's statistics; two numbers for each of its channels.
-int64_t group_norm_scratch(const BoundCall& call) {
-  const Groups groups(call);
-  return (ChannelVectors::widened(call) * groups.channels + 2 * groups.images * (groups.groups + groups.channels)) *
-         kFloatBytes;
-}
+int64_t group_norm_scratch(const BoundCall& call) { return scratch_of(call, Groups(call)); }
+int64_t group_norm_grad_scratch(const BoundCall& call) { return scratch_of(call, GroupsGrad(call)); }
 
 KernelStatus group_norm(const KernelCall& call, const Groups& shape) {
   const BatchNormLoops& table = loops(call.inputs[0].dtype);
@@ -67,12 +69,6 @@ KernelStatus group_norm(const KernelCall& call, const Groups& shape) {
   if (mean_out != nullptr) write(*mean_out, 0, 1, all, mean);
   if (inv_std_out != nullptr) write(*inv_std_out, 0, 1, all, inv_std);
   return nullptr;
-}
-
-int64_t group_norm_grad_scratch(const BoundCall& call) {
-  const GroupsGrad groups(call);
-  return (ChannelVectors::widened(call) * groups.channels + 2 * groups.images * (groups.groups + groups.channels)) *
-         kFloatBytes;
 }
 
 KernelStatus group_norm_grad(const KernelCall& call, const GroupsGrad& shape) {

@@ -39,24 +39,8 @@ void with_bytes(int64_t bytes, Body body) {
   }
 }
 
-template <class T>
-void replace(const KernelCall& call, const PickedLines& picked) {
-  T* y = call.outputs[0].as<T>();
-  const T* updates = call.inputs[2].as<const T>();
-  const int64_t* indices = call.inputs[1].as<const int64_t>();
-  for_row_chunks(picked.lines, picked.picks, 1, [&](int64_t first, int64_t count) {
-    for (int64_t number = first; number < first + count; ++number) {
-      const auto [to, at, from] = picked.line(number);
-      for (int64_t i = 0; i < picked.picks; ++i) {
-        const int64_t index = wrapped(indices[at + i * picked.indices_step], picked.size);
-        y[to + index * picked.along_step] = updates[from + i * picked.other_step];
-      }
-    }
-  });
-}
-
-template <class T>
-void add(const KernelCall& call, const PickedLines& picked) {
+template <bool adds, class T>
+void join(const KernelCall& call, const PickedLines& picked) {
   T* y = call.outputs[0].as<T>();
   const T* updates = call.inputs[2].as<const T>();
   const int64_t* indices = call.inputs[1].as<const int64_t>();
@@ -65,7 +49,9 @@ void add(const KernelCall& call, const PickedLines& picked) {
       const auto [to, at, from] = picked.line(number);
       for (int64_t i = 0; i < picked.picks; ++i) {
         const int64_t index = wrapped(indices[at + i * picked.indices_step], picked.size);
-        y[to + index * picked.along_step] += updates[from + i * picked.other_step];
+        T& place = y[to + index * picked.along_step];
+        const T update = updates[from + i * picked.other_step];
+        place = adds ? place + update : update;
       }
     }
   });
@@ -172,13 +158,13 @@ KernelStatus scatter_elements(const KernelCall& call, const ScatteredElements& p
   if (call.inputs[0].data != y.data) picked.base.run(call.inputs[0].data, y.data);
   if (picked.lines == 0 || picked.picks == 0) return nullptr;
   if (!picked.adds)
-    with_bytes(size_bytes(y.dtype), [&]<class T>(T) { replace<T>(call, picked); });
+    with_bytes(size_bytes(y.dtype), [&]<class T>(T) { join<false, T>(call, picked); });
   else if (y.dtype == DType::kF32)
-    add<float>(call, picked);
+    join<true, float>(call, picked);
   else if (y.dtype == DType::kF64)
-    add<double>(call, picked);
+    join<true, double>(call, picked);
   else if (y.dtype == DType::kI64)
-    add<int64_t>(call, picked);
+    join<true, int64_t>(call, picked);
   else if (y.dtype == DType::kBF16)
     add_halves<BFloat16>(call, picked);
   else
