@@ -1,5 +1,5 @@
-"""The models of `./dev bench training`, built from configs with random weights: six, and six further ones when asked
-for by name.
+"""The models of `./dev bench training`, built from configs with random weights: six, and others when asked for by
+name.
 
     model, make_batch = build("gpt2")
     loss = model(**make_batch()).loss
@@ -200,12 +200,48 @@ BUILDERS = {
     "resnet50": _resnet50,
 }
 NAMES = tuple(BUILDERS)
-# Models that torch.export had refused, or that torch.compile breaks, and two with few labels; on request only.
+
+
+def _swin():
+    """Attention with a bias that trains, windows that are rolled."""
+    return hf.SwinForImageClassification(hf.SwinConfig(num_labels=1000)), lambda batch=4: _images(batch)
+
+
+def _segformer():
+    """A loss over the pixels of logits that are made as large as the image."""
+
+    def make_batch(batch=2):
+        return {"pixel_values": torch.randn(batch, 3, 256, 256), "labels": torch.randint(0, 20, (batch, 256, 256))}
+
+    return hf.SegformerForSemanticSegmentation(hf.SegformerConfig(num_labels=20)), make_batch
+
+
+def _mobilenet_v2():
+    """Padded images, activations with a ceiling."""
+    return hf.MobileNetV2ForImageClassification(hf.MobileNetV2Config(num_labels=1000)), lambda batch=4: _images(batch)
+
+
+def _wav2vec2():
+    """Group normalisation of waves."""
+    config = hf.Wav2Vec2Config(num_hidden_layers=3, num_labels=10, apply_spec_augment=False, layerdrop=0.0)
+
+    def make_batch(batch=2, length=16000):
+        return {"input_values": torch.randn(batch, length), "labels": torch.randint(0, 10, (batch,))}
+
+    return hf.Wav2Vec2ForSequenceClassification(config), make_batch
+
+
+# Models that torch.export had refused, or that torch.compile breaks, two with few labels, and four whose operators the
+# six have not; on request only.
 FURTHER = {
     "bart": _bart,
     "whisper": _whisper,
     "deberta_v2": _deberta_v2,
     "mamba": _mamba,
+    "swin": _swin,
+    "segformer": _segformer,
+    "mobilenet_v2": _mobilenet_v2,
+    "wav2vec2": _wav2vec2,
     "masked_bert": _masked_bert,
     "padded_bert": _padded_bert,
 }
