@@ -11,13 +11,7 @@ from torch.nn.utils import prune
 
 from lowtide.ortmodule import ORTModule
 
-
-@pytest.fixture(autouse=True)
-def with_pieces(monkeypatch):
-    monkeypatch.setenv("LOWTIDE_PIECES", "1")
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("with_pieces")
 
 
 def numbers(*shape):

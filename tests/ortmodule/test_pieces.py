@@ -11,13 +11,7 @@ from modules import assert_same_state, run_all
 from lowtide.errors import FallbackWarning, OutOfMemory, UnsupportedError
 from lowtide.ortmodule import ORTModule
 
-
-@pytest.fixture(autouse=True)
-def with_pieces(monkeypatch):
-    monkeypatch.setenv("LOWTIDE_PIECES", "1")
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("with_pieces")
 
 
 class Net(torch.nn.Module):

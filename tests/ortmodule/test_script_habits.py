@@ -10,36 +10,23 @@ from torch.utils.checkpoint import checkpoint
 
 from lowtide import compile_backend
 from lowtide.ortmodule import ORTModule
-from lowtide.ortmodule import piece as piece_module
 
 DOORS = ("ORTModule", "torch.compile")
-pytestmark = pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
-
-
-@pytest.fixture(autouse=True)
-def with_pieces(monkeypatch):
-    monkeypatch.setenv("LOWTIDE_PIECES", "1")
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning"),
+    pytest.mark.usefixtures("with_pieces"),
+]
 
 
 @pytest.fixture
-def reasons(monkeypatch):
+def reasons(pieces):
     """Gives why PyTorch ran a last call: of the wrapper, or of the pieces that Dynamo made."""
-    made, init = [], piece_module.Piece.__init__
-
-    def noting(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(piece_module.Piece, "__init__", noting)
 
     def of(wrapped):
         if isinstance(wrapped, ORTModule):
             return wrapped.fallback_reason
-        assert made
-        return "; ".join(piece.fallback_reason for piece in made if piece.fallback_reason) or None
+        assert pieces
+        return "; ".join(piece.fallback_reason for piece in pieces if piece.fallback_reason) or None
 
     return of
 

@@ -68,25 +68,25 @@ LT_INLINE void store_half(half_bits* p, vf x, Count count) {
 
 // What is stored as f32, bf16 or f16, for loops that are written once.
 struct Floats {
-  typedef float Stored;
+  using Number = float;
   template <class Count>
-  LT_INLINE vf load_from(const Stored* p, Count count) {
-    return load(p, count);
+  static vf load(const Number* p, Count count) {
+    return LT_ISA::load(p, count);
   }
   template <class Count>
-  LT_INLINE void store_to(Stored* p, vf x, Count count) {
-    store(p, x, count);
+  static void store(Number* p, vf x, Count count) {
+    LT_ISA::store(p, x, count);
   }
 };
 template <bool brain>
 struct Halves {
-  typedef half_bits Stored;
+  using Number = half_bits;
   template <class Count>
-  LT_INLINE vf load_from(const Stored* p, Count count) {
+  static vf load(const Number* p, Count count) {
     return load_half<brain>(p, count);
   }
   template <class Count>
-  LT_INLINE void store_to(Stored* p, vf x, Count count) {
+  static void store(Number* p, vf x, Count count) {
     store_half<brain>(p, x, count);
   }
 };

@@ -42,18 +42,8 @@ struct FloatRoom {
   float* rows;
 };
 
-struct FloatArithmetic : FloatProducts {
-  using Number = float;
+struct FloatArithmetic : FloatProducts, Floats {
   static constexpr bool kDirect = true;
-  template <class Count>
-  static vf load(const float* p, Count count) {
-    return LT_ISA::load(p, count);
-  }
-  template <class Count>
-  static void store(float* p, vf x, Count count) {
-    LT_ISA::store(p, x, count);
-  }
-
   struct Room : FloatRoom {
     using FloatRoom::FloatRoom;
     FloatLeft left(const float* from, int64_t stride, int64_t count, int64_t depth, float scale) const {
@@ -71,17 +61,9 @@ struct FloatArithmetic : FloatProducts {
 
 // bf16 (brain) and f16: widened where they are packed.
 template <bool brain>
-struct WidenedArithmetic : FloatProducts {
-  using Number = half_bits;
+struct WidenedArithmetic : FloatProducts, Halves<brain> {
+  using Halves<brain>::load;
   static constexpr bool kDirect = false;
-  template <class Count>
-  static vf load(const half_bits* p, Count count) {
-    return load_half<brain>(p, count);
-  }
-  template <class Count>
-  static void store(half_bits* p, vf x, Count count) {
-    store_half<brain>(p, x, count);
-  }
   static void widen(const half_bits* from, int64_t stride, int64_t lines, int64_t length, float scale, float* to,
                     int64_t to_stride) {
     for (int64_t i = 0; i < lines; ++i) {

@@ -18,19 +18,10 @@ struct BrainPanels {
   half_bits* data;
 };
 
-struct BrainArithmetic {
-  using Number = half_bits;
+struct BrainArithmetic : Halves<true> {
   using Panels = BrainPanels;
   static constexpr int64_t kQueries = kTileQueries, kRows = kBf16Rows, kCols = kBf16Cols;
   static constexpr bool kDirect = false, kScalesLeft = false;
-  template <class Count>
-  static vf load(const half_bits* p, Count count) {
-    return load_half<true>(p, count);
-  }
-  template <class Count>
-  static void store(half_bits* p, vf x, Count count) {
-    store_half<true>(p, x, count);
-  }
 
   static void multiply(const half_bits* left, const BrainPanels& right, int64_t rows, int64_t depth, int64_t cols,
                        float* c, int64_t c_row, bool add) {

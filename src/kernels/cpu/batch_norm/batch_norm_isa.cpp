@@ -6,16 +6,15 @@ namespace {
 
 template <class Numbers>
 struct Loops {
-  using Stored = typename Numbers::Stored;
+  using Stored = typename Numbers::Number;
 
   static void plane_moments(const void* x_at, int64_t n, float* mean, float* squares) {
     const auto* x = static_cast<const Stored*>(x_at);
-    const float m =
-        row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return Numbers::load_from(x + i, count); }) /
-        static_cast<float>(n);
+    const float m = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return Numbers::load(x + i, count); }) /
+                    static_cast<float>(n);
     *mean = m;
     *squares = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-      const vf d = keep_lanes(Numbers::load_from(x + i, count) - m, count, 0);
+      const vf d = keep_lanes(Numbers::load(x + i, count) - m, count, 0);
       return d * d;
     });
   }
@@ -25,10 +24,10 @@ struct Loops {
     const float share = 1.0f / static_cast<float>(rows);
     for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
       vf total = {}, square = {};
-      for (int64_t r = 0; r < rows; ++r) total += Numbers::load_from(x + r * channels + c, count);
+      for (int64_t r = 0; r < rows; ++r) total += Numbers::load(x + r * channels + c, count);
       const vf m = total * share;
       for (int64_t r = 0; r < rows; ++r) {
-        const vf d = Numbers::load_from(x + r * channels + c, count) - m;
+        const vf d = Numbers::load(x + r * channels + c, count) - m;
         square = fma(d, d, square);
       }
       store(mean + c, m, count);
@@ -40,9 +39,8 @@ struct Loops {
     const auto* x = static_cast<const Stored*>(x_at);
     auto* y = static_cast<Stored*>(y_at);
     const vf va = splat(a), vb = splat(b);
-    for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-      Numbers::store_to(y + i, fma(Numbers::load_from(x + i, count), va, vb), count);
-    });
+    for_vectors(n, [&](int64_t i, auto count)
+                       LT_INLINE_LAMBDA { Numbers::store(y + i, fma(Numbers::load(x + i, count), va, vb), count); });
   }
 
   static void row_affine(const void* x_at, void* y_at, int64_t rows, int64_t channels, const float* a, const float* b) {
@@ -50,16 +48,16 @@ struct Loops {
     auto* y = static_cast<Stored*>(y_at);
     for (int64_t r = 0; r < rows; ++r, x += channels, y += channels) {
       for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
-        Numbers::store_to(y + c, fma(Numbers::load_from(x + c, count), load(a + c, count), load(b + c, count)), count);
+        Numbers::store(y + c, fma(Numbers::load(x + c, count), load(a + c, count), load(b + c, count)), count);
       });
     }
   }
 
   static void plane_sums(const void* dy_at, const void* x_at, int64_t n, float mean, float* sum, float* dot) {
     const auto *dy = static_cast<const Stored*>(dy_at), *x = static_cast<const Stored*>(x_at);
-    *sum = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return Numbers::load_from(dy + i, count); });
+    *sum = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return Numbers::load(dy + i, count); });
     *dot = row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-      return Numbers::load_from(dy + i, count) * (Numbers::load_from(x + i, count) - mean);
+      return Numbers::load(dy + i, count) * (Numbers::load(x + i, count) - mean);
     });
   }
 
@@ -70,9 +68,9 @@ struct Loops {
       const vf m = load(mean + c, count);
       vf total = {}, product = {};
       for (int64_t r = 0; r < rows; ++r) {
-        const vf g = Numbers::load_from(dy + r * channels + c, count);
+        const vf g = Numbers::load(dy + r * channels + c, count);
         total += g;
-        product = fma(g, Numbers::load_from(x + r * channels + c, count) - m, product);
+        product = fma(g, Numbers::load(x + r * channels + c, count) - m, product);
       }
       store(sum + c, total, count);
       store(dot + c, product, count);
@@ -85,9 +83,8 @@ struct Loops {
     auto* dx = static_cast<Stored*>(dx_at);
     const vf va = splat(a), vb = splat(b), vc = splat(c);
     for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-      Numbers::store_to(
-          dx + i, fma(Numbers::load_from(dy + i, count), va, fma(Numbers::load_from(x + i, count) - mean, vb, vc)),
-          count);
+      Numbers::store(dx + i, fma(Numbers::load(dy + i, count), va, fma(Numbers::load(x + i, count) - mean, vb, vc)),
+                     count);
     });
   }
 
@@ -97,9 +94,9 @@ struct Loops {
     auto* dx = static_cast<Stored*>(dx_at);
     for (int64_t r = 0; r < rows; ++r, dy += channels, x += channels, dx += channels) {
       for_vectors(channels, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-        const vf centred = Numbers::load_from(x + i, count) - load(mean + i, count);
+        const vf centred = Numbers::load(x + i, count) - load(mean + i, count);
         const vf rest = fma(centred, load(b + i, count), load(c + i, count));
-        Numbers::store_to(dx + i, fma(Numbers::load_from(dy + i, count), load(a + i, count), rest), count);
+        Numbers::store(dx + i, fma(Numbers::load(dy + i, count), load(a + i, count), rest), count);
       });
     }
   }
