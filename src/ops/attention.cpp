@@ -4,7 +4,7 @@
 
 namespace lowtide {
 
-// Checks q, k, v from operand `first` on, and the mask; returns [B, H, S, Ev].
+// Checks q, k, v from operand `first` on, the mask and the bias behind it; returns [B, H, S, Ev].
 static TensorType attended(const InferArgs& args, size_t first, size_t mask) {
   const TensorType &q = args.in(first), &k = args.in(first + 1), &v = args.in(first + 2);
   check_float(args, first);
@@ -23,20 +23,29 @@ static TensorType attended(const InferArgs& args, size_t first, size_t mask) {
   LT_INFER_CHECK(args,
                  !k.shape[1].is(0) && (!mod(q.shape[1], k.shape[1]).is_constant() || mod(q.shape[1], k.shape[1]).is(0)),
                  "the heads of k do not divide those of q: ", to_string(q), " and ", to_string(k));
+  const Shape scores{q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
+  const auto check_added = [&](size_t operand, std::string_view called) {
+    const TensorType& added = args.in(operand);
+    LT_INFER_CHECK(args, broadcasts_to(added.shape, scores, args.ranges), "the ", called, " is ", to_string(added),
+                   " and does not broadcast to ", to_string(scores));
+  };
   if (args.has(mask)) {
     const TensorType& m = args.in(mask);
     LT_INFER_CHECK(args, m.dtype == DType::kBool || m.dtype == q.dtype, "the mask must be bool or ", name(q.dtype),
                    ", is ", to_string(m));
-    const Shape scores{q.shape[0], q.shape[1], q.shape[2], k.shape[2]};
-    LT_INFER_CHECK(args, broadcasts_to(m.shape, scores, args.ranges), "the mask is ", to_string(m),
-                   " and does not broadcast to ", to_string(scores));
+    check_added(mask, "mask");
+  }
+  if (args.has(mask + 1)) {
+    check_same_dtype(args, first, mask + 1);
+    LT_INFER_CHECK(args, args.has(mask) && is_float(args.in(mask).dtype), "a bias needs a mask of ", name(q.dtype));
+    check_added(mask + 1, "bias");
   }
   return {q.dtype, {q.shape[0], q.shape[1], q.shape[2], v.shape[3]}};
 }
 
 static Shape score_rows(const TensorType& q) { return {q.shape.begin(), q.shape.end() - 1}; }
 
-// y = dropout(softmax(scale*q k^T + mask)) v
+// y = dropout(softmax(scale*q k^T + (mask + bias))) v
 std::vector<TensorType> infer_attention(const InferArgs& args) {
   const TensorType y = attended(args, 0, 3);
   return {y, {statistics_dtype(y.dtype), score_rows(y)}};
@@ -52,16 +61,27 @@ std::vector<TensorType> infer_attention_grad(const InferArgs& args) {
   return {args.in(1), args.in(2), args.in(3), float_mask ? args.in(6) : no_output()};
 }
 
+constexpr size_t kMask = 3, kBias = 4;
+
 // The scores are computed again from q, k and log_sum_exp; dropout draws its mask again.
 void grad_attention(GradContext& c) {
   LT_USER_CHECK(ErrorKind::kUnsupported, !c.dy(1),
                 with_origin("Attention: no gradient through log_sum_exp", c.node().origin));
   std::vector<ValueId> operands{c.dy(), c.in(0), c.in(1), c.in(2), c.out(0), c.out(1)};
-  if (c.in(3)) operands.push_back(c.in(3));
-  const NodeId grad =
-      c.b().node(Op::kAttentionGrad, std::move(operands), c.attrs(), {c.wants(0), c.wants(1), c.wants(2), c.wants(3)});
-  for (size_t i = 0; i < 4; ++i)
+  // What is added is a sum of two: its gradient is that of whichever wants one, which the node calls the mask.
+  const bool of_bias = c.wants(kBias), of_mask = c.wants(kMask), of_both = of_bias && of_mask;
+  if (of_both) {
+    operands.push_back(c.b().add(c.in(kMask), c.in(kBias)));
+  } else if (c.in(kMask)) {
+    operands.push_back(c.in(of_bias ? kBias : kMask));
+    if (c.in(kBias)) operands.push_back(c.in(of_bias ? kMask : kBias));
+  }
+  const NodeId grad = c.b().node(Op::kAttentionGrad, std::move(operands), c.attrs(),
+                                 {c.wants(0), c.wants(1), c.wants(2), of_mask || of_bias});
+  for (size_t i = 0; i < kMask; ++i)
     if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
+  for (size_t i : {kMask, kBias})
+    if (c.wants(i)) set_reduced(c, i, c.graph().node(grad).outputs[kMask]);
 }
 
 }  // namespace lowtide

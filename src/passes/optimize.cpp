@@ -48,6 +48,7 @@ constexpr Pass kForward[] = {
     {"propagate_casts", nullptr, propagate_casts},
     {"fuse_matmul", fuse_matmul},
     {"fuse_attention", fuse_attention},
+    {"simplify_attention", simplify_attention},
     {"fuse_bias_softmax", fuse_bias_softmax},
     {"fuse_bias_dropout", fuse_bias_dropout},
     {"fuse_linear_cross_entropy", fuse_linear_cross_entropy},

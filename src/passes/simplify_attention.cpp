@@ -9,9 +9,10 @@ namespace lowtide {
 
 namespace {
 
-constexpr size_t kKey = 1, kValue = 2, kMask = 3;
+constexpr size_t kKey = 1, kValue = 2, kMask = 3, kBias = 4;
 
-bool has_mask(const Node& node) { return node.inputs.size() > kMask && node.inputs[kMask].valid(); }
+bool has_operand(const Node& node, size_t at) { return node.inputs.size() > at && node.inputs[at].valid(); }
+bool has_mask(const Node& node) { return has_operand(node, kMask); }
 
 // Writes in the note what the attention absorbs, in front of what it did before.
 void note_absorbed(Graph& graph, NodeId id, const std::vector<NodeId>& nodes) {
@@ -39,13 +40,28 @@ std::vector<NodeId> index_arithmetic(const Graph& graph, ValueId mask) {
   return found;
 }
 
-// A mask broadcast by Expand → the mask before it
-bool narrow_mask(Graph& graph, NodeId id) {
-  if (!has_mask(graph.node(id))) return false;
-  const NodeId expand = producer(graph, operand(graph, id, kMask), Op::kExpand);
+// A mask or bias broadcast by Expand → what it was before
+bool narrow(Graph& graph, NodeId id, size_t at) {
+  if (!has_operand(graph.node(id), at)) return false;
+  const NodeId expand = producer(graph, operand(graph, id, at), Op::kExpand);
   if (!expand || graph.type(operand(graph, expand, 0)).shape.empty()) return false;
   note_absorbed(graph, id, {expand});
-  graph.set_operand(id, kMask, operand(graph, expand, 0));
+  graph.set_operand(id, at, operand(graph, expand, 0));
+  return true;
+}
+
+// A mask that is the sum of two smaller ones → the two: the kernels add them up as they go.
+bool split_mask(Graph& graph, NodeId id) {
+  if (!has_mask(graph.node(id)) || has_operand(graph.node(id), kBias)) return false;
+  const ValueId mask = operand(graph, id, kMask);
+  const NodeId sum = producer(graph, mask, Op::kAdd);
+  if (!sum) return false;
+  const ValueId terms[2] = {operand(graph, sum, 0), operand(graph, sum, 1)};
+  for (ValueId term : terms)
+    if (graph.type(term).shape.empty() || graph.type(term).shape == graph.type(mask).shape) return false;
+  note_absorbed(graph, id, {sum});
+  graph.set_operand(id, kMask, terms[0]);
+  graph.add_operand(id, terms[1]);
   return true;
 }
 
@@ -108,9 +124,11 @@ bool simplify_attention(Graph& graph) {
     const Node& node = graph.node(id);
     if (node.op != Op::kAttention) return false;
     const bool named = !node.attrs.b("is_causal") && name_mask(graph, forms, id);
-    const bool narrowed = narrow_mask(graph, id);
+    const bool narrowed = narrow(graph, id, kMask);
+    const bool split = split_mask(graph, id);
+    const bool narrowed_bias = narrow(graph, id, kBias);
     const bool grouped = group_heads(graph, id);
-    return named || narrowed || grouped;
+    return named || narrowed || split || narrowed_bias || grouped;
   });
 }
 

@@ -299,7 +299,8 @@ def _attention(w, n):
     if mask is not None and mask.dtype == "bool":
         allowed = mask
     elif mask is not None:
-        scores = scores + mask.cast(statistics)
+        bias = _optional(w, n, 4)
+        scores = scores + (mask if bias is None else mask + bias).cast(statistics)
         lowest = w.scalar(-math.inf, statistics)
         allowed = w.term("Not", w.term("Equal", scores, lowest, dtype="bool"))
     if n["is_causal"]:

@@ -77,6 +77,7 @@ struct Floats {
   static void store(Number* p, vf x, Count count) {
     LT_ISA::store(p, x, count);
   }
+  static vf rounded(vf x) { return x; }
 };
 template <bool brain>
 struct Halves {
@@ -89,6 +90,7 @@ struct Halves {
   static void store(Number* p, vf x, Count count) {
     store_half<brain>(p, x, count);
   }
+  static vf rounded(vf x) { return brain ? widen_bf16(narrow_bf16(x)) : widen_f16(narrow_f16(x)); }
 };
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -11,15 +11,16 @@ namespace {
 // The terms with the operands of one call.
 struct Heads : AttentionTerms {
   const TensorRef &q, &k, &v;
-  const TensorRef* given_mask;
+  const TensorRef *given_mask, *given_bias;
   uint64_t key;
 
-  Heads(const KernelCall& call, const AttentionTerms& terms, size_t first, const TensorRef* mask_)
+  Heads(const KernelCall& call, const AttentionTerms& terms, size_t first, size_t mask_at)
       : AttentionTerms(terms),
         q(call.inputs[first]),
         k(call.inputs[first + 1]),
         v(call.inputs[first + 2]),
-        given_mask(mask_),
+        given_mask(input(call, mask_at)),
+        given_bias(input(call, mask_at + 1)),
         key(call.random_key) {}
 
   int64_t keys_of(int64_t i) const { return causal ? std::min(keys, i + 1) : keys; }
@@ -34,7 +35,9 @@ struct Heads : AttentionTerms {
       dot *= scale;
       if (given_mask) {
         const int64_t at = offset_in(mask, b, h, i, j);
-        if (given_mask->dtype != DType::kBool) {
+        if (given_bias) {
+          dot += rounded(q.dtype, get(*given_mask, at) + get(*given_bias, offset_in(bias, b, h, i, j)));
+        } else if (given_mask->dtype != DType::kBool) {
           dot += get(*given_mask, at);
         } else if (get_int(*given_mask, at) == 0) {
           dot = -kInfinity;
@@ -77,6 +80,7 @@ static Strides over_scores(const BoundCall& call, const TensorRef& mask) {
 
 AttentionTerms::AttentionTerms(const BoundCall& call, size_t q, size_t mask_at)
     : mask(over_scores(call, input_or_absent(call, mask_at))),
+      bias(over_scores(call, input_or_absent(call, mask_at + 1))),
       causal(call.attrs->b("is_causal")),
       scale(call.attrs->f("scale")),
       dropped(call.attrs->f("dropout"), call.inputs[q].dtype, static_cast<uint64_t>(call.attrs->i("stream", 0))) {
@@ -98,7 +102,7 @@ int64_t attention_scratch(const BoundCall& call) {
 }
 
 KernelStatus attention(const KernelCall& call, const AttentionTerms& terms) {
-  const Heads s(call, terms, 0, input(call, 3));
+  const Heads s(call, terms, 0, 3);
   const TensorRef *y = output(call, 0), *log_sum_exp = output(call, 1);
   run_tasks<double>(s.batches * s.heads * s.queries, s.row_doubles(), call.scratch, call.scratch_bytes, false,
                     [&](int64_t position, double* scores) {
@@ -145,7 +149,7 @@ int64_t attention_grad_scratch(const BoundCall& call) {
 // dq = scale dS K, dk = scale dS^T q, dv = (P m)^T dy, dmask = dS summed over what the mask repeats.
 KernelStatus attention_grad(const KernelCall& call, const AttentionGradTerms& terms) {
   const TensorRef &dy = call.inputs[0], &y = call.inputs[4], &lse = call.inputs[5];
-  const Heads s(call, terms, 1, input(call, 6));
+  const Heads s(call, terms, 1, 6);
   const TensorRef *dq = output(call, 0), *dk = output(call, 1), *dv = output(call, 2), *dmask = output(call, 3);
   double* mask_sum = static_cast<double*>(call.scratch);
   std::fill_n(mask_sum, terms.dmask_numel, 0.0);

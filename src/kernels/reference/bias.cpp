@@ -8,22 +8,6 @@ namespace lowtide::reference {
 
 namespace {
 
-// Up to kRun values as a tensor of `dtype` stores them.
-void round_to(DType dtype, double* values, int64_t n) {
-  if (dtype == DType::kF64) return;
-  float storage[kRun];
-  TensorRef rounded;
-  rounded.data = storage;
-  rounded.dtype = dtype;
-  store(rounded, 0, 1, n, values);
-  load(rounded, 0, 1, n, values);
-}
-
-double rounded(DType dtype, double value) {
-  round_to(dtype, &value, 1);
-  return value;
-}
-
 // Adds bias (nothing if absent) to x.
 void load_sum(const TensorRef& x, const TensorRef* bias, int64_t x_at, int64_t x_step, int64_t bias_at,
               int64_t bias_step, int64_t n, double* sum) {

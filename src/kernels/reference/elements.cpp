@@ -118,6 +118,16 @@ int64_t get_int(const TensorRef& tensor, int64_t offset) {
 void set(const TensorRef& tensor, int64_t offset, double value) { store_as(tensor, offset, 1, 1, &value); }
 void set_int(const TensorRef& tensor, int64_t offset, int64_t value) { store_as(tensor, offset, 1, 1, &value); }
 
+void round_to(DType dtype, double* values, int64_t n) {
+  if (dtype == DType::kF64) return;
+  float storage[kRun];
+  TensorRef rounded;
+  rounded.data = storage;
+  rounded.dtype = dtype;
+  store(rounded, 0, 1, n, values);
+  load(rounded, 0, 1, n, values);
+}
+
 void copy_elements(void* dst, int64_t dst_stride, const void* src, int64_t src_stride, int64_t n, int64_t size) {
   switch (size) {
     case 1: return copy_as<uint8_t>(dst, dst_stride, src, src_stride, n);

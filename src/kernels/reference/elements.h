@@ -22,6 +22,13 @@ void load(const TensorRef& tensor, int64_t offset, int64_t stride, int64_t n, in
 void store(const TensorRef& tensor, int64_t offset, int64_t stride, int64_t n, const double* values);
 void store(const TensorRef& tensor, int64_t offset, int64_t stride, int64_t n, const int64_t* values);
 
+// Up to kRun values as a tensor of `dtype`, a float type, stores them.
+void round_to(DType dtype, double* values, int64_t n);
+inline double rounded(DType dtype, double value) {
+  round_to(dtype, &value, 1);
+  return value;
+}
+
 double get(const TensorRef& tensor, int64_t offset);
 int64_t get_int(const TensorRef& tensor, int64_t offset);
 void set(const TensorRef& tensor, int64_t offset, double value);

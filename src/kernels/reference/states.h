@@ -224,12 +224,12 @@ struct Transposition {
 };
 
 struct AttentionTerms {
-  AttentionTerms(const BoundCall& call, size_t q, size_t mask);
+  AttentionTerms(const BoundCall& call, size_t q, size_t mask);  // the bias follows the mask
   explicit AttentionTerms(const BoundCall& call) : AttentionTerms(call, 0, 3) {}
   int64_t row_doubles() const { return keys + value_width + 1; }  // of a task
 
   int64_t batches, heads, queries, keys, width, value_width, kv_heads, heads_per_kv;
-  Strides mask;  // over [B, H, S, T]
+  Strides mask, bias;  // over [B, H, S, T]
   bool causal;
   double scale;
   Dropped dropped;

@@ -1,6 +1,6 @@
 // Scaled dot-product attention of f32, bf16 and f16 operands, forward and backward, that never holds more of the score
 // matrix than a block of kAttentionKeys keys and some queries:
-//   y = dropout(softmax(scale q k' + mask)) v;  lse[b, h, i] = log(sum_j(exp(score))), dense
+//   y = dropout(softmax(scale q k' + (mask + bias))) v;  lse[b, h, i] = log(sum_j(exp(score))), dense
 // A query that sees no key gets zeros, as from PyTorch, and a log-sum-exp of -inf. Backward recomputes the
 // probabilities from the log-sum-exp. As many threads work as there is scratch for.
 #include "kernels/cpu/attention/attention_table.h"
@@ -13,9 +13,9 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr OperandRules kForward =
-    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAny}},
-                       OutputLayout::kHeadsLast);
+constexpr OperandRules kForward = with_output_layout(
+    {.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAny, Accept::kAny}},
+    OutputLayout::kHeadsLast);
 constexpr OperandRules kBackward =
     with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense,
                                    Accept::kInnerDense, Accept::kRowMajor, Accept::kAny}},
@@ -26,9 +26,20 @@ View strides_in(const TensorRef& t) {
   return {nullptr, t.strides[0], t.strides[1], t.strides[2]};
 }
 
-// All but the mask's address.
-AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const TensorRef& k, const TensorRef& v,
-                            const TensorRef* mask) {
+void stride_over_scores(const BoundCall& call, const TensorRef* tensor, ScoreView& view) {
+  if (tensor == nullptr) return;
+  TensorRef scores;
+  scores.rank = 4;
+  const Strides strides = broadcast_strides(call, *tensor, scores);
+  view.batch_stride = strides.at[0];
+  view.head_stride = strides.at[1];
+  view.query_stride = strides.at[2];
+  view.key_stride = strides.at[3];
+}
+
+// q, k, v from input `first` on, mask? and bias? from `mask` on. All but the addresses.
+AttentionOptions options_of(const BoundCall& call, size_t first, size_t mask) {
+  const TensorRef &q = call.inputs[first], &k = call.inputs[first + 1], &v = call.inputs[first + 2];
   AttentionOptions options;
   options.batch = q.sizes[0];
   options.query_heads = q.sizes[1];
@@ -39,15 +50,8 @@ AttentionOptions options_of(const BoundCall& call, const TensorRef& q, const Ten
   options.value_dim = v.sizes[3];
   options.scale = static_cast<float>(call.attrs->f("scale"));
   options.causal = call.attrs->b("is_causal");
-  if (mask != nullptr) {
-    TensorRef scores;
-    scores.rank = 4;
-    const Strides strides = broadcast_strides(call, *mask, scores);
-    options.mask.batch_stride = strides.at[0];
-    options.mask.head_stride = strides.at[1];
-    options.mask.query_stride = strides.at[2];
-    options.mask.key_stride = strides.at[3];
-  }
+  stride_over_scores(call, input(call, mask), options.mask);
+  stride_over_scores(call, input(call, mask + 1), options.bias);
   options.dropout = call.attrs->f("dropout");
   return options;
 }
@@ -78,13 +82,13 @@ const HalfAttention& Tasks<uint16_t>::table_for(DType dtype) {
 }
 
 template <class Number>
-AttentionCall<Number> with_mask(const KernelCall& call, const Tasks<Number>& tasks, const TensorRef* mask) {
+AttentionCall<Number> with_mask(const KernelCall& call, const Tasks<Number>& tasks, size_t mask_at) {
   AttentionCall<Number> task = tasks.task;
-  if (mask != nullptr && mask->dtype == DType::kBool) {
-    task.options.mask.visible = mask->as<uint8_t>();
-  } else if (mask != nullptr) {
-    task.options.mask.added = mask->data;
+  if (const TensorRef* mask = input(call, mask_at)) {
+    task.options.mask.data = mask->data;
+    task.options.mask.hides = mask->dtype == DType::kBool;
   }
+  if (const TensorRef* bias = input(call, mask_at + 1)) task.options.bias.data = bias->data;
   task.dropout = dropout_rule(task.options.dropout, call.random_key, tasks.stream);
   return task;
 }
@@ -135,7 +139,7 @@ bool is_small(const AttentionOptions& options) {
          1e6;
 }
 
-// ---- forward: q, k, v, mask? → y, lse
+// ---- forward: q, k, v, mask?, bias? → y, lse
 
 TensorRef like_y(const BoundCall& call) {
   TensorRef y = call.inputs[0];
@@ -147,9 +151,7 @@ template <class Number>
 struct Forward : Tasks<Number> {
   using Tasks<Number>::task;
   explicit Forward(const BoundCall& call)
-      : Tasks<Number>(call, options_of(call, call.inputs[0], call.inputs[1], call.inputs[2], input(call, 3)),
-                      call.inputs[0].dtype),
-        y(output(call, 0), like_y(call)) {
+      : Tasks<Number>(call, options_of(call, 0, 3), call.inputs[0].dtype), y(output(call, 0), like_y(call)) {
     const AttentionOptions& options = task.options;
     using Heads = HeadsView<const Number>;
     task.q = strides_in<Heads>(call.inputs[0]);
@@ -176,7 +178,7 @@ template <class Number>
 KernelStatus run_forward(const KernelCall& call, const Forward<Number>& forward) {
   const AttentionOptions& options = forward.task.options;
   char* memory = static_cast<char*>(call.scratch);
-  AttentionCall<Number> task = with_mask(call, forward, input(call, 3));
+  AttentionCall<Number> task = with_mask(call, forward, 3);
   task.q.data = numbers<Number>(call, 0);
   task.k.data = numbers<Number>(call, 1);
   task.v.data = numbers<Number>(call, 2);
@@ -195,7 +197,7 @@ KernelStatus run_forward(const KernelCall& call, const Forward<Number>& forward)
   return nullptr;
 }
 
-// ---- backward: dy, q, k, v, y, lse, mask? → dq, dk, dv, dmask?
+// ---- backward: dy, q, k, v, y, lse, mask?, bias? → dq, dk, dv, dmask?
 
 // The mask's gradient, summed in f32 where it is wanted: where it lies, or in scratch for halves.
 struct MaskTarget {
@@ -239,8 +241,7 @@ template <class Number>
 struct Backward : Tasks<Number> {
   using Tasks<Number>::task;
   explicit Backward(const BoundCall& call)
-      : Tasks<Number>(call, options_of(call, call.inputs[1], call.inputs[2], call.inputs[3], input(call, 6)),
-                      call.inputs[1].dtype),
+      : Tasks<Number>(call, options_of(call, 1, 6), call.inputs[1].dtype),
         dq(output(call, 0), call.inputs[1]),
         dk(output(call, 1), call.inputs[2]),
         dv(output(call, 2), call.inputs[3]),
@@ -271,7 +272,7 @@ template <class Number>
 KernelStatus run_backward(const KernelCall& call, const Backward<Number>& backward) {
   const AttentionOptions& options = backward.task.options;
   char* memory = static_cast<char*>(call.scratch);
-  AttentionCall<Number> task = with_mask(call, backward, input(call, 6));
+  AttentionCall<Number> task = with_mask(call, backward, 6);
   task.grad_o.data = numbers<Number>(call, 0);
   task.q.data = numbers<Number>(call, 1);
   task.k.data = numbers<Number>(call, 2);

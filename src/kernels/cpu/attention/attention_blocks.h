@@ -48,29 +48,58 @@ LT_INLINE Block make_block(const AttentionOptions& options, int64_t batch, int64
   return {batch, head, first_query, queries, first_key, keys};
 }
 
-template <class A>
-void add_mask(const AttentionMask& mask, const Block& block, int64_t r, float* scores, int64_t n) {
-  const int64_t at = block.batch * mask.batch_stride + block.head * mask.head_stride +
-                     (block.first_query + r) * mask.query_stride + block.first_key * mask.key_stride;
-  const int64_t step = mask.key_stride;
-  if (mask.added != nullptr) {
-    const auto* added = (const typename A::Number*)mask.added + at;
-    if (step == 1) {
-      for_vectors(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
-        store(scores + j, load(scores + j, count) + A::load(added + j, count), count);
-      });
-    } else {
-      for (int64_t j = 0; j < n; ++j) scores[j] += A::load(added + j * step, 1)[0];
-    }
+// Where the row of query r begins.
+template <class T>
+LT_INLINE const T* row_of(const ScoreView& view, const Block& block, int64_t r) {
+  return (const T*)view.data + block.batch * view.batch_stride + block.head * view.head_stride +
+         (block.first_query + r) * view.query_stride + block.first_key * view.key_stride;
+}
+
+// f(j, count, x): x the numbers of a row from j on.
+template <class A, class F>
+LT_INLINE void for_added(const typename A::Number* row, int64_t step, int64_t n, F f) {
+  if (step == 1) {
+    for_vectors(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { f(j, count, A::load(row + j, count)); });
+  } else if (step == 0) {
+    const vf x = splat(A::load(row, 1)[0]);
+    for_vectors(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { f(j, count, x); });
+  } else {
+    for (int64_t j = 0; j < n; ++j) f(j, 1, A::load(row + j * step, 1));
   }
-  if (mask.visible != nullptr) {
-    const uint8_t* visible = mask.visible + at;
+}
+
+template <class A>
+void add_mask(const AttentionOptions& options, const Block& block, int64_t r, float* scores, int64_t n) {
+  using Number = typename A::Number;
+  const AttentionMask& mask = options.mask;
+  const ScoreView& bias = options.bias;
+  const int64_t step = mask.key_stride;
+  if (mask.hides) {
+    const auto* visible = row_of<uint8_t>(mask, block, r);
     if (step == 1) {
       for (int64_t j = 0; j < n; ++j) scores[j] = visible[j] ? scores[j] : -kInfinity;
     } else {
       for (int64_t j = 0; j < n; ++j) scores[j] = visible[j * step] ? scores[j] : -kInfinity;
     }
+    return;
   }
+  const Number* added = row_of<Number>(mask, block, r);
+  if (bias.data == nullptr) {
+    for_added<A>(added, step, n, [&](int64_t j, auto count, vf x) LT_INLINE_LAMBDA {
+      store(scores + j, load(scores + j, count) + x, count);
+    });
+    return;
+  }
+  for_added<A>(added, step, n, [&](int64_t j, auto count, vf x) LT_INLINE_LAMBDA {
+    const Number* from = row_of<Number>(bias, block, r) + j * bias.key_stride;
+    vf y = splat(A::load(from, 1)[0]);
+    if (bias.key_stride == 1) {
+      y = A::load(from, count);
+    } else if (bias.key_stride != 0) {
+      for (int i = 1; i < count; ++i) y[i] = A::load(from + i * bias.key_stride, 1)[0];
+    }
+    store(scores + j, load(scores + j, count) + A::rounded(x + y), count);
+  });
 }
 
 static inline void copy_scaled(const float* from, int64_t row, int64_t rows, int64_t cols, float scale, float* to,
@@ -193,7 +222,7 @@ void forward(const AttentionCall<typename A::Number>& call, int64_t batch, int64
   const auto *q = call.q.at(batch, head), *k = call.k.at(batch, key_head), *v = call.v.at(batch, key_head);
   auto* out = call.out.at(batch, head) + first * call.out.row_stride;
   const SummedRows sums = summed_in<A>(out, call.out.row_stride, scratch.sums, value_dim);
-  const bool masked = options.mask.added != nullptr || options.mask.visible != nullptr;
+  const bool masked = options.mask.data != nullptr;
   for (int64_t i = 0; i < last - first; ++i) scratch.running[i] = {-kInfinity, 0};
 
   const int64_t keys_end = options.causal ? min_of(options.keys, last) : options.keys;
@@ -212,7 +241,7 @@ void forward(const AttentionCall<typename A::Number>& call, int64_t batch, int64
         float* scores = scratch.scores + r * kScoreRow;
         const int64_t n = block.seen(options, r);
         if (!A::kScalesLeft) scale_row(scores, n, options.scale);
-        if (masked) add_mask<A>(options.mask, block, r, scores, n);
+        if (masked) add_mask<A>(options, block, r, scores, n);
         weigh(scores, n, padded, scratch.running[query - first + r], sums.at(query - first + r), value_dim, key == 0);
         if (options.dropout > 0) drop(call.dropout, block.element(options, r), scores, n, scratch.factors);
       }
@@ -323,7 +352,7 @@ void backward_block(const AttentionCall<typename A::Number>& call, const Block& 
   const auto* o = call.o.at(block.batch, block.head) + block.first_query * call.o.row_stride;
   const auto* grad_o = call.grad_o.at(block.batch, block.head) + block.first_query * call.grad_o.row_stride;
   const float* lse = call.lse + (block.batch * options.query_heads + block.head) * options.queries + block.first_query;
-  const bool masked = options.mask.added != nullptr || options.mask.visible != nullptr;
+  const bool masked = options.mask.data != nullptr;
 
   const auto queries = scratch.room.left(q, call.q.row_stride, block.queries, dim, options.scale);
   A::multiply(queries, scratch.keys, block.queries, dim, padded, scratch.scores, kScoreRow, false);
@@ -333,7 +362,7 @@ void backward_block(const AttentionCall<typename A::Number>& call, const Block& 
     float *scores = scratch.scores + r * kScoreRow, *grads = scratch.grads + r * kScoreRow;
     const int64_t n = block.seen(options, r);
     if (!A::kScalesLeft) scale_row(scores, n, options.scale);
-    if (masked) add_mask<A>(options.mask, block, r, scores, n);
+    if (masked) add_mask<A>(options, block, r, scores, n);
     const float* factors = nullptr;
     if (options.dropout > 0) factors = dropout_factors(call.dropout, block.element(options, r), n, scratch.factors);
     weigh_again(scores, grads, n, lse[r], factors);

@@ -17,14 +17,18 @@ struct HeadsView {
   T* at(int64_t batch, int64_t head) const { return data + batch * batch_stride + head * head_stride; }
 };
 
-// Added to the scores, or where it is false the key is hidden (bool, one byte). Stride 0 repeats. Null: no mask.
-struct AttentionMask {
-  const void* added = nullptr;  // Numbers
-  const uint8_t* visible = nullptr;
+// Numbers over [batch, heads, queries, keys]; stride 0 repeats. Null: none.
+struct ScoreView {
+  const void* data = nullptr;
   int64_t batch_stride = 0;
   int64_t head_stride = 0;
   int64_t query_stride = 0;
   int64_t key_stride = 0;
+};
+
+// Added to the scores, together with the bias if there is one, or where it is false the key is hidden (bool, one byte).
+struct AttentionMask : ScoreView {
+  bool hides = false;
 };
 
 // Where the gradients of the added mask are summed, in floats; stride 0 where it repeats. Null: they are not wanted.
@@ -47,6 +51,7 @@ struct AttentionOptions {
   float scale = 1;
   bool causal = false;  // query i sees keys j <= i, also where lengths differ
   AttentionMask mask;
+  ScoreView bias;  // rounded to a Number with the mask before it is added
   // Dropout of the normalised probabilities by kernels/philox.h, element ((b * query_heads + h) * queries + i) * keys +
   // j.
   double dropout = 0;

@@ -254,6 +254,68 @@ TEST_P(Attention, OfHalvesAgreesWithDoubles) {
   expect_half_attention_agrees<Float16>(GetParam(), DType::kF16, 0x1p-10);
 }
 
+// The bits of y, the log-sum-exp and the gradients under a mask and a bias, and under their sum as a mask.
+template <class Number>
+void expect_bias_is_added(DType dtype, const char* forward, const char* backward, std::vector<int64_t> bias_sizes) {
+  constexpr int64_t kBatch = 2, kHeads = 2, kQueries = 67, kKeys = 290, kDim = 16;
+  const auto numbers = [](int64_t n, uint32_t seed) {
+    const std::vector<float> values = random_floats(n, seed);
+    return std::vector<Number>(values.begin(), values.end());
+  };
+  const auto heads_of = [&](const std::vector<Number>& data, int64_t rows) {
+    return tensor(data.data(), dtype, {kBatch, kHeads, rows, kDim});
+  };
+  const std::vector<Number> q = numbers(kBatch * kHeads * kQueries * kDim, 1),
+                            k = numbers(kBatch * kHeads * kKeys * kDim, 2),
+                            v = numbers(kBatch * kHeads * kKeys * kDim, 3), dy = numbers(q.size(), 4),
+                            mask = numbers(kBatch * kQueries * kKeys, 5);
+  int64_t bias_numel = 1;
+  for (int64_t size : bias_sizes) bias_numel *= size;
+  const std::vector<Number> bias = numbers(bias_numel, 6);
+  const auto stride = [&](size_t dim) {
+    int64_t result = bias_sizes[dim] == 1 ? 0 : 1;
+    for (size_t i = dim + 1; i < 4; ++i) result *= bias_sizes[i];
+    return result;
+  };
+  std::vector<Number> sum;
+  for (int64_t b = 0; b < kBatch; ++b)
+    for (int64_t h = 0; h < kHeads; ++h)
+      for (int64_t i = 0; i < kQueries; ++i)
+        for (int64_t j = 0; j < kKeys; ++j)
+          sum.push_back(
+              Number(static_cast<float>(mask[(b * kQueries + i) * kKeys + j]) +
+                     static_cast<float>(bias[b * stride(0) + h * stride(1) + i * stride(2) + j * stride(3)])));
+  const BoundAttrs attrs{
+      {"scale", 0.25}, {"is_causal", false}, {"dropout", 0.1}, {"stream", static_cast<int64_t>(kStream)}};
+  const auto results = [&](const std::vector<TensorRef>& added) {
+    std::vector<Number> y(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
+    std::vector<float> lse(kBatch * kHeads * kQueries);
+    const TensorRef sums = floats(lse.data(), {kBatch, kHeads, kQueries});
+    std::vector<TensorRef> operands = {heads_of(q, kQueries), heads_of(k, kKeys), heads_of(v, kKeys)};
+    operands.insert(operands.end(), added.begin(), added.end());
+    run_kernel(forward, operands, {heads_of(y, kQueries), sums}, attrs, kKey);
+    operands.insert(operands.begin(), heads_of(dy, kQueries));
+    operands.insert(operands.begin() + 4, {heads_of(y, kQueries), sums});
+    run_kernel(backward, operands, {heads_of(dq, kQueries), heads_of(dk, kKeys), heads_of(dv, kKeys), TensorRef{}},
+               attrs, kKey);
+    std::vector<float> all(lse);
+    for (const auto* each : {&y, &dq, &dk, &dv}) all.insert(all.end(), each->begin(), each->end());
+    return all;
+  };
+  const TensorRef masked = tensor(mask.data(), dtype, {kBatch, 1, kQueries, kKeys});
+  EXPECT_EQ(results({masked, tensor(bias.data(), dtype, bias_sizes)}),
+            results({tensor(sum.data(), dtype, {kBatch, kHeads, kQueries, kKeys})}));
+}
+
+TEST(AttentionBias, IsAddedToTheMask) {
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{1, 2, 1, 290}, std::vector<int64_t>{1, 2, 67, 1}, std::vector<int64_t>{1, 1, 67, 290}}) {
+    expect_bias_is_added<float>(DType::kF32, "cpu.Attention", "cpu.AttentionGrad", sizes);
+    expect_bias_is_added<BFloat16>(DType::kBF16, "cpu.Attention.half", "cpu.AttentionGrad.half", sizes);
+    expect_bias_is_added<Float16>(DType::kF16, "cpu.Attention.half", "cpu.AttentionGrad.half", sizes);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 17, 17, 16, 16},
                                          Case{1, 2, 2, 65, 65, 64, 64, true}, Case{1, 4, 2, 50, 33, 20, 12},
