@@ -94,8 +94,14 @@ KernelStatus library_conv_grad(const KernelCall& call, const Window& window) {
     tensors[i] = library_tensor(*tensor);
     wanted[i] = &tensors[i];
   }
-  return libraries().convolution_backward(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
-                                          library_tensor(call.inputs[2]), window, wanted[0], wanted[1], wanted[2]);
+  // The gradient of x first, by itself, as the library does it inside too: it is given back before the others begin.
+  const auto run = [&](const LibraryTensor* dx, const LibraryTensor* dw, const LibraryTensor* db) -> KernelStatus {
+    if (dx == nullptr && dw == nullptr && db == nullptr) return nullptr;
+    return libraries().convolution_backward(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
+                                            library_tensor(call.inputs[2]), window, dx, dw, db);
+  };
+  if (const KernelStatus status = run(wanted[0], nullptr, nullptr)) return status;
+  return run(nullptr, wanted[1], wanted[2]);
 }
 
 template <DType dtype>
@@ -104,11 +110,17 @@ const char* supports_library_conv_grad(const KernelQuery& query) {
   return refuses<dtype>(query);
 }
 
+// What the library takes beside ours, as counted (for oneDNN; other channels than whole vectors of 16 are padded into
+// copies): for the gradient of x its result and two copies of w; for that of w its result and three more of its size,
+// sums of threads among them. Products of 16 bits read x and dy in other orders.
 int64_t library_conv_grad_bytes(const BoundCall& call) {
-  // Its results, and what oneDNN reorders into its own layout before it starts: dy, x and w at most.
-  return bytes_of(output(call, 0)) + bytes_of(output(call, 1)) + bytes_of(output(call, 2)) + bytes_of(input(call, 0)) +
-         bytes_of(input(call, 1)) + bytes_of(input(call, 2)) +
-         written_out_bytes(call.inputs[1], call.inputs[2], call.inputs[0]);
+  const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
+  const int64_t both = bytes_of(&dy) + bytes_of(&x), windows = written_out_bytes(x, w, dy);
+  const bool is_f32 = x.dtype == DType::kF32, is_padded = dy.sizes[1] % 16 != 0 || x.sizes[1] % 16 != 0;
+  const int64_t for_x = output(call, 0) == nullptr ? 0 : bytes_of(&x) + 2 * bytes_of(&w) + (is_padded ? both : 0);
+  const bool wants_w = output(call, 1) != nullptr || output(call, 2) != nullptr;
+  const int64_t for_w = !wants_w ? 0 : 4 * bytes_of(&w) + bytes_of(output(call, 2)) + (is_padded || !is_f32 ? both : 0);
+  return std::max(for_x, for_w) + windows;
 }
 
 }  // namespace
