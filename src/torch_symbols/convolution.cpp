@@ -64,6 +64,16 @@ const char* failure() {
 
 constexpr int64_t kNoOutputPadding[3] = {0, 0, 0};
 
+// Whether its elements fill the memory from the first to the last.
+bool is_dense(const LibraryTensor& tensor) {
+  int64_t numel = 1, last = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    numel *= tensor.sizes[i];
+    last += (tensor.sizes[i] - 1) * tensor.strides[i];
+  }
+  return numel == last + 1;
+}
+
 void fill_zero(const LibraryTensor& tensor) {
   int64_t numel = 1;
   for (int i = 0; i < tensor.rank; ++i) numel *= tensor.sizes[i];
@@ -82,7 +92,7 @@ const char* forward(const LibraryTensor& x, const LibraryTensor& w, const Librar
   if (!x_handle.get() || !w_handle.get() || !y_handle.get() || (bias && !bias_handle.get())) return failure();
   TorchTensor* bias_argument = bias != nullptr ? bias_handle.slot() : nullptr;
   const int64_t n = window.spatial;
-  if (n == 2 && y.dtype == DType::kF32 && torch.convolution_add != nullptr) {
+  if (n == 2 && y.dtype == DType::kF32 && is_dense(y) && torch.convolution_add != nullptr) {
     fill_zero(y);
     const TorchError error = torch.convolution_add(
         y_handle.get(), x_handle.get(), w_handle.get(), bias_argument, window.pads, n, window.strides, n,

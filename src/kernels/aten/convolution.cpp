@@ -1,5 +1,6 @@
 // Convolutions of the library that the process has loaded (base/libraries.h: PyTorch's, which is oneDNN for f32).
 #include "base/libraries.h"
+#include "base/parallel.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 #include "kernels/strided.h"
@@ -63,13 +64,70 @@ int64_t written_out_bytes(const TensorRef& x, const TensorRef& w, const TensorRe
   return taps == 1 ? 0 : x.sizes[0] * x.sizes[1] * taps * places * size_bytes(x.dtype);
 }
 
-KernelStatus library_conv(const KernelCall& call, const Window& window) {
-  const TensorRef* bias = input(call, 2);
-  if (call.outputs[0].numel() == 0) return nullptr;
-  LibraryTensor library_bias;
-  if (bias) library_bias = library_tensor(*bias);
-  return libraries().convolution(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
-                                 bias ? &library_bias : nullptr, window, library_tensor(call.outputs[0]));
+// The library makes tensors of its own, which are copied: about this many bytes at a time, enough for all threads.
+int64_t bytes_at_once() { return parallel_threads() * (int64_t{2} << 20); }
+int64_t parts_of(int64_t bytes, int64_t at_once = bytes_at_once()) {
+  return std::max<int64_t>(1, (bytes + at_once - 1) / at_once);
+}
+// Of `size`, cut into `parts` of whole units.
+int64_t part_of(int64_t size, int64_t parts, int64_t unit) {
+  const int64_t each = ((size + parts - 1) / parts + unit - 1) / unit * unit;
+  return std::max<int64_t>(1, std::min(size, each));
+}
+
+// A tensor, or [first, first + count) of one of its dims.
+struct Part {
+  explicit Part(const TensorRef& tensor) : Part(tensor, 0, 0, tensor.sizes[0]) {}
+  Part(const TensorRef& tensor, int dim, int64_t first, int64_t count) : of(library_tensor(tensor)) {
+    std::copy_n(tensor.sizes, tensor.rank, sizes);
+    sizes[dim] = count;
+    of.sizes = sizes;
+    of.data = static_cast<char*>(tensor.data) + first * tensor.strides[dim] * size_bytes(tensor.dtype);
+  }
+  Part(const Part&) = delete;
+
+  LibraryTensor of;
+  int64_t sizes[kMaxRank];
+};
+
+// body(first, count) over the parts of `size`, until one fails.
+template <class Body>
+KernelStatus for_parts(int64_t size, int64_t each, Body body) {
+  for (int64_t first = 0; first < size; first += each) {
+    if (const KernelStatus status = body(first, std::min(each, size - first))) return status;
+  }
+  return nullptr;
+}
+
+// In two dims of f32 the whole result is computed in place; else the library's own is copied.
+struct Forward : Window {
+  explicit Forward(const BoundCall& call) : Window(call) {
+    const TensorRef &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+    const int64_t of_y = bytes_of(&y), copies_of_w = 2 * bytes_of(&w);
+    const bool by_images = of_y >= copies_of_w, may_be_cut = x.dtype != DType::kF64;
+    in_place = x.rank == 4 && x.dtype == DType::kF32 && (by_images || copies_of_w <= bytes_at_once() || groups != 1);
+    images = part_of(x.sizes[0], may_be_cut && !in_place && by_images ? parts_of(of_y) : 1, 1);
+    const bool by_channels = may_be_cut && !in_place && !by_images && groups == 1;
+    channels = part_of(w.sizes[0], by_channels ? parts_of(of_y + copies_of_w) : 1, 64);
+  }
+  bool in_place;
+  int64_t images, channels;  // at a time
+};
+
+KernelStatus library_conv(const KernelCall& call, const Forward& forward) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0], *bias = input(call, 2);
+  if (y.numel() == 0) return nullptr;
+  return for_parts(x.sizes[0], forward.images, [&](int64_t image, int64_t images) {
+    const Part of_x(x, 0, image, images);
+    return for_parts(y.sizes[1], forward.channels, [&](int64_t channel, int64_t channels) {
+      TensorRef some = y;
+      some.data = static_cast<char*>(y.data) + image * y.strides[0] * size_bytes(y.dtype);
+      some.sizes[0] = images;
+      const Part of_y(some, 1, channel, channels), of_w(call.inputs[1], 0, channel, channels);
+      const Part of_bias(bias ? *bias : call.inputs[1], 0, channel, channels);
+      return libraries().convolution(of_x.of, of_w.of, bias ? &of_bias.of : nullptr, forward, of_y.of);
+    });
+  });
 }
 
 template <DType dtype>
@@ -78,30 +136,55 @@ const char* supports_library_conv(const KernelQuery& query) {
   return refuses<dtype>(query);
 }
 
-// In two dims of f32 the result is computed in place; else the library's own is copied.
 int64_t library_conv_bytes(const BoundCall& call) {
-  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  if (x.rank == 4 && x.dtype == DType::kF32) return 0;
-  return bytes_of(&y) + written_out_bytes(x, call.inputs[1], y);
+  const TensorRef &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+  if (y.numel() == 0) return 0;
+  const Forward forward(call);
+  const int64_t result = forward.in_place ? 0 : bytes_of(&y) / x.sizes[0] * forward.images;
+  return (result + 2 * bytes_of(&w)) * forward.channels / w.sizes[0] + written_out_bytes(x, w, y);
 }
 
-KernelStatus library_conv_grad(const KernelCall& call, const Window& window) {
-  LibraryTensor tensors[3];
-  const LibraryTensor* wanted[3] = {};
-  for (size_t i = 0; i < 3; ++i) {
-    const TensorRef* tensor = output(call, i);
-    if (tensor == nullptr) continue;
-    tensors[i] = library_tensor(*tensor);
-    wanted[i] = &tensors[i];
+// Inputs: dy, x, w. dx by images, or by channels of x where w is the larger one; dw by channels of dy.
+struct Backward : Window {
+  explicit Backward(const BoundCall& call) : Window(call) {
+    const TensorRef &x = call.inputs[1], &w = call.inputs[2];
+    const bool whole = x.dtype == DType::kF64, whole_channels = whole || groups != 1;
+    const int64_t of_x = bytes_of(&x), copies_of_w = 2 * bytes_of(&w);
+    const bool by_images = of_x >= copies_of_w;
+    const int64_t beside_w = std::max(bytes_at_once() / 2, bytes_at_once() - copies_of_w);
+    images = part_of(x.sizes[0], whole || !by_images ? 1 : parts_of(of_x, beside_w), 1);
+    x_channels = part_of(x.sizes[1], whole_channels || by_images ? 1 : parts_of(2 * of_x + copies_of_w), 64);
+    dy_channels = part_of(w.sizes[0], whole_channels ? 1 : parts_of(4 * bytes_of(&w)), 64);
   }
-  // The gradient of x first, by itself, as the library does it inside too: it is given back before the others begin.
-  const auto run = [&](const LibraryTensor* dx, const LibraryTensor* dw, const LibraryTensor* db) -> KernelStatus {
-    if (dx == nullptr && dw == nullptr && db == nullptr) return nullptr;
-    return libraries().convolution_backward(library_tensor(call.inputs[0]), library_tensor(call.inputs[1]),
-                                            library_tensor(call.inputs[2]), window, dx, dw, db);
-  };
-  if (const KernelStatus status = run(wanted[0], nullptr, nullptr)) return status;
-  return run(nullptr, wanted[1], wanted[2]);
+  int64_t images, x_channels, dy_channels;  // at a time
+};
+
+KernelStatus library_conv_grad(const KernelCall& call, const Backward& backward) {
+  const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
+  const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
+  const auto run = libraries().convolution_backward;
+  if (dx != nullptr) {
+    const KernelStatus status = for_parts(x.sizes[0], backward.images, [&](int64_t image, int64_t images) {
+      return for_parts(x.sizes[1], backward.x_channels, [&](int64_t channel, int64_t channels) {
+        TensorRef some = x, some_dx = *dx;
+        for (TensorRef* each : {&some, &some_dx}) {
+          each->data = static_cast<char*>(each->data) + channel * each->strides[1] * size_bytes(each->dtype);
+          each->sizes[1] = channels;
+        }
+        const bool all = channels == x.sizes[1];  // or groups, whose w has fewer
+        const Part of_dy(dy, 0, image, images), of_x(some, 0, image, images), to(some_dx, 0, image, images);
+        const Part of_w(w, 1, channel, all ? w.sizes[1] : channels);
+        return run(of_dy.of, of_x.of, of_w.of, backward, &to.of, nullptr, nullptr);
+      });
+    });
+    if (status != nullptr) return status;
+  }
+  if (dw == nullptr && db == nullptr) return nullptr;
+  return for_parts(w.sizes[0], backward.dy_channels, [&](int64_t first, int64_t count) {
+    const Part of_dy(dy, 1, first, count), of_x(x), of_w(w, 0, first, count);
+    const Part to_w(dw ? *dw : w, 0, first, count), to_b(db ? *db : w, 0, first, count);
+    return run(of_dy.of, of_x.of, of_w.of, backward, nullptr, dw ? &to_w.of : nullptr, db ? &to_b.of : nullptr);
+  });
 }
 
 template <DType dtype>
@@ -111,16 +194,32 @@ const char* supports_library_conv_grad(const KernelQuery& query) {
 }
 
 // What the library takes beside ours, as counted (for oneDNN; other channels than whole vectors of 16 are padded into
-// copies): for the gradient of x its result and two copies of w; for that of w its result and three more of its size,
-// sums of threads among them. Products of 16 bits read x and dy in other orders.
+// copies): for the gradient of x its result and two copies of w, and where the window goes by strides two images for
+// each thread; for that of w its result and three more of its size, sums of threads among them. Products of 16 bits
+// read x and dy in other orders. Channels of x and of w that are not all are copied first.
 int64_t library_conv_grad_bytes(const BoundCall& call) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
-  const int64_t both = bytes_of(&dy) + bytes_of(&x), windows = written_out_bytes(x, w, dy);
-  const bool is_f32 = x.dtype == DType::kF32, is_padded = dy.sizes[1] % 16 != 0 || x.sizes[1] % 16 != 0;
-  const int64_t for_x = output(call, 0) == nullptr ? 0 : bytes_of(&x) + 2 * bytes_of(&w) + (is_padded ? both : 0);
-  const bool wants_w = output(call, 1) != nullptr || output(call, 2) != nullptr;
-  const int64_t for_w = !wants_w ? 0 : 4 * bytes_of(&w) + bytes_of(output(call, 2)) + (is_padded || !is_f32 ? both : 0);
-  return std::max(for_x, for_w) + windows;
+  if (x.numel() == 0 || w.numel() == 0 || dy.numel() == 0) return 0;
+  const Backward backward(call);
+  const int64_t of_dy = bytes_of(&dy), of_x = bytes_of(&x), of_w = bytes_of(&w);
+  const bool is_padded = dy.sizes[1] % 16 != 0 || x.sizes[1] % 16 != 0;
+  const bool is_first = dy.sizes[1] % 16 == 0 && x.sizes[1] <= 4;  // of an image, whose colours need no padding for dw
+  const bool has_strides =
+      std::any_of(backward.strides, backward.strides + backward.spatial, [](int64_t stride) { return stride != 1; });
+  int64_t for_x = 0, for_w = 0;
+  if (output(call, 0) != nullptr) {
+    const int64_t images = backward.images, all_x = of_x / x.sizes[0] * images, all_dy = of_dy / x.sizes[0] * images;
+    const int64_t some = backward.x_channels, channels = x.sizes[1];
+    const int64_t places = of_dy / x.sizes[0] / dy.sizes[1] * channels;  // an image of dy with the channels of x
+    for_x = (all_x * (some < channels ? 2 : 1) + 2 * of_w) * some / channels +
+            (has_strides ? 2 * parallel_threads() * places : 0) + (is_padded ? all_x + all_dy : 0);
+  }
+  if (output(call, 1) != nullptr || output(call, 2) != nullptr) {
+    const int64_t some = backward.dy_channels, channels = w.sizes[0];
+    for_w = (4 * of_w + (some < channels ? of_dy : 0)) * some / channels + bytes_of(output(call, 2)) +
+            ((is_padded && !is_first) || x.dtype != DType::kF32 ? of_dy + of_x : 0);
+  }
+  return std::max(for_x, for_w) + written_out_bytes(x, w, dy);
 }
 
 }  // namespace

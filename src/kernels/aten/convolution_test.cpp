@@ -83,14 +83,16 @@ const char* backward(const LibraryTensor& dy, const LibraryTensor& x, const Libr
   return nullptr;
 }
 
-BoundAttrs window_attrs(std::vector<int64_t> pads) {
+BoundAttrs window_attrs(std::vector<int64_t> pads, std::vector<int64_t> strides = {2, 1},
+                        std::vector<int64_t> dilations = {1, 2}, int64_t group = 2) {
   BoundAttrs attrs;
-  attrs.set("strides", std::vector<int64_t>{2, 1});
+  attrs.set("strides", std::move(strides));
   attrs.set("pads", std::move(pads));
-  attrs.set("dilations", std::vector<int64_t>{1, 2});
-  attrs.set("group", int64_t{2});
+  attrs.set("dilations", std::move(dilations));
+  attrs.set("group", group);
   return attrs;
 }
+BoundAttrs plain_attrs() { return window_attrs({0, 0, 0, 0}, {1, 1}, {1, 1}, 1); }
 const std::vector<int64_t> kX = {2, 4, 7, 6}, kW = {6, 2, 3, 2}, kY = {2, 6, 4, 8};
 
 // Where a tensor of four dims lies with its channels last.
@@ -108,7 +110,10 @@ class LibraryConvolution : public testing::Test {
     libraries.convolution_backward = backward;
     set_libraries(libraries);
   }
-  void TearDown() override { set_libraries({}); }
+  void TearDown() override {
+    set_libraries({});
+    set_parallel_for(nullptr, 1);
+  }
 
   const BoundAttrs attrs = window_attrs({1, 2, 1, 2});
   const std::vector<float> x = random_floats(numel(kX), 1), w = random_floats(numel(kW), 2), bias = random_floats(6, 3),
@@ -157,6 +162,53 @@ TEST_F(LibraryConvolution, OnlyWantedGradientsAreAskedFor) {
     EXPECT_FALSE(noted.dbias);
     expect_close(found.data(), numel(sizes), [&](int64_t i) { return expected[i]; }, 1e-5, 1e-5);
   }
+}
+
+// What the library would hold of its own at a time: images of dx, channels of dx where w is larger, channels of dw.
+TEST_F(LibraryConvolution, LargeGradientsAreAskedForInParts) {
+  set_parallel_for(nullptr, 4);
+  struct Case {
+    std::vector<int64_t> x, w;
+    bool of_x;
+    int calls;
+  };
+  for (const Case& c :
+       {Case{{4, 16, 192, 192}, {1, 16, 1, 1}, true, 2}, Case{{2, 4160, 1, 1}, {256, 4160, 1, 1}, true, 2},
+        Case{{2, 4160, 1, 1}, {256, 4160, 1, 1}, false, 2}}) {
+    noted = {};
+    const std::vector<int64_t> y = {c.x[0], c.w[0], c.x[2], c.x[3]};
+    const std::vector<float> x_data = random_floats(numel(c.x), 1), w_data = random_floats(numel(c.w), 2),
+                             dy_data = random_floats(numel(y), 3);
+    const std::vector<TensorRef> inputs = {floats(dy_data.data(), y, channels_last(y)),
+                                           floats(x_data.data(), c.x, channels_last(c.x)), floats(w_data.data(), c.w)};
+    const std::vector<int64_t>& sizes = c.of_x ? c.x : c.w;
+    const std::vector<int64_t> lies = c.of_x ? channels_last(sizes) : std::vector<int64_t>{sizes[1], 1, 1, 1};
+    std::vector<float> found(numel(sizes), NAN), expected(numel(sizes), NAN);
+    const auto outputs = [&](std::vector<float>& to) {
+      const TensorRef wanted = floats(to.data(), sizes, lies);
+      return c.of_x ? std::vector<TensorRef>{wanted, {}, {}} : std::vector<TensorRef>{{}, wanted, {}};
+    };
+    EXPECT_EQ(run_kernel("aten.ConvGrad", inputs, outputs(found), plain_attrs()), nullptr);
+    EXPECT_EQ(run_kernel("reference.ConvGrad", inputs, outputs(expected), plain_attrs()), nullptr);
+    EXPECT_EQ(noted.calls, c.calls);
+    expect_close(found.data(), numel(sizes), [&](int64_t i) { return expected[i]; }, 1e-4, 1e-4);
+  }
+}
+
+// Two copies of w are made: some channels at a time where that is much.
+TEST_F(LibraryConvolution, ManyFiltersAreAskedForInParts) {
+  set_parallel_for(nullptr, 4);
+  const std::vector<int64_t> x_sizes = {2, 4160, 1, 1}, w_sizes = {256, 4160, 1, 1}, y_sizes = {2, 256, 1, 1};
+  const std::vector<float> of_x = random_floats(numel(x_sizes), 1), of_w = random_floats(numel(w_sizes), 2),
+                           of_bias = random_floats(256, 3);
+  const std::vector<TensorRef> inputs = {floats(of_x.data(), x_sizes, channels_last(x_sizes)),
+                                         floats(of_w.data(), w_sizes), floats(of_bias.data(), {256})};
+  std::vector<float> found(numel(y_sizes), NAN), expected(numel(y_sizes), NAN);
+  const std::vector<int64_t> lies = channels_last(y_sizes);
+  EXPECT_EQ(run_kernel("aten.Conv", inputs, {floats(found.data(), y_sizes, lies)}, plain_attrs()), nullptr);
+  EXPECT_EQ(run_kernel("reference.Conv", inputs, {floats(expected.data(), y_sizes, lies)}, plain_attrs()), nullptr);
+  EXPECT_EQ(noted.calls, 2);
+  expect_close(found.data(), numel(y_sizes), [&](int64_t i) { return expected[i]; }, 1e-4, 1e-4);
 }
 
 TEST_F(LibraryConvolution, ErrorsOfTheLibraryAreHandedOn) {
