@@ -107,7 +107,7 @@ struct Forward : Window {
     const bool by_images = of_y >= copies_of_w, may_be_cut = x.dtype != DType::kF64;
     in_place = x.rank == 4 && x.dtype == DType::kF32 && (by_images || copies_of_w <= bytes_at_once() || groups != 1);
     images = part_of(x.sizes[0], may_be_cut && !in_place && by_images ? parts_of(of_y) : 1, 1);
-    const bool by_channels = may_be_cut && !in_place && !by_images && groups == 1;
+    const bool by_channels = may_be_cut && !in_place && !by_images && groups == 1 && x.rank > 3;
     channels = part_of(w.sizes[0], by_channels ? parts_of(of_y + copies_of_w) : 1, 64);
   }
   bool in_place;
@@ -136,25 +136,39 @@ const char* supports_library_conv(const KernelQuery& query) {
   return refuses<dtype>(query);
 }
 
+// In one dim PyTorch makes its operands contiguous, then channels-last in two dims, and the results back.
+bool is_line(const TensorRef& x) { return x.rank == 3 && x.dtype != DType::kF64; }
+
 int64_t library_conv_bytes(const BoundCall& call) {
   const TensorRef &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
   if (y.numel() == 0) return 0;
   const Forward forward(call);
   const int64_t result = forward.in_place ? 0 : bytes_of(&y) / x.sizes[0] * forward.images;
+  if (is_line(x)) return bytes_of(&x) / x.sizes[0] * forward.images + 2 * result + 3 * bytes_of(&w);
   return (result + 2 * bytes_of(&w)) * forward.channels / w.sizes[0] + written_out_bytes(x, w, y);
 }
 
-// Inputs: dy, x, w. dx by images, or by channels of x where w is the larger one; dw by channels of dy.
+// Tensors of the size of w that the library holds for dw: its result, one in its own order, and sums of threads; long
+// windows of one dim have more.
+int64_t copies_for_dw(const TensorRef& w) {
+  if (w.rank != 3 || w.sizes[2] < 32) return 4;
+  return w.dtype == DType::kF32 ? 10 : 14;
+}
+
+// Inputs: dy, x, w. dx by images, or by channels of x where w is the larger one; dw by channels of dy, whole groups of
+// them where there are groups.
 struct Backward : Window {
   explicit Backward(const BoundCall& call) : Window(call) {
     const TensorRef &x = call.inputs[1], &w = call.inputs[2];
-    const bool whole = x.dtype == DType::kF64, whole_channels = whole || groups != 1;
+    const bool whole = x.dtype == DType::kF64, whole_channels = whole || groups != 1 || x.rank == 3;
+    const int64_t for_dw = copies_for_dw(w) * bytes_of(&w);
     const int64_t of_x = bytes_of(&x), copies_of_w = 2 * bytes_of(&w);
     const bool by_images = of_x >= copies_of_w;
     const int64_t beside_w = std::max(bytes_at_once() / 2, bytes_at_once() - copies_of_w);
     images = part_of(x.sizes[0], whole || !by_images ? 1 : parts_of(of_x, beside_w), 1);
     x_channels = part_of(x.sizes[1], whole_channels || by_images ? 1 : parts_of(2 * of_x + copies_of_w), 64);
-    dy_channels = part_of(w.sizes[0], whole_channels ? 1 : parts_of(4 * bytes_of(&w)), 64);
+    dy_channels = groups != 1 ? w.sizes[0] / groups * part_of(groups, whole ? 1 : parts_of(for_dw), 1)
+                              : part_of(w.sizes[0], whole_channels ? 1 : parts_of(for_dw), 64);
   }
   int64_t images, x_channels, dy_channels;  // at a time
 };
@@ -181,9 +195,14 @@ KernelStatus library_conv_grad(const KernelCall& call, const Backward& backward)
   }
   if (dw == nullptr && db == nullptr) return nullptr;
   return for_parts(w.sizes[0], backward.dy_channels, [&](int64_t first, int64_t count) {
-    const Part of_dy(dy, 1, first, count), of_x(x), of_w(w, 0, first, count);
+    // Of groups, those of the channels; without groups all of x.
+    const int64_t groups = backward.groups == 1 ? 1 : count / (w.sizes[0] / backward.groups);
+    const int64_t x_first = backward.groups == 1 ? 0 : first / (w.sizes[0] / backward.groups) * w.sizes[1];
+    ConvolutionWindow window = backward;
+    window.groups = groups;
+    const Part of_dy(dy, 1, first, count), of_x(x, 1, x_first, groups * w.sizes[1]), of_w(w, 0, first, count);
     const Part to_w(dw ? *dw : w, 0, first, count), to_b(db ? *db : w, 0, first, count);
-    return run(of_dy.of, of_x.of, of_w.of, backward, nullptr, dw ? &to_w.of : nullptr, db ? &to_b.of : nullptr);
+    return run(of_dy.of, of_x.of, of_w.of, window, nullptr, dw ? &to_w.of : nullptr, db ? &to_b.of : nullptr);
   });
 }
 
@@ -207,6 +226,14 @@ int64_t library_conv_grad_bytes(const BoundCall& call) {
   const bool has_strides =
       std::any_of(backward.strides, backward.strides + backward.spatial, [](int64_t stride) { return stride != 1; });
   int64_t for_x = 0, for_w = 0;
+  if (is_line(x)) {
+    const bool is_half = x.dtype != DType::kF32;
+    const int64_t more = std::max(of_x, of_dy), less = std::min(of_x, of_dy);
+    if (output(call, 0) != nullptr) for_x = (3 * more + 2 * less) / x.sizes[0] * backward.images + 2 * of_w;
+    if (output(call, 1) != nullptr || output(call, 2) != nullptr)
+      for_w = ((is_half ? 4 : 2) * more + 2 * less + copies_for_dw(w) * of_w) * backward.dy_channels / w.sizes[0];
+    return std::max(for_x, for_w);
+  }
   if (output(call, 0) != nullptr) {
     const int64_t images = backward.images, all_x = of_x / x.sizes[0] * images, all_dy = of_dy / x.sizes[0] * images;
     const int64_t some = backward.x_channels, channels = x.sizes[1];
@@ -216,7 +243,7 @@ int64_t library_conv_grad_bytes(const BoundCall& call) {
   }
   if (output(call, 1) != nullptr || output(call, 2) != nullptr) {
     const int64_t some = backward.dy_channels, channels = w.sizes[0];
-    for_w = (4 * of_w + (some < channels ? of_dy : 0)) * some / channels + bytes_of(output(call, 2)) +
+    for_w = (copies_for_dw(w) * of_w + (some < channels ? of_dy : 0)) * some / channels + bytes_of(output(call, 2)) +
             ((is_padded && !is_first) || x.dtype != DType::kF32 ? of_dy + of_x : 0);
   }
   return std::max(for_x, for_w) + written_out_bytes(x, w, dy);

@@ -195,6 +195,24 @@ TEST_F(LibraryConvolution, LargeGradientsAreAskedForInParts) {
   }
 }
 
+// Groups are cut between groups.
+TEST_F(LibraryConvolution, GroupsAreAskedForInParts) {
+  set_parallel_for(nullptr, 1);
+  const std::vector<int64_t> x_sizes = {1, 1024, 2, 1}, w_sizes = {1024, 256, 1, 1}, y_sizes = {1, 1024, 2, 1};
+  const BoundAttrs grouped = window_attrs({0, 0, 0, 0}, {1, 1}, {1, 1}, 4);
+  const std::vector<float> of_x = random_floats(numel(x_sizes), 1), of_w = random_floats(numel(w_sizes), 2),
+                           of_dy = random_floats(numel(y_sizes), 3);
+  const std::vector<TensorRef> inputs = {floats(of_dy.data(), y_sizes, channels_last(y_sizes)),
+                                         floats(of_x.data(), x_sizes, channels_last(x_sizes)),
+                                         floats(of_w.data(), w_sizes)};
+  std::vector<float> found(numel(w_sizes), NAN), expected(numel(w_sizes), NAN);
+  EXPECT_EQ(run_kernel("aten.ConvGrad", inputs, {{}, floats(found.data(), w_sizes), {}}, grouped), nullptr);
+  EXPECT_EQ(noted.calls, 2);
+  EXPECT_EQ(noted.groups, 2);
+  EXPECT_EQ(run_kernel("reference.ConvGrad", inputs, {{}, floats(expected.data(), w_sizes), {}}, grouped), nullptr);
+  expect_close(found.data(), numel(w_sizes), [&](int64_t i) { return expected[i]; }, 1e-4, 1e-4);
+}
+
 // Two copies of w are made: some channels at a time where that is much.
 TEST_F(LibraryConvolution, ManyFiltersAreAskedForInParts) {
   set_parallel_for(nullptr, 4);
