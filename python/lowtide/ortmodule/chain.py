@@ -121,7 +121,7 @@ class _FirstRegion(torch.autograd.Function):
 def _all_gradients(ctx, incoming, saved):
     agent, forward = ctx.agent, ctx.forward
     if torch.is_grad_enabled():
-        return agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming)
+        return agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming, ctx.given.sizes)
     if forward.pending is not None:
         return agent.backward(forward, incoming, saved[: len(ctx.given.saved)])
     # The backward before has used the activations up.

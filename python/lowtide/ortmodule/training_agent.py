@@ -103,8 +103,8 @@ class TrainingAgent:
             self._second_derivatives = second_derivatives or SecondDerivatives(module)
             self._autocast_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
             self.grad_outputs = self.session.grad_outputs
-            tensors = {index for kind, index in captured.imported.outputs if kind == "graph"}
-            self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
+            made = [entry for entry in captured.graph.outputs() if entry["kind"] == "output"]
+            self.outputs_without_grad = sorted(set(range(len(made))) - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
@@ -124,17 +124,21 @@ class TrainingAgent:
         self._densities.print(tensors)
         if self.training and self.gradient_targets:
             outputs, views = run_chain(self, tensors, sizes)
+            outputs = list(outputs)
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
         if self._prints:
             print(self._prints, end="")
+        for index, view in views.items():
+            # Not out of autograd's Function: views of inputs, which autograd shall see as views.
+            outputs[index] = view.build(tensors)
         results = []
         for kind, index in self._results:
             if kind == "source":
                 results.append(tensors[index])
-            elif index in views:
-                # Not out of autograd's Function: views of inputs, which autograd shall see as views.
-                results.append(views[index].build(tensors))
+            elif kind == "view":
+                view = self.captured.imported.views[index]
+                results.append(view.build(outputs[view.base], self.captured.imported.sizes, sizes))
             else:
                 results.append(outputs[index])
         if self._write is None:
@@ -212,8 +216,8 @@ class TrainingAgent:
                 raise
         return _Forward(pending, forward.step, None, forward.random)
 
-    def differentiable_gradients(self, forward, inputs, gradients):
-        return self._second_derivatives.gradients(self, inputs, gradients, forward.random)
+    def differentiable_gradients(self, forward, inputs, gradients, sizes):
+        return self._second_derivatives.gradients(self, inputs, gradients, forward.random, sizes)
 
     def autocast(self):
         """That of the calls."""
