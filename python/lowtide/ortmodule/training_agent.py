@@ -154,6 +154,8 @@ class TrainingAgent:
                 self._allowance.apply(self)
             before = self._check.before(tensors, self._updated) if self._check and keep else None
             states = self._draws.states(self._random) if self._random or self._draws else ()
+            written = self._inputs.written if keep else ()
+            as_it_was = [tensor.detach().clone() for tensor in tensors.take(written)] if written else []
             try:
                 if self._draws:
                     self._draws.make()
@@ -174,7 +176,7 @@ class TrainingAgent:
         for index, output in enumerate(outputs):
             if type(output) is tuple:
                 outputs[index], views[index] = None, _View(*output)
-        return outputs, views, _Forward(pending, step, check, random)
+        return outputs, views, _Forward(pending, step, check, random, as_it_was)
 
     def _hand_over(self, tensors):
         """Of the gradients of this call's step."""
@@ -359,6 +361,11 @@ class _Forward:
     step: int
     check: object
     random: Randomness
+    before: list = ()  # the tensors that forward has written and gradients depend on, as they were
+
+    def take_before(self):
+        before, self.before = self.before, ()
+        return before
 
     def take(self):
         taken = self.pending, self.step, self.check
