@@ -27,6 +27,7 @@ PlanResult Emitter::run() {
     step_positions_.resize(program_.steps.size(), static_cast<int32_t>(i));
   }
   wait_for_all();
+  if (!graph_.yield()) keep_what_updates_overwrite({});
   step_positions_.resize(program_.steps.size(), static_cast<int32_t>(order.size()) - 1);
   program_.regions.back().end = static_cast<int32_t>(program_.steps.size());
   number_gradients();
@@ -151,6 +152,7 @@ void Emitter::emit_constant(NodeId id) {
 void Emitter::emit_yield(NodeId id) {
   const Node& node = graph_.node(id);
   wait_for_all();
+  keep_what_updates_overwrite(id);
   const int32_t middle = static_cast<int32_t>(program_.steps.size());
   program_.regions[0].end = middle;
   program_.regions.push_back({"backward", middle, middle, {}});

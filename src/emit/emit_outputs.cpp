@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "base/check.h"
 #include "emit/emitter.h"
@@ -70,6 +71,34 @@ void Emitter::number_gradients() {
   }
   for (ProgramStep& step : program_.steps)
     if (step.kind == StepKind::kEmit) step.index = number[static_cast<size_t>(step.index)];
+}
+
+void Emitter::keep_what_updates_overwrite(NodeId yield) {
+  std::set<int32_t> read;  // buffers
+  const auto note = [&](ValueId value) {
+    if (value && places_[value.at()]) read.insert(places_[value.at()]->buffer);
+  };
+  const std::vector<NodeId>& order = graph_.order();
+  for (auto at = yield ? std::find(order.begin(), order.end(), yield) : order.end(); at != order.end(); ++at)
+    for (ValueId input : graph_.node(*at).inputs) note(input);
+  std::set<int32_t> shown;
+  for (ValueId value : module_outputs(graph_))
+    if (places_[value.at()]) shown.insert(places_[value.at()]->buffer);
+  read.insert(shown.begin(), shown.end());
+  for (const GraphOutput& output : graph_.outputs())
+    if (output.kind == OutputKind::kUpdate && output.value != output.target) note(output.value);
+  for (const GraphOutput& output : graph_.outputs()) {
+    if (output.kind != OutputKind::kUpdate || output.value == output.target) continue;
+    const int32_t buffer = places_[output.target.at()]->buffer;
+    if (!read.contains(buffer) || program_.buffers[static_cast<size_t>(buffer)].kind != BufferKind::kCaller) continue;
+    const TensorType all{graph_.type(output.target).dtype, {buffer_numel_[static_cast<size_t>(buffer)]}};
+    const std::string& name = graph_.value(output.target).name;
+    const Storage copy =
+        emit_copy(all, {buffer, 0, {1}}, {1}, shown.contains(buffer) ? BufferKind::kOutput : BufferKind::kArena,
+                  name + ".before", "what is read of " + name + " after its update");
+    for (std::optional<Storage>& place : places_)
+      if (place && place->buffer == buffer) place->buffer = copy.buffer;
+  }
 }
 
 void Emitter::finish_outputs() {

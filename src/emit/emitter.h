@@ -32,6 +32,8 @@ class Emitter {
   void wait_for(int32_t buffer);
   void wait_for_due(NodeId next);
   void wait_for_all();
+  // What forward's updates overwrite behind it, and backward, an output or another update shows: from here on a copy.
+  void keep_what_updates_overwrite(NodeId yield);
   void emit_inspect(NodeId id);
   void emit_kernel(NodeId id, int32_t position);
   void emit_data_size(NodeId id);

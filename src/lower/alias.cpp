@@ -57,6 +57,20 @@ Aliasing aliasing(const Graph& captured, const Node& node) {
   return Aliasing::kNone;
 }
 
+bool may_share(const Node& node) {
+  constexpr std::array<std::string_view, 20> kNames = {"adjoint",         "alpha_dropout",
+                                                       "atleast_1d",      "atleast_2d",
+                                                       "atleast_3d",      "broadcast_tensors",
+                                                       "broadcast_to",    "dropout",
+                                                       "feature_dropout", "lift",
+                                                       "lift_fresh",      "mH",
+                                                       "meshgrid",        "resolve_conj",
+                                                       "resolve_neg",     "to",
+                                                       "type_as",         "unsafe_chunk",
+                                                       "unsafe_split",    "unsafe_split_with_sizes"};
+  return is_one_of(base_name(node.target), kNames);
+}
+
 // In-place forms whose functional ones have another overload.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOtherOverloads = {
     {{"aten::floor_divide_.Tensor", "aten::floor_divide.default"},

@@ -18,6 +18,10 @@ enum class Aliasing {
 };
 Aliasing aliasing(const Graph& captured, const Node& node);
 
+// Whether PyTorch's tensors may share memory where `aliasing` knows nothing: views that only their kernels know of, and
+// what is handed on where there is nothing to do.
+bool may_share(const Node& node);
+
 // Whether a view has all elements of its input in the same order.
 bool keeps_all_in_order(const Node& view);
 

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/views.h"
+#include "lower/alias.h"
 #include "lower/call.h"
 #include "lower/dtypes.h"
 #include "lower/targets.h"
@@ -33,6 +35,7 @@ class Walk {
       for (const Dim& dim : value.type.shape) sizes_.add_known(dim);
     }
     const std::vector<bool> live = find_live();
+    find_output_memories();
     for (NodeId id : captured_.order())
       if (live[id.at()]) lower_node(id);
     for (const GraphOutput& output : captured_.outputs())
@@ -116,6 +119,31 @@ class Walk {
         for (const Dim& dim : *list) collect_symbols(dim, symbols);
     }
     return symbols;
+  }
+
+  // The captured value whose memory PyTorch's tensor lies in, as far as the calls tell.
+  ValueId memory(ValueId value) const {
+    for (NodeId id = captured_.value(value).producer; id; id = captured_.value(value).producer) {
+      if (aliasing(captured_, captured_.node(id)) == Aliasing::kNone) break;
+      value = captured_.node(id).inputs[0];
+    }
+    return value;
+  }
+
+  void find_output_memories() {
+    for (const GraphOutput& output : captured_.outputs())
+      if (output.kind == OutputKind::kOutput) output_memories_.insert(memory(output.value));
+  }
+
+  // The caller may change an output in place: what PyTorch copies (a clone, a list of one that is joined, the sum of
+  // one number) shares no bytes with an input or with what is another output's memory.
+  ValueId with_own_memory(ValueId captured, ValueId result) {
+    if (!output_memories_.contains(captured) || may_share(captured_.node(captured_.value(captured).producer)) ||
+        is_complex(graph_.type(result).dtype))
+      return result;
+    const ValueId bytes = base_of_views(graph_, result);
+    if (graph_.value(bytes).producer && shown_.insert(bytes).second) return result;
+    return builder_.op(Op::kCopy, {result}, {{"keeps", true}});
   }
 
   ValueId map(ValueId captured) const { return captured ? lowered_[captured.at()] : ValueId{}; }
@@ -213,6 +241,7 @@ class Walk {
       // Two forms of one size, like (s - 1)//2 + 1 and (s + 1)//2: the exporter's stays.
       if (shapes_agree(graph_.type(result).shape, expected.shape, captured_.ranges()))
         result = builder_.reshape(result, expected.shape);
+      result = with_own_memory(node.outputs[i], result);
       LT_CHECK(graph_.type(result) == expected, describe_call(node), ": its lowering gives ",
                to_string(graph_.type(result)), " where the exporter says ", to_string(expected));
       lowered_[node.outputs[i].at()] = result;
@@ -236,6 +265,8 @@ class Walk {
   std::set<std::string> bugs_;                        // targets whose lowering has failed
   std::vector<ValueId> lowered_;                      // by captured value
   std::map<size_t, std::vector<ValueId>> inspected_;  // number of the lowered value → captured ones, in order
+  std::set<ValueId> output_memories_;                 // captured values
+  std::set<ValueId> shown_;                           // whose bytes are in outputs
   DataSizes sizes_;
   int64_t next_stream_ = 0;
 };

@@ -45,10 +45,20 @@ bool same_value(const Graph& graph, const Node& a, const Node& b) {
          same_outputs(graph, a, b);
 }
 
+// The user sees its bytes, through a view perhaps, and may write into them.
+bool is_shown(const Graph& graph, ValueId value) {
+  const auto shows = [&](NodeId user) {
+    const Node& node = graph.node(user);
+    return is_view(node.op) && node.outputs[0] && is_shown(graph, node.outputs[0]);
+  };
+  const std::vector<NodeId>& users = graph.value(value).users;
+  return is_module_output(graph, value) || std::any_of(users.begin(), users.end(), shows);
+}
+
 bool are_two_module_outputs(const Graph& graph, const Node& a, const Node& b) {
+  if (is_view(a.op)) return false;  // of one value: the same bytes before and after
   for (size_t i = 0; i < a.outputs.size(); ++i)
-    if (a.outputs[i] && b.outputs[i] && is_module_output(graph, a.outputs[i]) && is_module_output(graph, b.outputs[i]))
-      return true;
+    if (a.outputs[i] && b.outputs[i] && is_shown(graph, a.outputs[i]) && is_shown(graph, b.outputs[i])) return true;
   return false;
 }
 

@@ -223,20 +223,65 @@ def test_numbers_among_the_arguments():
     assert wrapped.fallback_reason is None
 
 
-def test_a_buffer_that_forward_updates_and_gradients_read_is_refused():
-    def forward(m, a):
-        y = torch.tanh(m.l(a) * m.scale)
-        m.scale.mul_(0.5)
-        return y
+def clips(m, a):
+    with torch.no_grad():
+        m.l.weight.clamp_(-0.2, 0.2)
+    return torch.tanh(m.l(a)).sum()
 
-    module = Of(forward)
-    module.register_buffer("scale", torch.ones(4))
-    wrapped = ORTModule(module)
-    loss = wrapped(x()).sum()
-    assert wrapped.fallback_reason is None
-    loss.backward(retain_graph=True)
-    with pytest.raises(EngineError, match="buffer 'scale', and forward itself has written into it"):
-        loss.backward()
+
+def decays(m, a):
+    m.l.weight.data.mul_(0.9)
+    return torch.tanh(m.l(a)).sum()
+
+
+def normalises(m, a):
+    with torch.no_grad():
+        length = m.l.weight.norm()
+        m.l.weight.div_(length)
+    return (torch.tanh(m.l(a)) * length).sum()
+
+
+def moves_an_average(m, a):
+    y = torch.tanh(m.l(a) * m.scale.clone())
+    m.scale.mul_(0.5)
+    return y.sum()
+
+
+@pytest.mark.filterwarnings("ignore:create_graph=True")
+@pytest.mark.parametrize("function", [clips, decays, normalises, moves_an_average])
+@pytest.mark.parametrize("door", ["wrapper", "compile"])
+def test_what_forward_writes_is_as_it_was(function, door):
+    torch.compiler.reset()
+    eager = Of(function).double()
+    eager.register_buffer("scale", torch.ones(4, dtype=torch.float64))
+    target, found = copy.deepcopy(eager), []
+    compiled = ORTModule(target) if door == "wrapper" else torch.compile(target, backend=compile_backend.lowtide)
+    for module, call in ((eager, eager), (target, compiled)):
+        found.append([])
+        for _ in range(2):
+            leaf = x().double().requires_grad_()
+            targets = [leaf, *module.parameters()]
+            first = torch.autograd.grad(call(leaf), targets, create_graph=True)
+            found[-1] += [*first, *torch.autograd.grad(sum(each.pow(2).sum() for each in first), targets)]
+            loss = call(leaf)
+            found[-1] += torch.autograd.grad(loss, targets, retain_graph=True)
+            found[-1] += torch.autograd.grad(loss, targets)
+        found[-1] += [*module.parameters(), module.scale]
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert door == "compile" or compiled.fallback_reason is None
+
+
+def test_what_forward_wrote_is_held_until_backward():
+    wrapped = ORTModule(Of(decays))
+    loss = wrapped(x())
+    (kept,) = (saved for saved in loss.grad_fn.saved_tensors if saved.shape == (4, 4) and saved is not wrapped.l.weight)
+    torch.testing.assert_close(kept * 0.9, wrapped.l.weight.detach())
+    seen = weakref.ref(kept.untyped_storage())
+    del kept
+    loss.backward()
+    gc.collect()
+    assert seen() is None
 
 
 class Noisy(torch.autograd.Function):

@@ -29,6 +29,7 @@ from .importer import ImportedGraph, Source, import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
 from .numbers import difference
+from .output_views import output_gradients
 from .refusals import hooked_modules, tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants
 from .transforms import undoing_transforms
@@ -46,6 +47,7 @@ __all__ = [
     "exports_elsewhere",
     "hooked_modules",
     "keep_only",
+    "output_gradients",
     "parse_keep_outputs",
     "recapture",
     "schema_of",

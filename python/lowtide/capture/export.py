@@ -22,6 +22,7 @@ from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
 from . import trees
+from .assigned_buffers import assigned_buffers, write_assigned
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits
@@ -133,11 +134,13 @@ class _Flat(torch.nn.Module):
         # One with a history now was written into, which is told later.
         if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
             raise UnsupportedError("forward changes requires_grad of an argument or a parameter")
+        assigned = []
         for path, child, parameters, buffers in children:
             _refuse_assigned_parameters(path, child, parameters)
-            _write_assigned_buffers(path, child, buffers)
+            assigned += assigned_buffers(path, child, buffers)
         # Here and not later: the exporter puts attributes back itself.
         values = self.observation.take_writes()
+        write_assigned(assigned, (output, values))
         self.observation.note_changes()
         output = self._kept(output)
         leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
@@ -187,22 +190,6 @@ def _refuse_assigned_parameters(path, module, before):
     now = module._parameters
     if names := [name for name in (*before, *now) if now.get(name) is not before.get(name)]:
         raise UnsupportedError(f"forward replaces the parameter '{f'{path}.{names[0]}'.lstrip('.')}'")
-
-
-def _write_assigned_buffers(path, module, before):
-    """`self.b = new` becomes a write into b, which the exporter itself keeps for its outermost module alone."""
-    for name, old in before.items():
-        new = module._buffers.get(name)
-        if new is old:
-            continue
-        if old is None or new is None or new.shape != old.shape or new.dtype != old.dtype:
-            raise UnsupportedError(
-                f"forward replaces the buffer '{path}.{name}' by one of another type".replace("'.", "'")
-            )
-        old.copy_(new.detach())
-        module._buffers[name] = old
-    if added := [name for name in module._buffers if name not in before]:
-        raise UnsupportedError(f"forward adds the buffer '{added[0]}'")
 
 
 def export(module, call: Call, facts: Facts) -> Exported:

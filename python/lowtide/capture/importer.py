@@ -29,6 +29,7 @@ from .op_schemas import (
     written_placeholders,
 )
 from .operators import is_point_to_point, waits_for_collective
+from .output_views import OutputView, SharedOutputs
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
 from .squeezed import require_no_ones
@@ -53,9 +54,11 @@ class ImportedGraph:
     graph: Graph
     sizes: Sizes
     sources: list
-    outputs: list  # per tensor output: ("graph", index among the graph's outputs) or ("source", index)
+    # Per tensor output: ("graph", index among the graph's outputs), ("source", index) or ("view", index among views).
+    outputs: list
     random: bool  # some node draws random numbers
     groups: list = field(default_factory=list)  # Processes, by the numbers that collectives give them
+    views: list = field(default_factory=list)  # OutputView
 
 
 def import_program(exported, facts, module, inputs_require_grad=None, division=None) -> ImportedGraph:
@@ -70,6 +73,7 @@ class _Importer:
         self._inputs_require_grad = inputs_require_grad
         self._graph = Graph(re.sub(r"\W", "_", type(module).__name__).lower())
         self._values = {}  # FX node → value number, list of these (several outputs), or size
+        self._regions = {}  # as SharedOutputs takes them
         self._sources, self._source_of_tensor = [], {}
         self._source_values = {}  # value number → index of its source
         self._aliases = Aliases()
@@ -96,8 +100,10 @@ class _Importer:
             if spec.kind is not InputKind.USER_INPUT:
                 self._add_state(node, spec)
         self._block(program.graph_module)
-        outputs = self._outputs(program)
-        return ImportedGraph(self._graph, self._sizes, self._sources, outputs, self._random, self._gathers.groups)
+        outputs, views = self._outputs(program)
+        return ImportedGraph(
+            self._graph, self._sizes, self._sources, outputs, self._random, self._gathers.groups, views
+        )
 
     # ---- inputs
 
@@ -266,6 +272,7 @@ class _Importer:
             if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node) and child not in written:
                 value = self._detached(value, argument, node)
             self._values[child] = value
+            self._regions[child] = argument, cut or self._aliases.inside is not None
             self._numbers.alias(child, argument)
         outside = self._aliases.inside
         if cut and outside is None:
@@ -273,6 +280,7 @@ class _Importer:
         results = self._block(inner)
         self._aliases.inside, self._autocast = outside, around
         self._values[node] = [self._value(result) for result in results]
+        self._regions[node] = results
 
     def _detached(self, value, argument, node):
         """What enters a no_grad region without the gradient that it may have: then nothing inside has one. A tensor
@@ -454,19 +462,22 @@ class _Importer:
 
     def _outputs(self, program):
         results = next(node for node in program.graph.nodes if node.op == "output").args[0]
-        outputs, places = [], {}
+        outputs, places, views = [], {}, []
         for leaf in self._exported.output_leaves:
             SizeText.of(leaf, self._sizes)
+        shared = SharedOutputs(program, self._sizes, self._regions).find(results)
         for result in results:
-            value = self._value(result)
-            if value in self._source_values:
+            base, steps = shared.get(result, (result, ()))
+            if (value := self._value(base)) in self._source_values:
                 outputs.append(("source", self._source_values[value]))
                 continue
             if value not in places:
                 places[value] = len(places)
                 self._graph.add_output(value)
-            outputs.append(("graph", places[value]))
-        return outputs
+            outputs.append(("view", len(views)) if steps else ("graph", places[value]))
+            if steps:
+                views.append(OutputView(places[value], steps))
+        return outputs, views
 
 
 def _is_number(node):

@@ -4,28 +4,23 @@ from contextlib import contextmanager
 
 import torch
 
-from lowtide.capture import trees
+from lowtide.capture import output_gradients, trees
 
 from .compare import LIMITS
 from .distance import distance
 
 
 def run_module(example, grad_outputs, sent):
-    """(outputs of the graph that are tensors, {parameter: gradient}) of one forward and backward in PyTorch. `sent`:
-    the gradient of each of `grad_outputs`."""
+    """({index: output of the graph that the module returns}, {parameter: gradient}) of one forward and backward in
+    PyTorch. `sent`: the gradient of each of `grad_outputs`."""
     module, captured = example.module, example.captured
     args, kwargs = example.call.with_tensors([tensor.detach().clone() for tensor in example.call.tensors])
     with _buffers_kept(module), torch.enable_grad():
         leaves, _ = trees.flatten(module(*args, **kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        outputs = {
-            index: tensor
-            for (kind, index), tensor in zip(captured.imported.outputs, tensors, strict=False)
-            if kind == "graph"
-        }
-        outputs = [outputs[index] for index in sorted(outputs)]
-        pairs = [(outputs[index], gradient) for index, gradient in zip(grad_outputs, sent, strict=True)]
-        flowing = [(output, gradient) for output, gradient in pairs if gradient is not None and output.requires_grad]
+        imported = captured.imported
+        given = {index: gradient for index, gradient in zip(grad_outputs, sent, strict=True) if gradient is not None}
+        flowing = output_gradients(imported, tensors, given, example.call.sizes())
         parameters = {
             source.name: module.get_parameter(source.paths[0])
             for source in captured.sources
@@ -38,7 +33,8 @@ def run_module(example, grad_outputs, sent):
             allow_unused=True,
         )
     gradients = {name: gradient for name, gradient in zip(parameters, found, strict=True) if gradient is not None}
-    return [output.detach() for output in outputs], gradients
+    named = zip(imported.outputs, tensors, strict=False)
+    return {index: tensor.detach() for (kind, index), tensor in named if kind == "graph"}, gradients
 
 
 def capture_differs(example, grad_outputs, sent, eager, graph):
@@ -46,8 +42,8 @@ def capture_differs(example, grad_outputs, sent, eager, graph):
     words, or empty."""
     outputs, gradients = run_module(example, grad_outputs, sent)
     limit = max(LIMITS.get(str(dtype).removeprefix("torch."), 0.0) for dtype in graph.dtypes.values())
-    for index, (name, output) in enumerate(zip(graph.outputs, outputs, strict=True)):
-        if not _close(eager.value(name), output, limit, 0.0):
+    for index, output in outputs.items():
+        if not _close(eager.value(graph.outputs[index]), output, limit, 0.0):
             return f"output {index}"
     largest = max((gradient.abs().max().item() for gradient in gradients.values() if gradient.numel()), default=0.0)
     for name, gradient in gradients.items():

@@ -94,7 +94,7 @@ class _FirstRegion(torch.autograd.Function):
         # PyTorch looks in backward whether somebody changed these in place, and hooks on saved tensors see them.
         saved_inputs, saved_outputs = agent.saved_by(plan)
         saved = [outputs[index] for index in saved_outputs]
-        ctx.save_for_backward(*call.tensors.take(saved_inputs), *saved)
+        ctx.save_for_backward(*call.tensors.take(saved_inputs), *saved, *call.forward.take_before())
         ctx.given = agent.remember(call.tensors, call.sizes, plan)
         if agent.outputs_without_grad:
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
@@ -109,7 +109,7 @@ class _FirstRegion(torch.autograd.Function):
         saved = ctx.saved_tensors  # an error of PyTorch's where its graph was not kept
         incoming = [gradients[index] for index in agent.grad_outputs]
         if chain is not None and ctx.forward.pending is not None and not torch.is_grad_enabled():
-            token, found = chain.begin(BackwardByRegion(agent, ctx.forward, incoming, saved))
+            token, found = chain.begin(BackwardByRegion(agent, ctx.forward, incoming, ctx.given.of_step(saved)))
             return None, token, *found
         found = _all_gradients(ctx, incoming, saved)
         if chain is None:
@@ -121,7 +121,7 @@ class _FirstRegion(torch.autograd.Function):
 def _all_gradients(ctx, incoming, saved):
     agent, forward = ctx.agent, ctx.forward
     if torch.is_grad_enabled():
-        return agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming)
+        return agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming, ctx.given.sizes)
     if forward.pending is not None:
         return agent.backward(forward, incoming, saved[: len(ctx.given.saved)])
     # The backward before has used the activations up.

@@ -27,7 +27,7 @@ class InputMemory:
             _TORCH_DTYPES[captured.graph.value_type(entry["value"])[0]] for entry in captured.graph.inputs()
         ]
         self._reads = session.gradient_reads
-        self._lost = sorted(set(self._reads) & set(session.updated_inputs))
+        self.written = sorted(set(self._reads) & set(session.updated_inputs))  # by forward itself: kept as they were
         self._watched = {}  # plan → inputs that gradients depend on and autograd does not watch
 
     def remember(self, tensors, sizes, plan, saved):
@@ -47,14 +47,14 @@ class InputMemory:
         )
 
     def recall(self, given, saved):
-        """All inputs in order, from GivenInputs and the tensors that autograd saved. EngineError where one that
-        gradients depend on is not what it was."""
-        if self._lost:
-            raise EngineError(f"{_AGAIN} {self._text(self._lost[0])}, and forward itself has written into it")
+        """All inputs in order, from GivenInputs and the tensors that autograd saved: those that forward writes as they
+        were before it. EngineError where somebody else has changed one that gradients depend on."""
         found = dict(zip(self._others, given.others, strict=True))
         found.update((index, tensor()) for index, tensor in zip(self._arguments, given.arguments, strict=True))
         found.update(zip(given.saved, saved[: len(given.saved)], strict=True))
         for index, version in zip(given.watched, given.versions, strict=True):
+            if index in self.written and not self._sources[index].requires_grad:
+                continue
             if found[index] is None:
                 raise EngineError(f"{_AGAIN} {self._text(index)}, which is gone: hold it until the last backward")
             if (now := version_of(found[index])) != version:
@@ -62,6 +62,9 @@ class InputMemory:
                     f"{_AGAIN} {self._text(index)}, which has been modified by an inplace operation: it is at version "
                     f"{now}, expected {version}"
                 )
+        before = saved[len(saved) - len(self.written) :]
+        for index, tensor in zip(self.written, before, strict=True):
+            found[index] = _AsItWas.apply(found[index], tensor)
         for index in self._arguments:
             size = given.sizes[self._sources[index].index]
             if found[index] is None or found[index].shape != size:
@@ -74,6 +77,18 @@ class InputMemory:
         source = self._sources[index]
         words = {"input": "argument", "param": "parameter"}
         return f"{words.get(source.kind, source.kind)} '{source.paths[0] if source.paths else source.name}'"
+
+
+class _AsItWas(torch.autograd.Function):
+    """A tensor with the history of another one."""
+
+    @staticmethod
+    def forward(ctx, now, before):
+        return before.view_as(before)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
 
 
 _AGAIN = "a second backward, or one under create_graph=True, runs forward again. Its gradients depend on"
@@ -90,6 +105,10 @@ class GivenInputs:
 
     def recall(self, saved):
         return self.memory.recall(self, saved)
+
+    def of_step(self, saved):
+        """Of the tensors that autograd saved, those that the step's own backward reads."""
+        return saved[: len(saved) - len(self.memory.written)]
 
 
 def check_versions(tensors, versions, places):

@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from lowtide.capture import keep_only, trees
+from lowtide.capture import keep_only, output_gradients, trees
 from lowtide.errors import UnsupportedError
 
 from .fallback import users_frame
@@ -17,9 +17,9 @@ class SecondDerivatives:
         self._module = module
         self._told = False
 
-    def gradients(self, agent, inputs, incoming, random):
+    def gradients(self, agent, inputs, incoming, random, sizes):
         """Of the agent's gradient targets, with a graph of their own. `inputs`: as they were in the call, with their
-        history; `incoming`: by the agent's grad_outputs; `random`: its Randomness."""
+        history; `incoming`: by the agent's grad_outputs; `random`: its Randomness; `sizes`: of the call's tensors."""
         self._tell(agent)
         # An input's history may lead to other targets, also by this module: gradients end at a view of each target.
         inputs = list(inputs)
@@ -28,11 +28,12 @@ class SecondDerivatives:
         targets = [inputs[index] for index in agent.gradient_targets]
         with random.again(), agent.autocast():
             outputs = self._outputs(agent, inputs)
-        pairs = [
-            (outputs[index], gradient)
+        given = {
+            index: gradient
             for index, gradient in zip(agent.grad_outputs, incoming, strict=True)
-            if gradient is not None and outputs[index].requires_grad
-        ]
+            if gradient is not None
+        }
+        pairs = output_gradients(agent.captured.imported, outputs, given, sizes)
         if not pairs:
             return [None] * len(targets)
         sources, flowing = zip(*pairs, strict=True)
@@ -43,7 +44,7 @@ class SecondDerivatives:
         return gradients
 
     def _outputs(self, agent, inputs):
-        """{index among the graph's outputs: tensor} of PyTorch's forward, which writes into copies."""
+        """The tensors that PyTorch's forward returns, which writes into copies."""
         captured, inputs = agent.captured, list(inputs)
         for index in agent.session.updated_inputs:
             source = captured.sources[index]
@@ -63,9 +64,7 @@ class SecondDerivatives:
         if captured.facts.keep is not None:
             output = keep_only(output, captured.facts.keep)
         leaves, _ = trees.flatten_output(output)
-        found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        places = captured.imported.outputs
-        return {index: leaf for (kind, index), leaf in zip(places, found, strict=True) if kind == "graph"}
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     def _check_found(self, agent, gradients, incoming):
         """PyTorch's LSTM, for one, keeps its parameters in a list too, and reads those."""

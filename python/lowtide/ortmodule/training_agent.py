@@ -103,8 +103,8 @@ class TrainingAgent:
             self._second_derivatives = second_derivatives or SecondDerivatives(module)
             self._autocast_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
             self.grad_outputs = self.session.grad_outputs
-            tensors = {index for kind, index in captured.imported.outputs if kind == "graph"}
-            self.outputs_without_grad = sorted(tensors - set(self.grad_outputs))
+            made = [entry for entry in captured.graph.outputs() if entry["kind"] == "output"]
+            self.outputs_without_grad = sorted(set(range(len(made))) - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
@@ -124,17 +124,21 @@ class TrainingAgent:
         self._densities.print(tensors)
         if self.training and self.gradient_targets:
             outputs, views = run_chain(self, tensors, sizes)
+            outputs = list(outputs)
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
         if self._prints:
             print(self._prints, end="")
+        for index, view in views.items():
+            # Not out of autograd's Function: views of inputs, which autograd shall see as views.
+            outputs[index] = view.build(tensors)
         results = []
         for kind, index in self._results:
             if kind == "source":
                 results.append(tensors[index])
-            elif index in views:
-                # Not out of autograd's Function: views of inputs, which autograd shall see as views.
-                results.append(views[index].build(tensors))
+            elif kind == "view":
+                view = self.captured.imported.views[index]
+                results.append(view.build(outputs[view.base], self.captured.imported.sizes, sizes))
             else:
                 results.append(outputs[index])
         if self._write is None:
@@ -150,6 +154,8 @@ class TrainingAgent:
                 self._allowance.apply(self)
             before = self._check.before(tensors, self._updated) if self._check and keep else None
             states = self._draws.states(self._random) if self._random or self._draws else ()
+            written = self._inputs.written if keep else ()
+            as_it_was = [tensor.detach().clone() for tensor in tensors.take(written)] if written else []
             try:
                 if self._draws:
                     self._draws.make()
@@ -170,7 +176,7 @@ class TrainingAgent:
         for index, output in enumerate(outputs):
             if type(output) is tuple:
                 outputs[index], views[index] = None, _View(*output)
-        return outputs, views, _Forward(pending, step, check, random)
+        return outputs, views, _Forward(pending, step, check, random, as_it_was)
 
     def _hand_over(self, tensors):
         """Of the gradients of this call's step."""
@@ -212,8 +218,8 @@ class TrainingAgent:
                 raise
         return _Forward(pending, forward.step, None, forward.random)
 
-    def differentiable_gradients(self, forward, inputs, gradients):
-        return self._second_derivatives.gradients(self, inputs, gradients, forward.random)
+    def differentiable_gradients(self, forward, inputs, gradients, sizes):
+        return self._second_derivatives.gradients(self, inputs, gradients, forward.random, sizes)
 
     def autocast(self):
         """That of the calls."""
@@ -355,6 +361,11 @@ class _Forward:
     step: int
     check: object
     random: Randomness
+    before: list = ()  # the tensors that forward has written and gradients depend on, as they were
+
+    def take_before(self):
+        before, self.before = self.before, ()
+        return before
 
     def take(self):
         taken = self.pending, self.step, self.check

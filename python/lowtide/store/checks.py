@@ -96,8 +96,9 @@ def _check_source(source, taken, graph, module, call):
 def _check_outputs(captured, call):
     exported, imported = captured.exported, captured.imported
     made = [output for output in imported.graph.outputs() if output["kind"] == "output"]
-    ends = {"graph": len(made), "source": len(imported.sources)}
+    ends = {"graph": len(made), "source": len(imported.sources), "view": len(imported.views)}
     _expect(all(_is_whole(index, ends[kind]) for kind, index in imported.outputs), "outputs of the graph")
+    _expect(all(view.is_of(len(made), imported.sizes) for view in imported.views), "views of the graph's outputs")
     flags = exported.output_is_tensor
     _expect(
         all(type(flag) is bool for flag in flags) and len(flags) == len(exported.output_leaves), "leaves of outputs"

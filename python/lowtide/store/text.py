@@ -16,6 +16,7 @@ from lowtide.capture.importer import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
 from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
 from lowtide.capture.operators import overload_of
+from lowtide.capture.output_views import OutputView
 from lowtide.guards import Guards, Write
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES
@@ -52,6 +53,7 @@ def to_text(captured, module, digest):
             },
             "sources": [_source_to_json(source, exported.guards) for source in imported.sources],
             "outputs": imported.outputs,
+            "views": [[view.base, view.steps] for view in imported.views],
             "random": imported.random,
             "facts": {
                 "untied": [sorted(pair) for pair in captured.facts.untied],
@@ -121,10 +123,11 @@ def from_text(text, module, call, digest):
     )
     sources = [_source_from_json(source, module) for source in told["sources"]]
     outputs = [tuple(output) for output in told["outputs"]]
+    views = [OutputView(base, tuple(map(tuple, steps))) for base, steps in told["views"]]
     facts = told["facts"]
     captured = Captured(
         exported,
-        ImportedGraph(graph, known, sources, outputs, told["random"]),
+        ImportedGraph(graph, known, sources, outputs, told["random"], views=views),
         Facts(
             frozenset(frozenset(_pairs(pair)) for pair in facts["untied"]),
             frozenset(_pairs(facts["moving"])),

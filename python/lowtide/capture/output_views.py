@@ -1,0 +1,209 @@
+"""Outputs that share memory: the graph returns what they are views of, and PyTorch makes the views anew at each call.
+So autograd knows them for views, as in eager, when one of them is changed in place."""
+
+import operator
+from dataclasses import dataclass
+
+import torch
+
+from lowtide.errors import UnsupportedError
+
+from .sizes import NeedsConstants
+
+_ITEM = "item"  # in the place of a view: of the list that the one before returns
+# Views that take the sizes of another tensor.
+_BY_SIZE = {"view_as": "view.default", "reshape_as": "reshape.default", "expand_as": "expand.default"}
+_DROPOUTS = {getattr(torch.ops.aten, name).default for name in ("dropout", "feature_dropout", "alpha_dropout")}
+_OF_DROPOUT = (1, "p"), (2, "train")
+
+
+@dataclass(frozen=True)
+class OutputView:
+    base: int  # among the graph's outputs
+    # (view of ATen's, its arguments after the tensor, whether under no_grad): sizes as text over the names of dims.
+    steps: tuple
+
+    def build(self, base, sizes, actual):
+        """Of the tensor `base`. `sizes`: KnownSizes; `actual`: the sizes of the call."""
+        for name, arguments, no_grad in self.steps:
+            values = [_value(argument, sizes, actual) for argument in arguments]
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
+                base = base[values[0]] if name == _ITEM else _view(name)(base, *values)
+        return base
+
+    def is_of(self, outputs, sizes):
+        """Whether it can be of a graph with so many outputs, whatever a file says."""
+        texts = [text for _, arguments, _ in self.steps for text in _texts(arguments)]
+        known = all(name == _ITEM or _view(name) is not None for name, _, _ in self.steps)
+        return type(self.base) is int and 0 <= self.base < outputs and known and all(map(sizes.formula, texts))
+
+
+def output_gradients(imported, tensors, incoming, actual):
+    """[(one of the module's output `tensors`, its gradient)] from {index among the graph's outputs: gradient}. Of one
+    that the module does not return, each element's goes to one view that shows it. `actual`: the sizes of the call."""
+    places, pairs = dict(zip(imported.outputs, tensors, strict=False)), []  # what forward sets comes after its outputs
+    for index, gradient in incoming.items():
+        if ("graph", index) in places:
+            pairs.append((places["graph", index], gradient))
+            continue
+        elements = torch.arange(gradient.numel()).view(gradient.shape)
+        is_left = torch.ones(gradient.numel(), dtype=torch.bool)
+        for number, view in enumerate(imported.views):
+            if view.base == index and ("view", number) in places:
+                shown = view.build(elements, imported.sizes, actual)
+                times = torch.bincount(shown.flatten(), minlength=gradient.numel()).to(gradient.dtype)
+                share = gradient.flatten() * is_left / times.clamp(min=1)
+                pairs.append((places["view", number], share[shown]))
+                is_left[shown] = False
+    return [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]
+
+
+def _value(argument, sizes, actual):
+    if isinstance(argument, str):
+        return int(sizes.evaluate(argument, actual))
+    return [_value(item, sizes, actual) for item in argument] if isinstance(argument, list | tuple) else argument
+
+
+def _texts(arguments):
+    for argument in arguments:
+        if isinstance(argument, str):
+            yield argument
+        elif isinstance(argument, list | tuple):
+            yield from _texts(argument)
+
+
+def _view(name):
+    """The overload of ATen's that returns a view of its first argument, or None."""
+    packet, _, overload = name.partition(".")
+    found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+    return found if isinstance(found, torch._ops.OpOverload) and _is_view(found) else None
+
+
+def _is_view(overload):
+    arguments, returns = overload._schema.arguments, overload._schema.returns
+    if not arguments or len(returns) != 1 or returns[0].alias_info is None:
+        return False
+    return arguments[0].alias_info is not None and not any(argument.is_write for argument in arguments)
+
+
+class SharedOutputs:
+    """Of an export: which outputs share memory, and what they are views of."""
+
+    def __init__(self, program, sizes, regions):
+        """`regions`: placeholder of an inlined region → (what it stands for, whether that is under no_grad); region →
+        the nodes that it returns."""
+        self._sizes, self._regions = sizes, regions
+        self._no_grad = {node.graph for node, told in regions.items() if node.op == "placeholder" and told[1]}
+        self._inputs = {node for node in program.graph.nodes if node.op == "placeholder"}
+
+    def find(self, results):
+        """{node: (the node that it is a view of, steps as OutputView has them)} of those that share it, and of those
+        that are an input itself. The engine tells which are views of inputs."""
+        paths, found = {}, {}
+        for node in dict.fromkeys(results):
+            if isinstance(node, torch.fx.Node) and _memory(node) is not None:
+                path = self._path(node)
+                paths.setdefault(path[0][0], {})[node] = path
+        for first, together in paths.items():
+            if first in self._inputs:
+                found.update(
+                    (node, (first, ())) for node, path in together.items() if not any(step for _, step in path)
+                )
+            elif len(together) > 1:
+                found.update(self._of_one_memory(together))
+        return found
+
+    def _of_one_memory(self, paths):
+        levels = [[node for node, _ in level] for level in zip(*paths.values(), strict=False)]
+        common = [level[0] for level in levels if len(set(level)) == 1]
+        base = [node for node in common if isinstance(node.meta["val"], torch.Tensor)][-1]
+        found = {}
+        for result, path in paths.items():
+            steps = [(*step, node.graph in self._no_grad) for node, step in path[common.index(base) + 1 :] if step]
+            try:
+                found[result] = base, tuple((name, self._plain(arguments), cut) for name, arguments, cut in steps)
+            except (UnsupportedError, NeedsConstants):  # sizes that no formula tells
+                continue
+        return found
+
+    def _plain(self, arguments):
+        if isinstance(arguments, list | tuple):
+            return tuple(map(self._plain, arguments))
+        value = arguments.meta["val"] if isinstance(arguments, torch.fx.Node) else arguments
+        return self._sizes.text(value) if isinstance(value, torch.SymInt) else value
+
+    def _path(self, node):
+        """[(node, the step that leads to it, None where it is the same tensor)], from what made the memory."""
+        path = []
+        while (parent := self._parent(node)) is not None:
+            path.append((node, parent[1]))
+            node = parent[0]
+        return [(node, None), *reversed(path)]
+
+    def _parent(self, node):
+        """(what the node is a view of, the step), or None."""
+        if node in self._regions:
+            return self._regions[node][0], None
+        if node.target is operator.getitem:
+            source, place = node.args
+            if source in self._regions:
+                return self._regions[source][place], None
+            return (source, (_ITEM, (place,))) if self._parent(source) is not None else None
+        source = node.args[0] if isinstance(node.target, torch._ops.OpOverload) and node.args else None
+        if _is_handed_on(node):
+            return source, None
+        if not isinstance(source, torch.fx.Node) or _memory(source) != _memory(node):
+            return None
+        if node.target._opname.startswith("detach"):
+            return source, ("detach.default", ())
+        if _lies(source) == _lies(node):
+            return source, None
+        step = _step(node) if _is_view(node.target) and node.target.namespace == "aten" else None
+        return step and (source, step)
+
+
+def _is_handed_on(node):
+    """Whether PyTorch returns the tensor that it was given, though the trace has another: dropout of nothing."""
+    if node.target not in _DROPOUTS:
+        return False
+    p, train = (node.args[place] if place < len(node.args) else node.kwargs[name] for place, name in _OF_DROPOUT)
+    return p == 0 or train is False
+
+
+def _step(node):
+    """None of a view whose arguments are not sizes alone, or tell of more memory than its operand's."""
+    overload, name = node.target, node.target._opname
+    if name in _BY_SIZE:
+        return _BY_SIZE[name], (tuple(node.meta["val"].shape),)
+    if name == "as_strided" or _dtype(node) != node.args[0].meta["val"].dtype:
+        return None
+    arguments = [*node.args[1:]]
+    for argument in overload._schema.arguments[1 + len(arguments) :]:
+        value = node.kwargs.get(argument.name, argument.default_value)
+        if argument.kwarg_only and value != argument.default_value:
+            return None
+        if not argument.kwarg_only:
+            arguments.append(value)
+    return f"{name}.{overload._overloadname}", tuple(arguments)
+
+
+def _tensors(node):
+    value = node.meta.get("val")
+    return [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, torch.Tensor)]
+
+
+def _dtype(node):
+    return next(tensor.dtype for tensor in _tensors(node))
+
+
+def _memory(node):
+    """A number for it, None of several."""
+    memories = {tensor.untyped_storage()._cdata for tensor in _tensors(node) if tensor.layout is torch.strided}
+    return memories.pop() if len(memories) == 1 else None
+
+
+def _lies(node):
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return None, node
+    return value.dtype, value.shape, value.stride(), value.storage_offset()

@@ -1,0 +1,66 @@
+"""Buffers that forward replaces, and reads before or after that: eager's gradients, outputs and buffers."""
+
+import copy
+
+import pytest
+import torch
+from modules import Of, assert_same_state, x
+
+from lowtide import compile_backend
+from lowtide.ortmodule import ORTModule
+
+
+def read_before(m, a):
+    y = (torch.tanh(m.l(a)) * m.b).sum()
+    m.b = a.detach().mean(0)
+    return y
+
+
+def through_a_view(m, a):
+    y = (torch.tanh(m.l(a)) * m.b.view(2, 2).t().reshape(-1)).sum()
+    m.b = m.b * 0.5 + m.c
+    return y
+
+
+def swapped(m, a):
+    m.b, m.c = m.c, m.b
+    return (torch.tanh(m.l(a)) * m.b + m.c).sum()
+
+
+def swapped_behind(m, a):
+    y = (torch.tanh(m.l(a)) * m.b + m.c).sum()
+    m.b, m.c = m.c, m.b
+    return y
+
+
+def returned(m, a):
+    before = m.b
+    m.b = m.b * 0.5 + a.detach().mean(0)
+    m.seen = before.t()
+    return (torch.tanh(m.l(a)) * before).sum()
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning", "ignore:The use of `x.T`")
+@pytest.mark.parametrize("door", ["wrapper", "compile"])
+@pytest.mark.parametrize("function", [read_before, through_a_view, swapped, swapped_behind, returned])
+def test_as_eager(function, door):
+    torch.compiler.reset()
+    eager = Of(function).double()
+    eager.register_buffer("b", torch.full((4,), 2.0, dtype=torch.float64))
+    eager.register_buffer("c", torch.full((4,), 3.0, dtype=torch.float64))
+    eager.seen = None
+    target = copy.deepcopy(eager)
+    compiled = ORTModule(target) if door == "wrapper" else torch.compile(target, backend=compile_backend.lowtide)
+    for step in range(3):
+        for module, call in ((eager, eager), (target, compiled)):
+            module.zero_grad()
+            call(x().double() + step).backward()
+        assert_same_state(target, eager)
+        torch.testing.assert_close(target.seen, eager.seen)
+    eager.eval()
+    target.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x().double()), eager(x().double()))
+    for ours, theirs in zip(target.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert door == "compile" or function is returned or compiled.fallback_reason is None
