@@ -27,8 +27,8 @@ Through `ORTModule`:
 - *exports*: of the first sizes, then of further ones (another batch and length).
 - *loss*, *gradient*: the largest difference from eager's on three batches of two sizes: relative, of gradients to the
   parameter's largest entry.
-- *first call*: seconds of the first forward and backward, and torch.export's own part of them, on a machine of 2 cores
-  that had other work.
+- *first call*: seconds of the processor (of all threads) in the first forward and backward, and torch.export's own part
+  of them.
 
 Through `torch.compile(backend="lowtide")`:
 
@@ -83,12 +83,12 @@ class _Exports:
         torch.export.export = self._export
 
     def _counted(self, *args, **kwargs):
-        begin = time.perf_counter()
+        begin = time.process_time()
         try:
             return self._export(*args, **kwargs)
         finally:
             self.count += 1
-            self.seconds += time.perf_counter() - begin
+            self.seconds += time.process_time() - begin
 
 
 def _step(module, batch):
@@ -115,9 +115,9 @@ def through_ortmodule(model, batches, eager):
 
     wrapped, steps = ORTModule(model), []
     with _Exports() as exports:
-        begin = time.perf_counter()
+        begin = time.process_time()
         steps.append(_step(wrapped, batches[0]))
-        seconds, exporting, first_exports = time.perf_counter() - begin, exports.seconds, exports.count
+        seconds, exporting, first_exports = time.process_time() - begin, exports.seconds, exports.count
         steps += [_step(wrapped, batch) for batch in batches[1:]]
     step, pieces, share = wrapped._training_manager.last_step, "1", "100%"
     assert step or wrapped.fallback_reason is None, wrapped.fallback_reason
@@ -176,12 +176,13 @@ def main():
     if unknown := set(wanted) - builds.keys():
         sys.exit(f"no such architecture: {', '.join(sorted(unknown))}")
     row("bert", builds["bert"])  # what the first call of a process loads is in no row
+    head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
     for name in wanted or builds:
         starred = f"{name}*" if name in (*zoo.IN_FP32, *wide_zoo.IN_FP32) else name
         lines[name] = f"| {starred} | {row(name, builds[name])} |"
         print(lines[name], flush=True)
-    head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
-    PAGE.write_text(INTRODUCTION + head + "".join(f"{lines[name]}\n" for name in builds if name in lines))
+        if wanted or len(lines) == len(builds):
+            PAGE.write_text(INTRODUCTION + head + "".join(f"{lines[name]}\n" for name in builds if name in lines))
 
 
 if __name__ == "__main__":
