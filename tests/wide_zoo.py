@@ -116,6 +116,11 @@ def spectrograms(batch, length, generator):
     return {"input_values": sound, "labels": _classes(generator, batch, count=2)}
 
 
+def transcripts(batch, length, generator):
+    sound = torch.randn(batch, 16 * length, generator=generator, dtype=torch.float64)
+    return {"input_values": sound, "labels": torch.randint(1, VOCAB, (batch, 4), generator=generator)}
+
+
 def series(batch, length, generator):
     past, future = (torch.randn(batch, n, 3, generator=generator, dtype=torch.float64) for n in (16, 4))
     return {"past_values": past, "future_values": future}
@@ -167,6 +172,7 @@ TABLE = {
     "layoutlm": ("LayoutLM", "LayoutLMForMaskedLM", padded, {}),
     "nystromformer": ("Nystromformer", "NystromformerForMaskedLM", padded, {}),
     "yoso": ("Yoso", "YosoForMaskedLM", padded, {}),
+    "xlm": ("XLM", "XLMWithLMHeadModel", padded, {}),  # asserts how long its rows are
     "xlnet": ("XLNet", "XLNetLMHeadModel", causal, {"d_inner": 2 * HIDDEN}),
     # Encoders with decoders.
     "mt5": ("MT5", "MT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0}),
@@ -220,13 +226,19 @@ TABLE = {
     "ast": ("AST", "ASTForAudioClassification", spectrograms, {
         "max_length": 32, "num_mel_bins": 16, "frequency_stride": 8, "time_stride": 8,
     }),
+    # Asserts what its labels are, and drops those that are padding.
+    "wav2vec2_ctc": ("Wav2Vec2", "Wav2Vec2ForCTC", transcripts, {
+        "conv_dim": (16, 16, 16), "conv_kernel": (4, 3, 3), "conv_stride": (4, 2, 2), "num_feat_extract_layers": 3,
+        "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4, "mask_time_prob": 0.0,
+        "ctc_zero_infinity": True,
+    }),
     "patchtst": ("PatchTST", "PatchTSTForPrediction", series, _PATCHES),
 }  # fmt: skip
 NAMES = tuple(TABLE)
 
 # These compute a part in fp32 themselves: logits of causal losses, norms, angles, states.
 IN_FP32 = ("mamba", "mamba2", "rwkv", "gptj", "codegen", "qwen3", "gemma3", "olmo2", "cohere", "phi", "stablelm")
-IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba")
+IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba", "xlm", "wav2vec2_ctc")
 
 
 def build(name):

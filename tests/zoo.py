@@ -437,6 +437,10 @@ BUILDERS = {
 }
 NAMES = tuple(BUILDERS)
 
+# Of fp64 models these compute a part in fp32 themselves: causal losses cast logits, RMS norms rows.
+IN_FP32 = ("gpt2", "bloom", "llama", "mistral", "mixtral", "qwen2", "gemma2", "phi3", "falcon", "mpt", "gpt_neox", "t5")
+IN_FP32 += ("modernbert", "opt")
+
 
 def build(name, dropout=0.0, dtype=torch.float32):
     """The model `name` in training mode and a function (batch, length, seed) -> keyword arguments that yield a loss."""

@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "bindings.h"
+#include "runtime/unplanned_size.h"
 
 namespace nb = nanobind;
 
@@ -27,6 +28,8 @@ void raise(const char* class_name, const char* message) {
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
+  } catch (const UnplannedSize& error) {
+    raise("UnplannedSize", error.what());
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInterrupted) {
       // Python's own handler of the signal has the first word: it may raise something else.

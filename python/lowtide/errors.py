@@ -34,6 +34,11 @@ class UnsupportedData(UnsupportedError):
     """An argument or an output of a type that the engine does not take."""
 
 
+class UnplannedSize(UnsupportedData):
+    """Data of one call that its graph excludes: a check of forward's does not hold, or a size from data is larger than
+    its bound. PyTorch runs that call, and raises what forward raises."""
+
+
 class UnsupportedModel(UnsupportedError):
     """What the module itself is or has registered, such as backward hooks inside."""
 

@@ -105,13 +105,13 @@ void grad_swish(GradContext& c) { c.set(0, c.b().op(Op::kSwishGrad, {c.dy(), c.i
 
 void grad_quick_gelu(GradContext& c) { c.set(0, c.b().op(Op::kQuickGeluGrad, {c.dy(), c.in(0)}, c.attrs())); }
 
-// dx = -3 < x < 3 ? dy/6 : 0
+// dx = -3 < x < 3 ? dy/6 : 0, with the sixth that PyTorch has for all dtypes
 void grad_hard_sigmoid(GradContext& c) {
   Builder& b = c.b();
   const ValueId x = c.in(0);
   const ValueId inside =
       b.op(Op::kAnd, {b.op(Op::kGreater, {x, b.scalar_like(-3, x)}), b.op(Op::kLess, {x, b.scalar_like(3, x)})});
-  c.set(0, b.op(Op::kWhere, {inside, b.mul(c.dy(), 1.0 / 6), b.scalar_like(0, c.dy())}));
+  c.set(0, b.op(Op::kWhere, {inside, b.mul(c.dy(), 1.0F / 6), b.scalar_like(0, c.dy())}));
 }
 
 // dx = x <= -3 ? 0 : x < 3 ? dy*(x/3 + 1/2) : dy

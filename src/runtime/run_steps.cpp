@@ -7,6 +7,7 @@
 #include "bind/run_symbols.h"
 #include "runtime/block_pool.h"
 #include "runtime/executor.h"
+#include "runtime/unplanned_size.h"
 
 namespace lowtide {
 
@@ -126,10 +127,11 @@ void Executor::run_steps(RunState& state, const RunView& run, int32_t first, int
     poll_stop(step, i);
     for (const StepHooks& hooks : hooks_)
       if (hooks.before) hooks.before(run, i);
-    KernelStatus status = run_step(state, run, i);
-    if (const int32_t symbol = run.binding.steps[static_cast<size_t>(i)].symbol; symbol >= 0 && status == nullptr)
-      status = read_size(state, static_cast<size_t>(symbol));
+    const KernelStatus status = run_step(state, run, i);
     LT_USER_CHECK(ErrorKind::kRuntime, status == nullptr, step.node, ": ", status);
+    if (const int32_t symbol = run.binding.steps[static_cast<size_t>(i)].symbol; symbol >= 0)
+      if (const KernelStatus refusal = read_size(state, static_cast<size_t>(symbol)))
+        throw UnplannedSize(concat(step.node, ": ", refusal));
     for (size_t h = hooks_.size(); h-- > 0;)
       if (hooks_[h].after) hooks_[h].after(run, i);
     if (step.kind == StepKind::kLoop) i = program_.loops[static_cast<size_t>(step.index)].end - 1;

@@ -81,7 +81,6 @@ TOLERANCES = {
         1e-4,
         "scores near 100, whose roundings are parts in 100,000 of the probabilities: test_attention_rounding.py",
     ),
-    "nn.functional.hardsigmoid": (torch.float64, 1e-6, "PyTorch multiplies by 1/6 as a float in backward"),
 }
 
 # Targets that stay on PyTorch's kernel for some arguments, whose results are still compared.

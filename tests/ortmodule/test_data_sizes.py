@@ -1,12 +1,15 @@
 """Sizes and numbers from data inside the graph: one export for all counts, values and gradients as PyTorch's."""
 
 import copy
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
+from habits import assertion_of_a_number
 from modules import Of, assert_same, step
 
+from lowtide.errors import UnplannedSize
 from lowtide.ortmodule import ORTModule
 
 
@@ -217,11 +220,11 @@ def test_counts_that_are_taken_as_one_are_compared():
     arguments = (rows(3), rows(3).detach())
     assert_same(step(wrapped, arguments), step(module, arguments))
     assert wrapped.fallback_reason is None
-    with pytest.raises(RuntimeError, match="size outside of the range"):
+    with pytest.raises(RuntimeError, match="must match the size of tensor b"):  # PyTorch's words
         wrapped(rows(3), rows(4).detach())
 
 
-def test_a_condition_that_does_not_hold_stops_the_step():
+def test_a_condition_that_does_not_hold_stops_the_step(monkeypatch):
     def forward(m, x):
         chosen = (x[:, 0] > 0).sum().item()
         torch._check(chosen <= 4)
@@ -230,8 +233,89 @@ def test_a_condition_that_does_not_hold_stops_the_step():
     wrapped = ORTModule(Of(forward).double())
     wrapped(rows(4))
     assert wrapped.fallback_reason is None
-    with pytest.raises(RuntimeError, match="outside of the range"):
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
         wrapped(rows(5))
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
+    alone = ORTModule(Of(forward).double())
+    alone(rows(4))
+    with pytest.raises(UnplannedSize, match="outside of the range"):
+        alone(rows(5))
+
+
+def check_of_a_tensor(m, x, classes):
+    if classes is not None and classes.max() >= 5:
+        raise ValueError("no such class")
+    return m.n(m.l(x)) * classes.sum()
+
+
+def check_of_two(m, x, classes):
+    if not torch.isfinite(x).all() or (classes >= 5).any():
+        raise ValueError("not such numbers")
+    return m.n(m.l(x)) * classes.sum()
+
+
+def check_of_a_count(m, x, classes):
+    if len(torch.unique_consecutive(classes)) > 2:
+        raise ValueError("more than two")
+    return m.n(m.l(x)) * classes.sum()
+
+
+def check_before_another_way(m, x, classes):
+    if (classes < 5).all():
+        return m.n(m.l(x)) * classes.sum()
+    else:
+        raise ValueError("no such class")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not tell which question a line asks")
+@pytest.mark.parametrize(
+    "forward",
+    [check_of_a_tensor, check_of_two, assertion_of_a_number, check_of_a_count, check_before_another_way],
+)
+def test_a_check_that_only_raises_is_in_the_graph(forward, exports):
+    module = Of(forward, n=torch.nn.BatchNorm1d(4)).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    good, bad = torch.tensor([1, 1, 1, 1, 1, 4]), torch.tensor([7, 1, 5, 1, 1, 4])
+    for count in (6, 4):
+        arguments = (rows(3, count), good[:count])
+        assert_same(step(wrapped, arguments), step(module, arguments))
+        assert wrapped.fallback_reason is None
+    for one in (module, wrapped):
+        with pytest.raises((ValueError, AssertionError), match=r"no such class|not such numbers|more than two"):
+            one(rows(3), bad)
+    arguments = (rows(3), good)
+    assert_same(step(wrapped, arguments), step(module, arguments))
+    torch.testing.assert_close(dict(wrapped.named_buffers()), dict(module.named_buffers()))
+    assert wrapped.fallback_reason is None and len(exports) == 1
+
+
+def test_a_check_of_a_real_number_is_python_between_pieces(with_pieces):
+    def forward(m, x):
+        if x.mean().item() > 50:
+            raise ValueError("large")
+        return m.l(x)
+
+    wrapped = ORTModule(Of(forward).double())
+    wrapped(rows(3))
+    assert "2 of 2 pieces" in wrapped.fallback_reason
+    with pytest.raises(ValueError, match="large"):
+        wrapped(rows(3) * 1e4 + 1e4)
+
+
+def test_a_check_that_eager_does_not_ask_is_pytorchs_own():
+    """The graph takes every question of a check for answered; here the first answer decides."""
+
+    def forward(m, x):
+        if x.sum() > 100 and x.min() > 0:
+            raise ValueError("large")
+        return m.l(x)
+
+    module = Of(forward).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    for x in (rows(3), rows(3) - 1, rows(3) * 1000, rows(3)):
+        x = x.detach().requires_grad_()
+        assert_same(step(wrapped, (x,)), step(module, (x,)))
+    assert wrapped.fallback_reason is None
 
 
 def test_a_size_without_a_bound_goes_to_pieces_in_words():

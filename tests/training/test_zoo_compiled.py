@@ -12,11 +12,6 @@ from compare import distances, train
 from lowtide import compile_backend
 
 IN_CI = ("bert",)
-# In fp64 the others compute a part in fp32 themselves.
-FIRST_ZOO_IN_FP32 = (
-    *("gpt2", "bloom", "llama", "mistral", "mixtral", "qwen2", "gemma2", "phi3", "falcon", "mpt", "gpt_neox", "t5"),
-    *("modernbert", "opt"),
-)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +28,7 @@ def test_losses_and_gradients_are_eagers(name, pieces):
     eager = train(copy.deepcopy(model), batches)
     model.compile(backend=compile_backend.lowtide)
     engine = train(model, batches)
-    in_fp32 = name in wide_zoo.IN_FP32 or name in FIRST_ZOO_IN_FP32
+    in_fp32 = name in (*zoo.IN_FP32, *wide_zoo.IN_FP32)
     loss_tolerance, tolerance = (1e-6, 1e-5) if in_fp32 else (1e-8, 1e-6)
     assert engine.losses == pytest.approx(eager.losses, rel=loss_tolerance, abs=0)
     for parameter, distance in distances(engine.gradients, eager.gradients).items():

@@ -35,6 +35,7 @@ class DataSizes:
         self._checked = set().union(*map(_free_symbols, self._conditions))
         self._in_shapes = set()  # symbols that name a dim of some tensor
         self._offsets = set()  # symbols that name where a view begins
+        self._counts = set()  # symbols that ops find: no step holds them to a limit
         for module in program.graph_module.modules():
             if isinstance(module, torch.fx.GraphModule):
                 for node in module.graph.nodes:
@@ -68,6 +69,7 @@ class DataSizes:
         """The symbols in the shape of what an op returns have names from here on."""
         for symbol in symbols_of(value):
             for known in _free_symbols(self._sizes.resolve(symbol)):
+                self._counts.add(known)
                 self._name(known)
 
     def _name(self, symbol):
@@ -127,7 +129,7 @@ class DataSizes:
         expression = self._sizes.resolve(condition)
         if not self._offsets.isdisjoint(_free_symbols(expression)):
             return
-        if expression in (True, sympy.true) or self._sizes.always_holds(expression):
+        if expression in (True, sympy.true) or self._sizes.always_holds(expression, self._counts):
             return
         difference = _at_most_zero(expression)
         if difference is None:

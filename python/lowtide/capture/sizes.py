@@ -166,8 +166,12 @@ class Sizes(KnownSizes):
     def range_of(self, expression):
         return bound_sympy(expression, self._environment.var_to_range)
 
-    def always_holds(self, condition):
-        known = self.range_of(condition)
+    def always_holds(self, condition, unbounded):
+        """Whatever the symbols are; those of `unbounded` may be larger than the exporter takes them for."""
+        ranges = self._environment.var_to_range
+        for symbol in unbounded & condition.free_symbols:
+            ranges = {**ranges, symbol: ValueRanges(ranges[symbol].lower, int_oo)}
+        known = bound_sympy(condition, ranges)
         return known.is_singleton() and bool(known.lower)
 
     # ---- symbols

@@ -7,6 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import UnsupportedError
 
+from .checks import answer_that_goes_on, checked
 from .code import is_ours
 from .data import Computed
 from .slices import ask_for_ends
@@ -48,17 +49,19 @@ class Calls(TorchFunctionMode):
             func = torch.Tensor.detach  # which is in the trace
         elif func == _SETS_DATA:
             return None if args[0] is args[1] else self._computed.set_data(*args)
-        result = self._call(func, args, kwargs or {})
+        result = self._call(func, args, kwargs or {}, frame)
         self._computed.note(result, args)
         self._observation.made(result)
         return result
 
-    def _call(self, func, args, kwargs):
+    def _call(self, func, args, kwargs, frame):
         draws = self._observation.draws
         if draws and has_drawn(args, kwargs):
             return called(func, args, kwargs, draws)
         if func in MAKERS and (drawn := draws.tensor(func, args, kwargs)) is not None:
             return drawn
+        if func is torch.Tensor.__bool__ and (answer := answer_that_goes_on(frame)) is not None:
+            return checked(*args, answer)
         return func(*args, **kwargs)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lowtide import environment, log
 from lowtide.capture import DynamoGraph, Facts, exclusive, hooked_modules, keep_only
 from lowtide.distributed import Together
-from lowtide.errors import Error, InternalError, UnsupportedData, UnsupportedError, UnsupportedModel
+from lowtide.errors import Error, InternalError, UnplannedSize, UnsupportedData, UnsupportedError, UnsupportedModel
 from lowtide.log import logger
 
 from .announcement import announce, announce_pieces, announce_session, tells_savings
@@ -184,6 +184,8 @@ class ExecutionManager:
     def _run(self, agent, tensors, seen):
         try:
             return agent.run(tensors, seen.sizes(), seen.strings)
+        except UnplannedSize:
+            raise  # the next call's data may be others
         except Error as error:
             # Nothing has been written yet; what PyTorch takes over stays PyTorch's.
             agent.failure = Failure.of(error) if self._fallback.takes(error) else None
