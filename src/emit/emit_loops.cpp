@@ -64,8 +64,7 @@ void Emitter::make_loops() {
     if (next == loops.size() || i < options_.row_blocks[next].first) {
       take(i, steps[static_cast<size_t>(i)]);
     } else if (i == options_.row_blocks[next].first) {
-      emit_loop(options_.row_blocks[next], loops[next], steps);
-      step_positions_.resize(program_.steps.size(), positions[static_cast<size_t>(i)]);
+      emit_loop(options_.row_blocks[next], loops[next], steps, positions);
       for (int32_t behind : loops[next].behind) take(behind, steps[static_cast<size_t>(behind)]);
     }
     if (next < loops.size() && i + 1 == options_.row_blocks[next].end) ++next;
@@ -78,7 +77,8 @@ void Emitter::make_loops() {
   }
 }
 
-void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps) {
+void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps,
+                        const std::vector<int32_t>& positions) {
   const std::string name = concat("loop ", program_.loops.size());
   const Dim first = Dim::symbol(name + ": first row"), count = Dim::symbol(name + ": rows");
   for (const Dim& symbol : {first, count}) symbols_.push_back(to_string(symbol));
@@ -92,6 +92,7 @@ void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std:
   own.node = concat("blocks of ", blocks.block_rows, " rows, from ", node);
   program_.steps.push_back(std::move(own));
   const int32_t begin = static_cast<int32_t>(program_.steps.size());
+  step_positions_.resize(program_.steps.size(), positions[static_cast<size_t>(blocks.first)]);
   program_.loops.push_back({begin, begin, expression(blocks.rows), blocks.block_rows});
 
   const auto is_inner = [&](int32_t buffer) {
@@ -119,6 +120,7 @@ void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std:
     for (size_t i = 0; i < step.outputs.size(); ++i) put_in_block(step.outputs[i], rows.outputs[i]);
     if (rows.adds_up) add_onto(step);
     program_.steps.push_back(std::move(step));
+    step_positions_.push_back(positions[static_cast<size_t>(index)]);
   }
   program_.loops.back().end = static_cast<int32_t>(program_.steps.size());
   for (const auto& [buffer, width] : loop.inner) {

@@ -46,7 +46,8 @@ class Emitter {
   std::vector<int32_t> ready_steps() const;
   void finish_lifetimes();
   void make_loops();
-  void emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps);
+  void emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps,
+                 const std::vector<int32_t>& positions);
   void emit_zeros(const ProgramStep& sum, const Dim& rows);
 
   ExpressionId expression(const Dim& dim);

@@ -17,8 +17,10 @@ std::vector<StepPrice> step_prices(const Graph& graph, const Program& program, c
     price.op = node.op;
     price.kernels = info(node.op).kernels;
     price.dtype = priced_dtype(graph, id);
-    const Op op = step.kind == StepKind::kKernel ? find_kernel(step.kernel)->op : node.op;
-    if (op == node.op) {
+    const Kernel* kernel = step.kind == StepKind::kKernel ? find_kernel(step.kernel) : nullptr;
+    const Op op = kernel != nullptr ? kernel->op : node.op;
+    // In blocks of rows products add up, which is another op.
+    if (op == node.op || kernel->row_work == RowWork::kProducts) {
       price.cost = cost_at(graph, id, dims);
       price.milliseconds = prices.milliseconds(graph, id, dims);
     } else {

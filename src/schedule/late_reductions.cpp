@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "schedule/live_bytes.h"
-#include "schedule/order.h"
 
 namespace lowtide {
 
@@ -21,17 +20,17 @@ struct AtSizes {
 
 class LateReductions {
  public:
-  LateReductions(Graph& graph, int64_t spare_percent)
+  LateReductions(Graph& graph, const std::vector<DimValues>& sizes, int64_t spare_percent)
       : graph_(graph),
+        sizes_(sizes),
         spare_percent_(spare_percent),
         order_(graph.order()),
-        samples_(sample_sizes(graph)),
         lifetimes_(find_lifetimes(graph, order_)) {}
 
   std::vector<LateWait> run() {
     const auto is_one = [&](NodeId id) { return is_reduction(graph_.node(id).op); };
-    if (samples_.empty() || std::none_of(order_.begin(), order_.end(), is_one)) return {};
-    for (const DimValues& sizes : samples_) {
+    if (sizes_.empty() || std::none_of(order_.begin(), order_.end(), is_one)) return {};
+    for (const DimValues& sizes : sizes_) {
       std::vector<int64_t> bytes = arena_bytes(graph_, lifetimes_, sizes);
       Timeline timeline = live_bytes(lifetimes_, bytes, order_.size());
       const int64_t peak = timeline.peak() - timeline.peak() * spare_percent_ / 100;
@@ -123,9 +122,9 @@ class LateReductions {
   }
 
   Graph& graph_;
+  const std::vector<DimValues>& sizes_;
   const int64_t spare_percent_;
   const std::vector<NodeId> order_;
-  const std::vector<DimValues> samples_;
   const Lifetimes lifetimes_;
   std::vector<AtSizes> at_;
   std::vector<int32_t> positions_;
@@ -138,8 +137,8 @@ class LateReductions {
 
 }  // namespace
 
-std::vector<LateWait> end_reductions_late(Graph& graph, int64_t spare_percent) {
-  return LateReductions(graph, spare_percent).run();
+std::vector<LateWait> end_reductions_late(Graph& graph, const std::vector<DimValues>& sizes, int64_t spare_percent) {
+  return LateReductions(graph, sizes, spare_percent).run();
 }
 
 }  // namespace lowtide

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "symbolic/dim.h"
 
 namespace lowtide {
 
@@ -21,9 +22,9 @@ struct LateWait {
 //   .. = f(..)              →    (the wait)
 //                                %s = Reshape %r
 // Until then the whole gradient is live, and what other processes send. So the wait stands where the most live bytes
-// would else be more, at any of sample_sizes(), but not behind the fourth reduction that begins meanwhile:
+// would else be more, at any of `sizes`, but not behind the fourth reduction that begins meanwhile:
 // messages travel one after another, and hooks wait for the gradient.
 // `spare_percent`: of the most live bytes, what stays free below them, for copies, scratch and packing.
-std::vector<LateWait> end_reductions_late(Graph& graph, int64_t spare_percent = 0);
+std::vector<LateWait> end_reductions_late(Graph& graph, const std::vector<DimValues>& sizes, int64_t spare_percent = 0);
 
 }  // namespace lowtide

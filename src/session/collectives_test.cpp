@@ -131,12 +131,14 @@ TEST(Collectives, ABudgetKeepsWhatIsDearToGather) {
 }
 
 struct Step {
-  explicit Step(int64_t budget) : session(parse(kLongLayers), options(budget)) {
+  // One that is observed waits for each collective where it stands.
+  explicit Step(int64_t budget, bool observed = false) : session(parse(kLongLayers), options(budget, observed)) {
     session.set_call_handler(network.handler());
   }
-  static SessionOptions options(int64_t budget) {
+  static SessionOptions options(int64_t budget, bool observed) {
     SessionOptions result;
     result.memory_budget = budget;
+    result.observed = observed;
     return result;
   }
   std::vector<std::vector<float>> gradients() {
@@ -157,17 +159,21 @@ struct Step {
   Session session;
 };
 
-// Where its bytes fit beside the rest.
+// Where its bytes fit beside the rest; under a budget, beside the rest of the plan that keeps within it.
 TEST(Collectives, ReductionsGoOnWhileBackwardRuns) {
-  Step late(0);
-  const std::string plan = late.session.plan_text({});
-  const size_t first = plan.find("begin ReduceScatter");
-  ASSERT_NE(first, std::string::npos) << plan;
-  EXPECT_LT(plan.find("TanhGrad", first), plan.find("wait for", first)) << plan;
-  Step waited(late.session.memory({}).peak_bytes);
+  Step waited(0, true), late(0);
+  const int64_t peak = late.session.memory({}).peak_bytes;
   EXPECT_EQ(waited.session.plan_text({}).find("begin ReduceScatter"), std::string::npos);
-  EXPECT_EQ(late.gradients(), waited.gradients());
-  EXPECT_GE(late.network.reductions, 1);
+  for (const int64_t budget : {int64_t{0}, peak, peak - 5000, peak * 3 / 4}) {
+    Step step(budget);
+    const std::string plan = step.session.plan_text({});
+    const size_t first = plan.find("begin ReduceScatter");
+    ASSERT_NE(first, std::string::npos) << plan;
+    EXPECT_LT(plan.find("TanhGrad", first), plan.find("wait for", first)) << plan;
+    EXPECT_LE(step.session.memory({}).peak_bytes, budget > 0 ? budget : peak);
+    EXPECT_EQ(step.gradients(), waited.gradients());
+    EXPECT_GE(step.network.reductions, 1);
+  }
 }
 
 }  // namespace

@@ -53,12 +53,18 @@ Executor& Plans::serve(Choice choice) {
   return of(latest_);
 }
 
+static bool has_collectives(const Graph& graph) {
+  return std::any_of(graph.order().begin(), graph.order().end(),
+                     [&](NodeId id) { return is_collective(graph.node(id).op); });
+}
+
 Executor& Plans::of(int32_t plan) {
   std::unique_ptr<Executor>& executor = executors_.at(static_cast<size_t>(plan));
   if (!executor) {
     ExecutorOptions running = running_;
     running.plan = plan;
     running.check_steps = {};  // planned just now, whoever made the first
+    if (plan > 0 && has_collectives(stages_().before_memory)) rung_of(plan).program = served(plan).plan.program;
     LT_CHECK(program_of(plan).gradient_targets == executors_[0]->program().gradient_targets, "plan ", plan,
              " returns other gradients than the first");
     executor = std::make_unique<Executor>(program_of(plan), std::move(running));
@@ -67,14 +73,25 @@ Executor& Plans::of(int32_t plan) {
   return *executor;
 }
 
+Rung& Plans::rung_of(int32_t plan) {
+  const Place& place = places_.at(static_cast<size_t>(plan));
+  return archives_[place.archive]->rungs[place.rung];
+}
+
 const Program& Plans::program_of(int32_t plan) {
   if (plan == 0) return executors_[0]->program();
-  const Place& place = places_[static_cast<size_t>(plan)];
-  PlanArchive& archive = *archives_[place.archive];
-  Rung& rung = archive.rungs[place.rung];
+  Rung& rung = rung_of(plan);
   if (rung.program.steps.empty())
-    plan_rung({*stages_().memory_optimizer, {options_.disabled_kernels}, options_.guard}, archive.symbol_values, rung);
+    plan_rung(context(), archives_[places_[static_cast<size_t>(plan)].archive]->symbol_values, rung);
   return rung.program;
+}
+
+const ServedRung& Plans::served(int32_t plan) {
+  const auto known = served_.find(plan);
+  if (known != served_.end()) return known->second;
+  program_of(plan);  // plans the rung
+  const PlanArchive& archive = *archives_[places_[static_cast<size_t>(plan)].archive];
+  return served_.emplace(plan, serve_rung(context(), archive, rung_of(plan))).first->second;
 }
 
 void Plans::set_call_handler(CallHandler handler) {
@@ -117,15 +134,23 @@ Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values) {
   int32_t least = 0;
   read_stored();
   if (archives_.empty()) seek(symbol_values);
-  int32_t found = fastest_within(symbol_values, budget, least);
+  int32_t found = serving_within(symbol_values, budget, least);
   const bool sought_here = std::any_of(archives_.begin(), archives_.end(),
                                        [&](const auto& archive) { return archive->symbol_values == symbol_values; });
   if (found < 0 && !sought_here) {
     seek(symbol_values);
-    found = fastest_within(symbol_values, budget, least);
+    found = serving_within(symbol_values, budget, least);
   }
   if (found < 0) refuse(least, symbol_values, budget);
   return {found, budget};
+}
+
+int32_t Plans::serving_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {
+  while (true) {
+    const int32_t found = fastest_within(symbol_values, budget, least);
+    if (found < 0 || executors_[static_cast<size_t>(found)]) return found;
+    of(found);  // from here on the program is what serves
+  }
 }
 
 int32_t Plans::fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {

@@ -28,12 +28,15 @@ class Plans {
   Executor& of(int32_t plan);
   // That served last.
   Executor& latest() { return *executors_[static_cast<size_t>(latest_)]; }
+  int32_t latest_number() const { return latest_; }
 
   // The archive of plans, sought at these sizes where there is none yet.
   const PlanArchive& archive(std::span<const int64_t> symbol_values);
   // As text, those that were sought or taken over; and those of an earlier process, of the same graph and options.
   std::vector<std::string> stored_archives();
   void take_over(std::vector<std::string> stored_archives) { stored_ = std::move(stored_archives); }
+  // A plan as it serves, with its graph; not of the first.
+  const ServedRung& served(int32_t plan);
   void set_call_handler(CallHandler handler);
   // The options have another budget now: sizes that come again are served anew.
   void change_budget() { chosen_.clear(); }
@@ -58,6 +61,8 @@ class Plans {
 
   Executor& serve(Choice choice);
   Choice choose(const std::vector<int64_t>& symbol_values);
+  // As fastest_within, of plans as they serve: messages that travel may need more at other sizes than the archive's.
+  int32_t serving_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
   // The fastest of the plans there are that fits; -1: none. `least`: the smallest of them.
   int32_t fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
   // By plan, the predicted time of a step at these sizes beyond that of all nodes once.
@@ -68,6 +73,8 @@ class Plans {
   void add(std::unique_ptr<PlanArchive> archive);
   void read_stored();
   const Program& program_of(int32_t plan);
+  Rung& rung_of(int32_t plan);
+  ArchiveContext context() const { return {*stages_().memory_optimizer, {options_.disabled_kernels}, options_.guard}; }
   [[noreturn]] void refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget);
 
   const SessionOptions& options_;
@@ -78,6 +85,7 @@ class Plans {
   std::vector<std::unique_ptr<PlanArchive>> archives_;  // each sought at sizes for which those before had no plan
   std::vector<Place> places_;                           // by plan; of the first: none
   std::vector<std::unique_ptr<Executor>> executors_;    // by plan; none until it serves
+  std::map<int32_t, ServedRung> served_;                // by plan, where somebody asked or messages travel
   int32_t latest_ = 0;
   int64_t most_bytes_ = INT64_MAX;
   std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes

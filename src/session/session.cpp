@@ -208,10 +208,14 @@ int64_t Session::timeline_peak(std::span<const int64_t> symbol_values) const {
 
 std::vector<StepPrice> Session::step_prices(std::span<const int64_t> symbol_values, std::string_view prices) const {
   const Stages& stages = impl_->stages();
-  Executor& executor = impl_->plans->of(0);
-  return lowtide::step_prices(parse(training_text()), executor.program(), executor.binding(symbol_values),
-                              stages.planned.step_positions, prices.empty() ? stages.prices : Prices::parse(prices),
-                              impl_->dims_of(symbol_values));
+  Executor& executor = impl_->plans->serving(symbol_values);
+  const auto price = [&](const Graph& graph, std::span<const int32_t> step_positions) {
+    return lowtide::step_prices(graph, executor.program(), executor.binding(symbol_values), step_positions,
+                                prices.empty() ? stages.prices : Prices::parse(prices), impl_->dims_of(symbol_values));
+  };
+  if (impl_->plans->latest_number() == 0) return price(parse(training_text()), stages.planned.step_positions);
+  const ServedRung& served = impl_->plans->served(impl_->plans->latest_number());
+  return price(served.graph, served.plan.step_positions);
 }
 
 int64_t Session::peak_with(const MemoryOptimizer& optimizer, std::span<const int32_t> chosen,

@@ -200,8 +200,8 @@ class Session {
   // The most bytes that are live in the arena at these sizes, as the timeline of the planned graph tells
   // (memory/plan_timeline.h): beside memory() it shows how near that is to what is packed.
   int64_t timeline_peak(std::span<const int64_t> symbol_values) const;
-  // What each step of the plan without budget is predicted to take at these sizes, by prices in text form; empty: by
-  // the session's.
+  // What each step of the plan that serves these sizes is predicted to take at them, by prices in text form; empty: by
+  // the session's. A step in blocks of rows: what all blocks take together.
   std::vector<StepPrice> step_prices(std::span<const int64_t> symbol_values, std::string_view prices) const;
   // The planned peak of a step with these candidates of an optimizer switched on, where a session begins at these
   // sizes: planned and packed as sessions do it.

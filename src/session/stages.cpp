@@ -8,12 +8,12 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "lower/split_complex.h"
+#include "memory/late_plan.h"
 #include "memory/peak.h"
 #include "ops/rule.h"
 #include "passes/optimize.h"
 #include "report/config.h"
 #include "schedule/early_gathers.h"
-#include "schedule/late_reductions.h"
 #include "schedule/lifetimes.h"
 #include "schedule/order.h"
 #include "session/fault.h"
@@ -97,28 +97,14 @@ static bool needs_less(const Program& program, const Program& than, const std::v
   return is_less;
 }
 
-static bool needs_more(const Program& program, const Program& than, const std::vector<DimValues>& samples) {
-  const auto now = planned_memory_at(program, samples), before = planned_memory_at(than, samples);
-  for (size_t i = 0; i < samples.size(); ++i)
-    if (now[i] && before[i] && now[i]->peak_bytes > before[i]->peak_bytes) return true;
-  return false;
-}
-
-// Reductions go on where the plan needs no more for it: the moves were judged by lives alone, too.
 void Stages::make_plan(Graph& graph, const SessionOptions& options) {
-  PlanOptions plan_options{options.disabled_kernels, options.observed || wants_fault(options)};
+  const PlanOptions plan_options{options.disabled_kernels, options.observed || wants_fault(options)};
   planned = plan(graph, plan_options);
-  if (has_budget(options) || plan_options.list_places) return;
-  for (const int64_t spare_percent : {0, 5, 20}) {
-    Graph late = graph.clone();
-    plan_options.late_waits = end_reductions_late(late, spare_percent);
-    if (plan_options.late_waits.empty()) return;
-    verify(late);
-    PlanResult planned_late = plan(late, plan_options);
-    if (needs_more(planned_late.program, planned.program, sample_sizes(graph))) continue;
-    graph = std::move(late);
-    planned = std::move(planned_late);
-    return;
+  if (plan_options.list_places) return;
+  if (std::optional<LatePlan> late =
+          plan_late(graph, planned.program, plan_options, sample_sizes(graph), has_budget(options))) {
+    graph = std::move(late->graph);
+    planned = std::move(late->plan);
   }
 }
 

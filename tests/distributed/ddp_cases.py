@@ -6,7 +6,7 @@ import copy
 import functools
 
 import torch
-from one_rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
+from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -56,7 +56,7 @@ def train_alike(outer, make_batch, steps, micro_steps=1, clip=None, set_to_none=
 
 
 def run(name, case, wrap):
-    model, make_batch = zoo.build(name, dtype=torch.float64)
+    model, make_batch = build(name, torch.float64)
     batch = case.get("batch", {})
     if torch.distributed.get_rank() == 1:
         batch = case.get("batch_of_rank_1", batch)

@@ -149,6 +149,8 @@ def compare(name, label):
             assert line in outer.text("training"), outer.text("training")
     if case.get("as_if"):
         check_simulated_plan(name, outer)
+    if label == "budget":
+        check_reductions_go_on(outer)
     assert_same(found, expected, case.get("tolerance", 1e-6))
 
 
@@ -178,6 +180,14 @@ def check_plan(outer):
     assert 0 < gathered < len(parameters) / 2
     assert backward.count("AllGather") in range(1, gathered) if gathered > 1 else "AllGather" not in backward
     assert backward.count("ReduceScatter") == gathered
+
+
+def check_reductions_go_on(outer):
+    """While kernels run, though not beyond the budget."""
+    agent = outer._training_manager.last_agent
+    assert "\nwait " in agent.collectives(agent.last_sizes), agent.collectives(agent.last_sizes)
+    peaks = agent.session.plan_peaks(agent.symbol_values())
+    assert outer.memory_report()["planned_peak_bytes"] <= 0.9 * peaks[0], peaks
 
 
 def check_simulated_plan(name, outer):

@@ -126,6 +126,32 @@ def test_the_command_tells_of_each_count(tmp_path, capsys, monkeypatch):
     assert "what kernels wait for longest" in capsys.readouterr().out
 
 
+def test_a_budget_is_each_processs(tmp_path, capsys, monkeypatch):
+    """Reductions travel meanwhile as they do without one; a budget that no plan keeps within is said to be so."""
+    network, told = tmp_path / "network.json", tmp_path / "told.json"
+    network.write_text(json.dumps({"inside": {"gigabytes_per_second": 10, "latency_us": 5}}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "layers_of_its_own.py").write_text(
+        "import torch\nclass Layers(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.layers = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(6))\n"
+        "    def forward(self, x):\n        for layer in self.layers:\n            x = layer(x).tanh().exp()\n"
+        "        return x\ndef make():\n    return Layers(), (torch.ones(2048, 256),)\n"
+    )
+    call = ["plan", "layers_of_its_own:make", "--ranks", "4", "--network", str(network), "--json", str(told)]
+    found = {}
+    for budget in ([], ["--budget", "70%"], ["--budget", "2%"]):
+        assert main([*call, *budget]) == 0
+        found["".join(budget[1:])] = {row["way"]: row for row in json.loads(told.read_text())["ranks"]}
+    for way, row in found["70%"].items():
+        beside = row["parameter_bytes"] if way == "ddp" else 0  # buckets
+        assert row["peak_bytes"] - beside <= 0.7 * (found[""][way]["peak_bytes"] - beside)
+        assert row["kernels_ms"] >= found[""][way]["kernels_ms"]
+    reductions = [m for m in found["70%"]["fsdp2"]["messages"] if m["name"].startswith("ReduceScatter")]
+    assert any(message["waited_ms"] == 0 for message in reductions), reductions
+    assert all(row["refused"].startswith("no plan") for row in found["2%"].values())
+    assert "no plan of this step keeps within" in capsys.readouterr().out
+
+
 LINK = {"gigabytes_per_second": 1, "latency_us": 1}
 
 

@@ -8,7 +8,7 @@ import tempfile
 import deepspeed
 import torch
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-from one_rank import LARGE, STEPS, assert_as_near, assert_same, run_cases, zoo
+from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases, zoo
 
 from lowtide.ortmodule import ORTModule
 
@@ -30,16 +30,6 @@ CASES = {
     "around": {"calls_with_all": True, "refused": "is gathered around the call"},
     "off": {"refused": "ORTMODULE_ENABLE_ZERO_STAGE3 is off"},
 }
-
-
-def build(name, dtype):
-    """DeepSpeed keeps parameters in f32, and t5's norms sum in it: in 20 steps some ReLU would find itself on the other
-    side of 0 by its rounding, from which step on losses differ by 1e-6 (with GELU by 1e-8). GELU has no sides."""
-    model, make_batch = zoo.build(name, dtype=dtype)
-    for module in model.modules() if name == "t5" else ():
-        if hasattr(module, "act"):
-            module.act = torch.nn.GELU()
-    return model, make_batch
 
 
 class Training:

@@ -60,12 +60,12 @@ def add_to(commands):
 def run(options):
     dims, ranges = parse_ranges(options.dims)
     budget = None if options.budget is None else parse_budget(options.budget, "--budget")
-    network, counts = _asked_network(options, budget, ranges)
+    network, counts = _asked_network(options, ranges)
     with _step("capturing"), contextlib.redirect_stdout(sys.stderr):
         keep = parse_keep_outputs(options.keep.split(",")) if options.keep else None
         model = load(options.model, options.loss, keep)
     if counts:
-        return _tell_of_ranks(options, model, dims, counts, network)
+        return _tell_of_ranks(options, model, dims, counts, network, budget)
     with _step("planning"):
         session = model.plan({})
     growing = _growing(model, session, ranges)
@@ -94,22 +94,20 @@ def run(options):
     return 0
 
 
-def _asked_network(options, budget, ranges):
+def _asked_network(options, ranges):
     """(Network, counts of processes), or (None, [])."""
     if (options.ranks is None) != (options.network is None):
         raise BadInput("--ranks and --network come together")
     if options.ranks is None:
         return None, []
-    if budget is not None or ranges or options.pareto or options.explain or options.measure or options.html:
-        raise BadInput(
-            "--ranks simulates the plan without a budget, at one size; it goes with --dims, --keep and --json"
-        )
+    if ranges or options.pareto or options.explain or options.measure or options.html:
+        raise BadInput("--ranks simulates one plan at one size; it goes with --budget, --dims, --keep and --json")
     return read_network(options.network), parse_ranks(options.ranks)
 
 
-def _tell_of_ranks(options, model, dims, counts, network):
+def _tell_of_ranks(options, model, dims, counts, network, budget):
     with _step("planning and simulating"):
-        found = list(simulate(model, dims, counts, network))
+        found = list(simulate(model, dims, counts, network, budget))
     if options.json:
         text = json.dumps({"model": model.name, "ranks": [told.for_programs() for told in found]}, indent=1)
         print(text) if options.json == "-" else Path(options.json).write_text(text + "\n")

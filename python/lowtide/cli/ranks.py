@@ -6,12 +6,14 @@ from math import prod
 
 from lowtide.capture import import_divided
 from lowtide.distributed import as_if_divided, as_if_partitioned
+from lowtide.errors import OutOfMemory
 from lowtide.ortmodule.budget import format_bytes
 
 from .model import BadInput, symbol_values
 from .simulate import Simulation, regions_of
 
 _MOST_MESSAGES = 5  # shown
+_WAYS = {"ddp": None, "fsdp2": as_if_divided, "zero3": as_if_partitioned}  # how parameters are divided
 
 
 @dataclass
@@ -41,6 +43,18 @@ class Told:
         }
 
 
+@dataclass
+class Refused:
+    """Of one way on so many processes: no plan keeps within the budget."""
+
+    ranks: int
+    way: str
+    why: str
+
+    def for_programs(self):
+        return {"ranks": self.ranks, "way": self.way, "refused": self.why}
+
+
 def parse_ranks(text):
     """[8, 64] of "8,64"."""
     words = [word.strip() for word in text.split(",")]
@@ -49,18 +63,27 @@ def parse_ranks(text):
     return [int(word) for word in words]
 
 
-def simulate(model, dims, counts, network):
-    """A Told for each way and count. `dims`: as symbol_values takes them, of what one process is given."""
+def simulate(model, dims, counts, network, budget=None):
+    """A Told for each way and count, or Refused. `dims`: as symbol_values takes them, of what one process is given.
+    `budget`: a Budget of the plan of each process; what DistributedDataParallel has beside it is not in it."""
     if model.call is None:
         raise BadInput("--ranks takes a model, module:function: a graph does not tell its layers")
     for ranks in counts:
         network.check(ranks)
-    session = model.plan({})
+    options = {}
+    if budget is not None:
+        options = {"memory_budget": budget.bytes} if budget.bytes else {"memory_budget_fraction": budget.fraction}
+    session = model.plan(options)
     values = symbol_values(model, session.symbols, dims)
     for ranks in counts:
-        yield _data_parallel(model, session, values, network, ranks)
-        yield _divided(model, dims, network, ranks, "fsdp2", as_if_divided)
-        yield _divided(model, dims, network, ranks, "zero3", as_if_partitioned)
+        for way in _WAYS:
+            try:
+                if way == "ddp":
+                    yield _data_parallel(model, session, values, network, ranks)
+                else:
+                    yield _divided(model, dims, network, ranks, way, options)
+            except OutOfMemory as error:
+                yield Refused(ranks, way, str(error))
 
 
 def _data_parallel(model, session, values, network, ranks):
@@ -73,11 +96,11 @@ def _data_parallel(model, session, values, network, ranks):
     return Told(ranks, "ddp", found, peak, whole, sent)
 
 
-def _divided(model, dims, network, ranks, way, as_if):
+def _divided(model, dims, network, ranks, way, options):
     module, call, captured = model.call.module, model.call.call, model.call.captured
-    shard_of, owners = as_if(module, ranks)
+    shard_of, owners = _WAYS[way](module, ranks)
     divided = import_divided(captured, module, call, (shard_of, owners))
-    session = model.with_graph(divided.graph).plan({})
+    session = model.with_graph(divided.graph).plan(options)
     values = symbol_values(model, session.symbols, dims)
     # Gradients that leave whole are reduced by buckets, as DeepSpeed does it.
     sizes = _whole_gradients(model, session, divided.sources) if way == "zero3" else None
@@ -110,13 +133,16 @@ def table(name, found):
         f"{'planned peak':>13} {'parameters':>12} {'sent':>12}"
     )
     for told in found:
+        if isinstance(told, Refused):
+            yield f"{told.ranks:>9} {told.way:>6} {told.why.splitlines()[0]}"
+            continue
         each = told.simulated
         yield (
             f"{told.ranks:>9} {told.way:>6} {each.step_ms:>10.2f} {each.kernels_ms:>11.2f} "
             f"{each.communication_ms:>11.2f} {each.hidden:>7.0%} {format_bytes(told.peak_bytes):>13} "
             f"{format_bytes(told.parameter_bytes):>12} {format_bytes(told.sent_bytes):>12}"
         )
-    for told in found[-3:]:
+    for told in (told for told in found[-3:] if isinstance(told, Told)):
         waited = sorted(told.simulated.messages, key=lambda message: -message.waited_ms)[:_MOST_MESSAGES]
         yield f"what kernels wait for longest, {told.way} on {told.ranks}:"
         for message in waited:

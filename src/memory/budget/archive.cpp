@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <iterator>
+#include <optional>
 
 #include "base/check.h"
 #include "base/parallel.h"
@@ -12,6 +13,7 @@
 #include "memory/budget/raise_bound.h"
 #include "memory/budget/recipes.h"
 #include "memory/budget/search.h"
+#include "memory/late_plan.h"
 #include "memory/peak.h"
 
 namespace lowtide {
@@ -220,6 +222,21 @@ class ArchiveBuilder {
 PlanArchive build_archive(const ArchiveContext& context, const PlanResult& plan_before,
                           std::span<const int64_t> symbol_values, const Prices& prices) {
   return ArchiveBuilder(context, plan_before, symbol_values, prices).run();
+}
+
+ServedRung serve_rung(const ArchiveContext& context, const PlanArchive& archive, const Rung& rung) {
+  PlanOptions options = context.options;
+  options.row_blocks = without_prices(rung.row_blocks);
+  Graph graph = context.optimizer.rewrite(rung.recipes);
+  std::optional<LatePlan> late = plan_late(graph, rung.program, options, {archive.dims}, true);
+  if (!late) {
+    PlanResult result = plan(graph, options);
+    result.program.pack_order = rung.program.pack_order;
+    return {std::move(graph), std::move(result)};
+  }
+  late->plan.program.pack_order =
+      bind_program(late->plan.program, archive.symbol_values, {}, context.guard)->pack_order;
+  return {std::move(late->graph), std::move(late->plan)};
 }
 
 void plan_rung(const ArchiveContext& context, std::span<const int64_t> symbol_values, Rung& rung) {

@@ -21,8 +21,8 @@ namespace lowtide {
 struct Rung {
   std::vector<Candidate> recipes;  // in force in this plan, those of default strategies included
   std::vector<PricedRowBlocks> row_blocks;
-  Program program;              // planned so; without steps: not planned yet, see plan_rung
-  std::vector<NodeId> again;    // of the optimizer's graph: nodes that run again, in the order in which they do
+  Program program;            // planned so; without steps: not planned yet, see plan_rung; once it serves, serve_rung's
+  std::vector<NodeId> again;  // of the optimizer's graph: nodes that run again, in the order in which they do
   std::vector<ValueId> packed;  // of that graph: values that wait for backward in fewer bits
   int64_t peak_bytes = 0;       // of the step, at the archive's sizes
   int64_t arena_bytes = 0;
@@ -55,5 +55,13 @@ PlanArchive build_archive(const ArchiveContext& context, const PlanResult& plan_
 // Plans the rung as its recipes say: its program with the order that packs best at these sizes, and what it needs
 // there.
 void plan_rung(const ArchiveContext& context, std::span<const int64_t> symbol_values, Rung& rung);
+
+// The plan by which a rung serves, and its graph: messages travel while nodes run as far as the step needs no more
+// bytes for it at the archive's sizes. The rung has been planned.
+struct ServedRung {
+  Graph graph;
+  PlanResult plan;
+};
+ServedRung serve_rung(const ArchiveContext& context, const PlanArchive& archive, const Rung& rung);
 
 }  // namespace lowtide
