@@ -34,7 +34,7 @@ Through `torch.compile(backend="lowtide")`:
 
 - *graphs*: those that Dynamo makes of the first sizes, then of further ones. *loss*, *gradient* as above.
 
-The program of `ORTModule`:
+The program of `ORTModule` (those of `tests/zoo.py` in fp32):
 
 - *native*: steps, forward and backward, on lowtide's kernels or BLAS. Views are no steps.
 - *PyTorch's*: steps that call PyTorch's compiled kernel, without Python.
@@ -153,13 +153,28 @@ def through_compile(model, batches, eager):
     return f"{counts[0]} + {counts[-1] - counts[0]}", *_errors(steps, eager)
 
 
-def row(name, build):
-    """The line of one architecture."""
+def program(model, batch):
+    """The report of the session of one step."""
+    from compare import report
+
+    from lowtide.ortmodule import ORTModule
+
+    wrapped = ORTModule(model)
+    _step(wrapped, batch)
+    step = wrapped._training_manager.last_step
+    return step.report() if step else report(wrapped)
+
+
+def row(name, build, build_fp32=None):
+    """The line of one architecture; its program is that of fp32 where the tests train that."""
     model, make_batch = build(name)
     batches = [make_batch(batch=batch, length=length, seed=seed) for seed, (batch, length) in enumerate(SIZES)]
     eager = [_step(copy.deepcopy(model), batch) for batch in batches]
     wrapped, report = through_ortmodule(copy.deepcopy(model), batches, eager)
     compiled = through_compile(model, batches, eager)
+    if build_fp32:
+        model, make_batch = build_fp32(name)
+        report = program(model, make_batch())
     cells = (*wrapped, *compiled, report["native_nodes"], report["aten_nodes"], fallbacks(report))
     return " | ".join(map(str, cells))
 
@@ -180,7 +195,7 @@ def main():
     head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
     for name in wanted or builds:
         starred = f"{name}*" if name in (*zoo.IN_FP32, *wide_zoo.IN_FP32) else name
-        lines[name] = f"| {starred} | {row(name, builds[name])} |"
+        lines[name] = f"| {starred} | {row(name, builds[name], zoo.build if name in zoo.NAMES else None)} |"
         print(lines[name], flush=True)
         if wanted or len(lines) == len(builds):
             PAGE.write_text(INTRODUCTION + head + "".join(f"{lines[name]}\n" for name in builds if name in lines))
