@@ -41,7 +41,6 @@ The program of `ORTModule` (those of `tests/zoo.py` in fp32):
 - *fallbacks*: captured nodes without a lowering. They run through Python with PyTorch's kernel and its autograd.
 
 Written by `./dev python tests/training/list_architectures.py`; a test compares the last column.
-An empty cell is not measured yet: the same command with the architecture's name fills it.
 
 """
 COLUMNS = (
