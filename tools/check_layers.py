@@ -106,6 +106,7 @@ NAMES_OPS = {
     "passes/fuse_rms_norm.cpp": "makes SimplifiedLayerNormalization",
     "passes/fuse_rotary.cpp": "makes RotaryEmbedding",
     "passes/gather_onto.cpp": "makes GatherGrad with a third operand",
+    "passes/panel_linear_cross_entropy.cpp": "makes PanelLinearCrossEntropyLoss",
     "passes/patch_conv.cpp": "makes Gemm of Conv",
     "passes/pattern.cpp": "makes SameGradient",
     "passes/simplify_attention.cpp": "makes Attention of Attention",

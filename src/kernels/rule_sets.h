@@ -35,6 +35,8 @@ constexpr OperandRules lacking(OperandRules rules, int8_t input) {
 }
 constexpr OperandRules kLinearLossGrad = lacking(kAnyStrides, 6);
 constexpr OperandRules kLinearLossGradRows = lacking({}, 6);
+// (dx, dweight, dbias) from logits that lie where dweight goes.
+constexpr OperandRules kPanelLossGradRows = {.outputs = {OutputRule{}, OutputRule{.takes = 1}}};
 // Attention and its gradient (dq, dk, dv).
 constexpr OperandRules kHeads = with_output_layout(kAnyStrides, OutputLayout::kHeadsLast);
 

@@ -145,6 +145,9 @@ class Counter {
       return products(1 + wanted(1) + wanted(2), node_.inputs[0], node_.inputs[1], 0, bytes);
     if (node_.op == Op::kLinearCrossEntropyLossGrad)
       return products(wanted(0) + wanted(1), node_.inputs[1], node_.inputs[4], 1, bytes);
+    if (node_.op == Op::kPanelLinearCrossEntropyLoss) return products(1, node_.inputs[0], node_.inputs[1], 0, bytes);
+    if (node_.op == Op::kPanelLinearCrossEntropyLossGrad)
+      return products(wanted(0) + wanted(1), node_.inputs[5], node_.inputs[4], 0, bytes);
     if (node_.op == Op::kGroupedMatMulGrad) return products(1, node_.inputs[0], node_.inputs[1], 1, bytes);
     const auto& a = sizes_.shape(node_.inputs[0]);
     const Number& inner = a[a.size() - (node_.attrs.b("transA", false) ? 2 : 1)];

@@ -70,6 +70,38 @@ static void add_linear_losses(List& list) {
   list.add(grad, "no x", {dloss, logits, labels, lse, table, absent(), sent}, loss("mean", -100, 0));
 }
 
+// Panels that fill the gradient's memory, so that no number of it is left as it was; and a last one that is narrower.
+static void add_panel_losses(List& list) {
+  const ExampleInput weight = fixed({2048, 2}), labels = integers({4}, 0, 2047), bias = fixed({2048});
+  const auto loss = [](int64_t ignored, double smoothing) {
+    return Attrs{{"reduction", "mean"}, {"ignore_index", ignored}, {"label_smoothing", smoothing}};
+  };
+  const auto keeping = [&](Attrs attrs, DType computes, DType keeps) {
+    attrs.set("computes", computes);
+    attrs.set("keeps", keeps);
+    return attrs;
+  };
+  const ExampleInput lse = statistic({4}, 8, 9);
+  for (const DType half : {DType::kBF16, DType::kF16}) {
+    const auto add = [&](Op op, const char* note, std::vector<ExampleInput> inputs, Attrs attrs) {
+      list.add(op, concat(note, name(half)), std::move(inputs), std::move(attrs));
+    };
+    add(Op::kPanelLinearCrossEntropyLoss, "", {fixed({4, 2}), weight, labels, bias},
+        keeping(loss(-100, 0.1), half, half));
+    add(Op::kPanelLinearCrossEntropyLoss, "f32 gradient, ", {fixed({4, 2}), statistic({2048, 2}), labels},
+        keeping(loss(7, 0), half, DType::kF32));
+    Attrs attrs = loss(7, 0.1);
+    attrs.set("computes", half);
+    add(Op::kPanelLinearCrossEntropyLossGrad, "",
+        {statistic({}), fixed({1030, 3}), integers({4}, 0, 1029), lse, fixed({1030, 3}), fixed({4, 3}),
+         fixed({1030, 4})},
+        attrs);
+    add(Op::kPanelLinearCrossEntropyLossGrad, "f32 gradient, ",
+        {statistic({}), statistic({6, 2}), integers({4}, 0, 5), lse, statistic({6, 2}), fixed({4, 2}), fixed({6, 4})},
+        attrs);
+  }
+}
+
 static void add_products(List& list) {
   list.add(Op::kMatMul, "", {real({3, 4}), real({4, 2})});
   list.add(Op::kMatMul, "batches", {real({2, 3, 4}), real({2, 4, 2})});
@@ -184,6 +216,7 @@ void add_rows_and_products(List& list) {
   add_norms(list);
   add_losses(list);
   add_linear_losses(list);
+  add_panel_losses(list);
   add_products(list);
   add_converting(list);
   add_attention(list);

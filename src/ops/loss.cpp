@@ -1,6 +1,7 @@
 // Cross-entropy over logits that keeps the log-sum-exp and no probabilities, and of a linear layer without its logits.
 #include "ops/builder.h"
 #include "ops/inference.h"
+#include "opset/logit_panels.h"
 
 namespace lowtide {
 
@@ -88,6 +89,49 @@ std::vector<TensorType> infer_linear_cross_entropy_grad(const InferArgs& args) {
   if (args.has(5)) check_shape(args, 5, "x", dx.shape);
   if (args.has(6)) check_shape(args, 6, "dlogits", logits.shape);
   return {dx, args.has(5) ? weight : no_output(), {logits.dtype, {logits.shape[1]}}};
+}
+
+// What does not fit in the gradient of `weight`, [c, rows]; see opset/logit_panels.h.
+static Shape rest_of_logits(const Dim& rows, const TensorType& weight, DType gradient, DType logits) {
+  const Dim& classes = weight.shape[0];
+  const Dim gradient_row = weight.shape[1] * Dim(size_bytes(gradient) / size_bytes(logits));
+  const Dim held = floordiv(classes * gradient_row, kLogitPanel * max(rows, gradient_row));
+  return {classes - kLogitPanel * held, rows};
+}
+
+std::vector<TensorType> infer_panel_linear_cross_entropy(const InferArgs& args) {
+  const DType computes = args.attrs.t("computes"), keeps = args.attrs.t("keeps");
+  LT_INFER_CHECK(args, size_bytes(keeps) >= size_bytes(computes), "gradients of ", name(keeps), " are too small for ",
+                 name(computes));
+  std::vector<TensorType> types(args.inputs.size());
+  std::vector<const TensorType*> operands(args.inputs.begin(), args.inputs.end());
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] == nullptr || !is_float(operands[i]->dtype)) continue;
+    types[i] = {computes, operands[i]->shape};
+    operands[i] = &types[i];
+  }
+  const TensorType loss = infer_linear_cross_entropy({args.op, operands, args.attrs, args.ranges})[0];
+  const TensorType &x = *operands[0], &weight = *operands[1];
+  return {loss,
+          {loss.dtype, {x.shape[0]}},
+          {keeps, weight.shape},
+          {computes, rest_of_logits(x.shape[0], weight, keeps, computes)}};
+}
+
+std::vector<TensorType> infer_panel_linear_cross_entropy_grad(const InferArgs& args) {
+  const TensorType &weight = args.in(4), &x = args.in(5);
+  for (size_t i : {size_t{4}, size_t{5}})
+    LT_INFER_CHECK(args, rank(args.in(i)) == 2, i == 4 ? "weight" : "x", " must have 2 dims, is ",
+                   to_string(args.in(i)));
+  check_word(args, "reduction", "mean, sum");
+  check_float(args, 0);
+  check_shape(args, 0, "dloss", {});
+  check_shape(args, 1, "head", weight.shape);
+  check_shape(args, 2, "labels", {x.shape[0]});
+  check_shape(args, 3, "log_sum_exp", {x.shape[0]});
+  check_shape(args, 5, "x", {x.shape[0], weight.shape[1]});
+  LT_INFER_CHECK(args, rank(args.in(6)) == 2, "rest must have 2 dims, is ", to_string(args.in(6)));
+  return {x, {args.in(1).dtype, weight.shape}, {x.dtype, {weight.shape[0]}}};
 }
 
 // What forward has made for a gradient of 1, times the gradient.

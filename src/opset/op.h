@@ -95,9 +95,11 @@ inline bool may_convert(Op op) {
   return has_trait(op, Trait::kWidensOperands) || has_trait(op, Trait::kRoundsOperands) ||
          has_trait(op, Trait::kConvertsResults);
 }
-// An operand that is f32 whatever the op computes in, and so is never converted.
+// An operand that is f32 (or holds what it holds) whatever the op computes in, and so is never converted.
 inline bool is_statistic(Op op, size_t operand) {
-  return op == Op::kLinearCrossEntropyLossGrad && (operand == 0 || operand == 3);
+  const bool is_panel = op == Op::kPanelLinearCrossEntropyLossGrad;
+  if (op != Op::kLinearCrossEntropyLossGrad && !is_panel) return false;
+  return operand == 0 || operand == 3 || (is_panel && operand == 1);
 }
 
 inline bool is_view(Op op) { return info(op).category == OpCategory::kView; }

@@ -141,18 +141,8 @@ class Absorption {
       const Node& node = graph_.node(user);
       if (is_view(node.op)) retype(node.outputs[0], dtype);
       const bool is_cast = has_trait(node.op, Trait::kConvertsDtype) && node.attrs.t("to") == dtype;
-      if (is_cast) replace_cast(node.outputs[0], value);
+      if (is_cast) replace_keeping_name(graph_, node.outputs[0], value);
     }
-  }
-
-  // A gradient keeps its name.
-  void replace_cast(ValueId cast, ValueId by) {
-    if (graph_.is_output(cast)) {
-      const std::string kept = graph_.value(cast).name;
-      graph_.rename(cast, graph_.unique_name(kept));
-      graph_.rename(by, kept);
-    }
-    graph_.replace_uses(cast, by);
   }
 
   Graph& graph_;

@@ -67,22 +67,36 @@ bool fuse_at(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const TensorType& logits = graph.type(node.inputs[0]);
   const bool is_weighted = node.inputs.size() > 2 && node.inputs[2];
-  if (logits.dtype != DType::kF32 || logits.shape.size() != 2 || is_weighted) return false;
+  if (logits.dtype == DType::kF64 || logits.shape.size() != 2 || is_weighted) return false;
   if (node.attrs.s("reduction") == "none") return false;
   if (node.outputs[1] && is_read(graph, node.outputs[1])) return false;
   Pattern pattern(graph);
   pattern.add(id);
   const Layer layer = match_layer(graph, pattern, node.inputs[0]);
   if (!layer.product || !is_linear(graph, layer.product) || !pattern.is_closed(id)) return false;
+  const bool is_cut = std::any_of(layer.steps.begin(), layer.steps.end(),
+                                  [&](NodeId step) { return graph.node(step).op == Op::kSlice; });
+  if (is_half(logits.dtype) && !is_cut) return false;
   const Node& product = graph.node(layer.product);
 
   Builder b = before(graph, id);
   b.set_origin(pattern.origin(id));
-  std::vector<ValueId> operands{rows_of(b, product.inputs[0], layer.steps), product.inputs[1], node.inputs[1]};
-  if (product.inputs.size() > 2 && product.inputs[2]) operands.push_back(product.inputs[2]);
+  ValueId x = rows_of(b, product.inputs[0], layer.steps);
   // A batch of one product has rows in more dims than the loss.
-  if (b.rank(operands[0]) != 2) operands[0] = b.reshape(operands[0], {logits.shape[0], b.shape(operands[0]).back()});
-  const ValueId loss = b.op(Op::kLinearCrossEntropyLoss, std::move(operands), node.attrs);
+  if (b.rank(x) != 2) x = b.reshape(x, {logits.shape[0], b.shape(x).back()});
+  const ValueId bias = product.inputs.size() > 2 ? product.inputs[2] : ValueId{};
+  ValueId loss;
+  if (is_half(logits.dtype)) {
+    const Attrs linear{{"transA", false}, {"transB", true}, {"alpha", 1.0}, {"beta", 1.0}};
+    std::vector<ValueId> operands{x, product.inputs[1]};
+    if (bias) operands.push_back(bias);
+    const ValueId of_rows = b.op(Op::kGemm, std::move(operands), linear);
+    loss = b.op(Op::kSoftmaxCrossEntropyLoss, {of_rows, node.inputs[1]}, node.attrs);
+  } else {
+    std::vector<ValueId> operands{x, product.inputs[1], node.inputs[1]};
+    if (bias) operands.push_back(bias);
+    loss = b.op(Op::kLinearCrossEntropyLoss, std::move(operands), node.attrs);
+  }
   graph.replace_uses(node.outputs[0], loss);
   return true;
 }

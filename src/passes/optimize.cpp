@@ -20,6 +20,7 @@
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
 #include "passes/gather_onto.h"
+#include "passes/panel_linear_cross_entropy.h"
 #include "passes/patch_conv.h"
 #include "passes/propagate_casts.h"
 #include "passes/simplify_attention.h"
@@ -68,6 +69,7 @@ constexpr Pass kTraining[] = {
     {"dce", dce},
     // Before it only one dtype an op: the patterns above know no other.
     {"absorb_casts", absorb_casts},
+    {"panel_linear_cross_entropy", panel_linear_cross_entropy},
     {"dce", dce},
     {"drop_unread", drop_unread},
 };
@@ -93,6 +95,7 @@ constexpr Pass kAll[] = {
     {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
     {"absorb_casts", absorb_casts},
+    {"panel_linear_cross_entropy", panel_linear_cross_entropy},
     {"drop_unread", drop_unread},
 };
 

@@ -14,4 +14,13 @@ bool may_replace(const Graph& graph, ValueId from, ValueId to) {
                       [&](NodeId user) { return is_view(graph.node(user).op); });
 }
 
+void replace_keeping_name(Graph& graph, ValueId from, ValueId to) {
+  if (graph.is_output(from)) {
+    const std::string kept = graph.value(from).name;
+    graph.rename(from, graph.unique_name(kept));
+    graph.rename(to, kept);
+  }
+  graph.replace_uses(from, to);
+}
+
 }  // namespace lowtide

@@ -12,6 +12,9 @@ namespace lowtide {
 // another output, which the user could tell by writing into it.
 bool may_replace(const Graph& graph, ValueId from, ValueId to);
 
+// Everywhere, as Graph::replace_uses; an output keeps its name.
+void replace_keeping_name(Graph& graph, ValueId from, ValueId to);
+
 // Runs `rewrite` on every node until nothing changes (at most `rounds` times over the graph). A rewrite returns whether
 // it changed the graph; it may remove nodes.
 template <class Rewrite>

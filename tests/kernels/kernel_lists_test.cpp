@@ -188,8 +188,8 @@ bool may_allocate(const Kernel& kernel) {
   return kernel.provider == std::string_view("aten");
 }
 
-// Runs with operands in `order`; in_place >= 0: output 0 in the buffer of that input. Nothing if the kernel refuses.
-std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_place = -1) {
+// Runs with operands in `order`; in_place >= 0: that output in the buffer of that input. Nothing if the kernel refuses.
+std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_place = -1, size_t result = 0) {
   const Kernel& kernel = test.kernel;
   std::vector<Buffer> inputs, outputs;
   std::vector<OperandInfo> input_infos, output_infos;
@@ -225,13 +225,13 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
   if (kernel.supports && kernel.supports(query) != nullptr) return std::nullopt;
   const size_t source = static_cast<size_t>(in_place);
   if (in_place >= 0) {
-    if (source >= inputs.size()) return std::nullopt;
-    const TensorRef &from = inputs[source].ref, &to = outputs[0].ref;
+    if (source >= inputs.size() || result >= outputs.size()) return std::nullopt;
+    const TensorRef &from = inputs[source].ref, &to = outputs[result].ref;
     const bool same = from.present && to.present && from.dtype == to.dtype && from.rank == to.rank &&
                       std::equal(from.sizes, from.sizes + from.rank, to.sizes) &&
                       std::equal(from.strides, from.strides + from.rank, to.strides);
     if (!same) return std::nullopt;
-    outputs[0].ref.data = from.data;
+    outputs[result].ref.data = from.data;
   }
   std::vector<TensorRef> input_refs, output_refs;
   for (const Buffer& buffer : inputs) input_refs.push_back(buffer.ref);
@@ -256,8 +256,8 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
   for (double* past = scratch + words; past < memory.data() + memory.size(); ++past)
     EXPECT_EQ(*past, 42.0) << "wrote past its scratch";
   if (in_place >= 0) {
-    outputs[0].bytes = inputs[source].bytes;
-    outputs[0].ref.data = outputs[0].bytes.data();
+    outputs[result].bytes = inputs[source].bytes;
+    outputs[result].ref.data = outputs[result].bytes.data();
   }
   return outputs;
 }
@@ -292,11 +292,14 @@ void check(const Case& test, std::set<std::string>& seen) {
     }
     set_parallel_for(chunks_backwards, 3);
     EXPECT_EQ(bytes_of(*serial), bytes_of(*run(test, order))) << "cutting the work differently changed bits";
-    for (int source : {test.kernel.rules.output(0).takes, test.kernel.rules.output(0).else_takes}) {
-      const auto placed = source >= 0 ? run(test, order, source) : std::nullopt;
-      if (!placed) continue;
-      for (size_t i = 0; i < test.outputs.size(); ++i)
-        if (test.outputs[i]) expect_close(test, (*placed)[i], *test.outputs[i], terms);
+    for (size_t result = 0; result < test.outputs.size(); ++result) {
+      const OutputRule rule = test.kernel.rules.output(result);
+      for (int source : {rule.takes, rule.else_takes}) {
+        const auto placed = source >= 0 ? run(test, order, source, result) : std::nullopt;
+        if (!placed) continue;
+        for (size_t i = 0; i < test.outputs.size(); ++i)
+          if (test.outputs[i]) expect_close(test, (*placed)[i], *test.outputs[i], terms);
+      }
     }
   }
   set_parallel_for(nullptr, 1);

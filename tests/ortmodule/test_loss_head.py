@@ -105,6 +105,72 @@ def test_logits_that_are_not_returned_are_never_whole():
     assert block < reports[None]["arena_bytes"] < LOGITS
 
 
+class Mean(torch.nn.Module):
+    """The loss alone is read of it."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, ids, labels):
+        return self.net(ids, labels)[0]
+
+
+def half_step(net, arguments, dtype, autocast):
+    wrapped = ORTModule(copy.deepcopy(net) if autocast else copy.deepcopy(net).to(dtype))
+    for _ in range(2):  # the second adds to what the first left
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            loss = wrapped(*arguments)
+        loss.backward()
+    assert wrapped.fallback_reason is None
+    return wrapped, loss.detach(), gradients(wrapped)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", NETS)
+def test_logits_of_16_bits_lie_where_the_gradient_goes_and_change_no_bit(name, dtype, autocast, monkeypatch):
+    net, arguments = Mean(NETS[name]), batch()
+    wrapped, loss, found = half_step(net, arguments, dtype, autocast)
+    assert " PanelLinearCrossEntropyLossGrad(" in wrapped.text("training")
+    with monkeypatch.context() as patch:
+        patch.setenv("LOWTIDE_DISABLE_PASSES", "panel_linear_cross_entropy")
+        plain, same_loss, same = half_step(net, arguments, dtype, autocast)
+    assert "Panel" not in plain.text("training")
+    assert torch.equal(loss, same_loss)
+    assert_same_bits(found, same)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_logits_of_16_bits_and_the_gradient_share_bytes(autocast, monkeypatch):
+    rows, width, classes = 1024, 256, 8192
+    head = torch.nn.Linear(width, classes, bias=False)
+    net = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.LayerNorm(width), head)
+    loss_of = WithLoss(net) if autocast else WithLoss(net).to(torch.bfloat16)
+    x = torch.randn(rows, 16, dtype=torch.float32 if autocast else torch.bfloat16)
+    labels = torch.randint(0, classes, (rows,))
+
+    def peak():
+        wrapped = ORTModule(copy.deepcopy(loss_of))
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            wrapped(x, labels).backward()
+        assert wrapped.fallback_reason is None
+        return wrapped.memory_report()["planned_peak_bytes"]
+
+    found = peak()
+    monkeypatch.setenv("LOWTIDE_DISABLE_PASSES", "panel_linear_cross_entropy")
+    assert peak() - found > 0.9 * 2 * classes * width
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x, labels):
+        return functional.cross_entropy(self.net(x), labels)
+
+
 @pytest.mark.parametrize("keep", [None, (0,)])
 def test_a_factor_on_the_loss_reaches_every_gradient(keep):
     net, arguments = NETS["tied"], batch()

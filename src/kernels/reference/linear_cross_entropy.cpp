@@ -2,6 +2,7 @@
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference.h"
 #include "kernels/walk.h"
+#include "opset/logit_panels.h"
 
 namespace lowtide::reference {
 
@@ -84,12 +85,14 @@ int64_t linear_cross_entropy_grad_scratch(const BoundCall& call) {
   return call.inputs[1].numel() * static_cast<int64_t>(sizeof(double));
 }
 
-KernelStatus linear_cross_entropy_grad(const KernelCall& call, const LossTerms& terms) {
-  const TensorRef &dloss = call.inputs[0], &logits = call.inputs[1], &labels = call.inputs[2], &lse = call.inputs[3],
-                  &weight = call.inputs[4];
-  const TensorRef *x = input(call, 5), *sent = input(call, 6);
-  if (sent && sent->data == nullptr) sent = nullptr;
-  const int64_t rows = logits.sizes[0], classes = logits.sizes[1];
+namespace {
+
+// logit(r, c) and sent(r, c): numbers of the logits, and of what else flows into them.
+template <class Logit, class Sent>
+KernelStatus set_gradients(const KernelCall& call, const LossTerms& terms, int64_t rows, int64_t classes, Logit logit,
+                           Sent sent) {
+  const TensorRef &dloss = call.inputs[0], &labels = call.inputs[2], &lse = call.inputs[3], &weight = call.inputs[4];
+  const TensorRef* x = input(call, 5);
   double* dz = static_cast<double*>(call.scratch);
   int64_t counted = 0;
   if (const KernelStatus status = count_labels(labels, classes, terms, counted)) return status;
@@ -98,9 +101,8 @@ KernelStatus linear_cross_entropy_grad(const KernelCall& call, const LossTerms& 
     const int64_t label = get_int(labels, r * labels.strides[0]);
     for (int64_t c = 0; c < classes; ++c) {
       const double target = spread + (c == label ? 1 - terms.smoothing : 0);
-      const double slope = std::exp(at(logits, r, c) - get(lse, r * lse.strides[0])) - target;
-      dz[r * classes + c] = label == terms.ignore_index ? 0 : get(dloss, 0) / divisor * slope;
-      if (sent) dz[r * classes + c] += at(*sent, r, c);
+      const double slope = std::exp(logit(r, c) - get(lse, r * lse.strides[0])) - target;
+      dz[r * classes + c] = (label == terms.ignore_index ? 0 : get(dloss, 0) / divisor * slope) + sent(r, c);
     }
   }
   const int64_t inner = weight.sizes[1];
@@ -109,6 +111,76 @@ KernelStatus linear_cross_entropy_grad(const KernelCall& call, const LossTerms& 
   set_sums(output(call, 1), classes, inner, rows,
            [&](int64_t c, int64_t k, int64_t r) { return dz[r * classes + c] * at(*x, r, k); });
   set_sums(output(call, 2), 1, classes, rows, [&](int64_t, int64_t c, int64_t r) { return dz[r * classes + c]; });
+  return nullptr;
+}
+
+// Where logits are kept in panels, head in place of the gradient of weight.
+struct KeptLogits {
+  KeptLogits(const TensorRef& head, const TensorRef& rest, int64_t rows)
+      : head(head),
+        rest(rest),
+        panels(rows, head.sizes[0], head.sizes[1] * size_bytes(head.dtype) / size_bytes(rest.dtype)) {
+    this->head.dtype = rest.dtype;
+  }
+  const TensorRef& tensor(int64_t c) const { return panels.is_in_gradient(c / kLogitPanel) ? head : rest; }
+  int64_t offset(int64_t r, int64_t c) const {
+    const int64_t p = c / kLogitPanel;
+    return panels.offset(p) + r * panels.width(p) + c % kLogitPanel;
+  }
+  TensorRef head, rest;
+  LogitPanels panels;
+};
+
+}  // namespace
+
+KernelStatus linear_cross_entropy_grad(const KernelCall& call, const LossTerms& terms) {
+  const TensorRef &logits = call.inputs[1], *sent = input(call, 6);
+  if (sent && sent->data == nullptr) sent = nullptr;
+  return set_gradients(
+      call, terms, logits.sizes[0], logits.sizes[1], [&](int64_t r, int64_t c) { return at(logits, r, c); },
+      [&](int64_t r, int64_t c) { return sent ? at(*sent, r, c) : 0; });
+}
+
+int64_t panel_linear_cross_entropy_grad_scratch(const BoundCall& call) {
+  return call.inputs[5].sizes[0] * call.inputs[4].sizes[0] * static_cast<int64_t>(sizeof(double));
+}
+
+KernelStatus panel_linear_cross_entropy_grad(const KernelCall& call, const LossTerms& terms) {
+  const int64_t rows = call.inputs[5].sizes[0], classes = call.inputs[4].sizes[0];
+  const KeptLogits kept(call.inputs[1], call.inputs[6], rows);
+  return set_gradients(
+      call, terms, rows, classes, [&](int64_t r, int64_t c) { return get(kept.tensor(c), kept.offset(r, c)); },
+      [](int64_t, int64_t) { return 0.0; });
+}
+
+KernelStatus panel_linear_cross_entropy(const KernelCall& call, const LossTerms& terms) {
+  const TensorRef &x = call.inputs[0], &weight = call.inputs[1], &labels = call.inputs[2], *bias = input(call, 3);
+  const int64_t rows = x.sizes[0], inner = x.sizes[1], classes = weight.sizes[0];
+  int64_t counted = 0;
+  if (const KernelStatus status = count_labels(labels, classes, terms, counted)) return status;
+  const KeptLogits kept(call.outputs[2], call.outputs[3], rows);
+  const DType dtype = call.outputs[3].dtype;
+  const auto read = [&](const TensorRef& matrix, int64_t r, int64_t c) { return rounded(dtype, at(matrix, r, c)); };
+  double total = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto logit = [&](int64_t c) { return get(kept.tensor(c), kept.offset(r, c)); };
+    double largest = -kInfinity, sum = 0, of_logits = 0;
+    for (int64_t c = 0; c < classes; ++c) {
+      double product = bias ? rounded(dtype, get(*bias, c * bias->strides[0])) : 0;
+      for (int64_t k = 0; k < inner; ++k) product += read(x, r, k) * read(weight, c, k);
+      set(kept.tensor(c), kept.offset(r, c), product);
+      largest = std::max(largest, logit(c));
+      of_logits += logit(c);
+    }
+    for (int64_t c = 0; c < classes; ++c) sum += std::exp(logit(c) - largest);
+    const double lse = largest + std::log(sum);
+    if (const TensorRef* to = output(call, 1)) set(*to, r, lse);
+    const int64_t label = get_int(labels, r * labels.strides[0]);
+    if (label == terms.ignore_index) continue;
+    total += (1 - terms.smoothing) * (lse - logit(label));
+    if (terms.smoothing != 0) total += terms.smoothing * (lse - of_logits / double(classes));
+  }
+  if (const TensorRef* loss = output(call, 0)) set(*loss, 0, total / (terms.mean ? static_cast<double>(counted) : 1));
   return nullptr;
 }
 

@@ -28,6 +28,7 @@ int64_t attention_grad_scratch(const BoundCall& call);
 int64_t sort_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_grad_scratch(const BoundCall& call);
+int64_t panel_linear_cross_entropy_grad_scratch(const BoundCall& call);
 
 std::span<const Kernel> kernels();
 

@@ -57,15 +57,6 @@ KernelStatus cross_entropy_grad(const KernelCall& call, const LossGradTerms& ter
 
 // ---- bf16, f16
 
-constexpr int64_t kBlockFloats = 1 << 18;
-
-// Enough for every thread, 13 MB at GPT-2's 50,257 classes; of few classes more.
-int64_t block_rows(const Rows& logits) {
-  return std::max<int64_t>(
-      1, std::min(logits.rows, std::max<int64_t>(64, kBlockFloats / std::max<int64_t>(1, logits.cols))));
-}
-int64_t block_floats(const Rows& logits) { return block_rows(logits) * logits.cols; }
-
 const char* supports_half_logits(const KernelQuery& query) { return supports(query, is_half, "neither bf16 nor f16"); }
 
 void widen(const TensorRef& logits, const Loss& loss, int64_t first, int64_t count, float* to) {
@@ -84,15 +75,15 @@ void narrow(const float* from, const Loss& loss, int64_t first, int64_t count, c
 
 int64_t half_logits_scratch(const BoundCall& call) {
   const Rows logits = rows_of(call.inputs[0]);
-  return (block_floats(logits) + 2 * logits.rows) * kFloatBytes;
+  return (loss_block_floats(logits) + 2 * logits.rows) * kFloatBytes;
 }
 
 KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& terms) {
   const Loss loss(terms, call.inputs[1]);
   if (loss.has_bad_label()) return kBadLabel;
-  const int64_t block = block_rows({terms.rows, terms.classes});
+  const int64_t block = loss_block_rows({terms.rows, terms.classes});
   float* wide = static_cast<float*>(call.scratch);
-  float* spare = wide + block_floats({terms.rows, terms.classes});
+  float* spare = wide + loss_block_floats({terms.rows, terms.classes});
   float *result = output_floats(call, 0), *lse = output_floats(call, 1);
   float* row_loss = loss.whole || !result ? spare : result;
   for (int64_t first = 0; first < loss.rows; first += block) {
@@ -104,12 +95,14 @@ KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& term
   return nullptr;
 }
 
-int64_t half_logits_grad_scratch(const BoundCall& call) { return block_floats(rows_of(call.inputs[1])) * kFloatBytes; }
+int64_t half_logits_grad_scratch(const BoundCall& call) {
+  return loss_block_floats(rows_of(call.inputs[1])) * kFloatBytes;
+}
 
 KernelStatus cross_entropy_grad_of_half(const KernelCall& call, const LossGradTerms& terms) {
   const Loss loss(terms, call.inputs[2]);
   if (loss.has_bad_label()) return kBadLabel;
-  const int64_t block = block_rows({terms.rows, terms.classes});
+  const int64_t block = loss_block_rows({terms.rows, terms.classes});
   float* wide = static_cast<float*>(call.scratch);
   for (int64_t first = 0; first < loss.rows; first += block) {
     const int64_t count = std::min(block, loss.rows - first);
@@ -126,7 +119,7 @@ struct Pixels : Rows {
   explicit Pixels(const TensorRef& logits)
       : Rows(rows_of(logits)),
         inner(std::max<int64_t>(1, product_of_sizes(logits, 2, logits.rank))),
-        block(block_rows(*this)) {}
+        block(loss_block_rows(*this)) {}
   int64_t inner, block;  // positions of an image; rows of a block
 
   // body(offset of a class's run in the image's memory, which class, which row of the block, n), runs within an image

@@ -97,4 +97,13 @@ struct Loss : LossTerms {
   }
 };
 
+// How many rows of bf16 or f16 logits are widened at a time: some for each thread, 3 MB at GPT-2's 50,257 classes; of
+// few classes more.
+inline int64_t loss_block_rows(const Rows& logits) {
+  constexpr int64_t kBlockFloats = 1 << 18;
+  return std::max<int64_t>(
+      1, std::min(logits.rows, std::max<int64_t>(16, kBlockFloats / std::max<int64_t>(1, logits.cols))));
+}
+inline int64_t loss_block_floats(const Rows& logits) { return loss_block_rows(logits) * logits.cols; }
+
 }  // namespace lowtide::cpu
