@@ -429,7 +429,9 @@ def unsupported_from(error, handled=None):
         if isinstance(cause, UnsupportedError):
             line = user_line(traceback.extract_tb(cause.__traceback__))
             text = str(cause)
-            return type(cause)(f"{text} ({line})" if line and line not in text else text)
+            found = type(cause)(f"{text} ({line})" if line and line not in text else text)
+            found.changed = cause.changed
+            return found
         cause = cause.__cause__ or cause.__context__
     line = user_line(traceback.extract_tb(error.__traceback__))
     first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")

@@ -174,7 +174,9 @@ class Observation:
 
     def refusal(self):
         """Of a module whose forward changes something."""
-        return UnsupportedError(_FREEZES.format(self.changes.words))
+        error = UnsupportedError(_FREEZES.format(self.changes.words))
+        error.changed = self.changes.words
+        return error
 
     def refuse_leftovers(self, known):
         """After the trace: UnsupportedError where a tensor of it is kept somewhere, and it is kept there no longer.

@@ -78,8 +78,12 @@ class Guards:
 
     @classmethod
     def of_modes(cls, module):
-        """Of the module's structure, and of which of its parts are in training."""
-        return cls(module, Seen({(id(child), "training"): child for child in module.modules()}))
+        """Of the module's structure, and of which of its parts are in training; not of what its hooks read."""
+        guards = cls(module)
+        guards.hooks.clear()
+        add_reads(guards, Seen({(id(child), "training"): child for child in module.modules()}))
+        guards.native.release()
+        return guards
 
     # ---- what they are for
 

@@ -314,7 +314,7 @@ class Refusal:
     def __init__(self, module, error, before):
         """`before`: the Refusal of an earlier try, or None."""
         self.failure = Failure.of(error)
-        self._modes, self._guards = Guards.of_modes(module), error.guards
+        self._modes, self._guards, self._changed = Guards.of_modes(module), error.guards, error.changed
         self._tries = 1
         if before is not None and before._modes.hold():
             # What has changed in the meantime does not matter to a reason that is the same as before.
@@ -323,7 +323,12 @@ class Refusal:
     def holds(self):
         if not self._modes.hold():
             return False
-        return self._guards is None or self._tries >= _MOST_TRIES or self._guards.hold()
+        if self._guards is None or self._tries >= _MOST_TRIES:
+            return True
+        change = self._guards.why()
+        if change is None or self._changed is None:
+            return change is None
+        return change.text.startswith(self._changed.removeprefix("the ") + " ")
 
 
 class _Graph:
