@@ -16,6 +16,7 @@ HIDDEN = 32
 VOCAB = 99
 IMAGE = 32
 CLASSES = 5
+IMAGE_TOKEN = VOCAB
 
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
@@ -106,6 +107,13 @@ def captions(batch, length, generator):
     }
 
 
+def seen(batch, length, generator):
+    """A token for each patch of an image stands before the words."""
+    tokens = torch.cat([torch.full((batch, (IMAGE // 8) ** 2), IMAGE_TOKEN), _tokens(batch, length, generator)], 1)
+    labels = tokens.masked_fill(tokens == IMAGE_TOKEN, -100)
+    return {"input_ids": tokens, "pixel_values": _pixels(batch, generator), "labels": labels}
+
+
 def hidden_patches(batch, length, generator):
     hidden = torch.rand(batch, (IMAGE // 8) ** 2, generator=generator) > 0.5
     return {"pixel_values": _pixels(batch, generator), "bool_masked_pos": hidden}
@@ -159,6 +167,12 @@ TABLE = {
     "llama4": ("Llama4Text", "Llama4ForCausalLM", causal, {
         "intermediate_size_mlp": 2 * HIDDEN, "num_local_experts": 4, "interleave_moe_layer_step": 2,
         "attention_chunk_size": 8,
+    }),
+    # Its experts are found by an unsorted topk.
+    "deepseek_v3": ("DeepseekV3", "DeepseekV3ForCausalLM", causal, {
+        "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 16,
+        **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim"), 8), "qk_rope_head_dim": 4,
+        "num_key_value_heads": 4, "num_experts": None, "head_dim": None, "experts_implementation": "batched_mm",
     }),
     # Encoders.
     "bert_qa": ("Bert", "BertForQuestionAnswering", answers, {}),
@@ -216,6 +230,15 @@ TABLE = {
     "focalnet": ("FocalNet", "FocalNetForImageClassification", images, {
         **_SMALL_IMAGES, "embed_dim": 16, "depths": [1, 1, 1, 1], "patch_size": 4,
     }),
+    # Checks that its images have as many features as there are tokens for them.
+    "llava": ("Llava", "LlavaForConditionalGeneration", seen, {
+        "text_config": {
+            **_PART, "model_type": "llama", "num_key_value_heads": 2, "vocab_size": VOCAB + 1,
+            "max_position_embeddings": 64,
+        },
+        "vision_config": {**_PART, "model_type": "clip_vision_model", "image_size": IMAGE, "patch_size": 8},
+        "image_token_index": IMAGE_TOKEN, "vision_feature_layer": -1,
+    }),
     # Its loss numbers the rows of its scores by len().
     "blip": ("Blip", "BlipModel", captions, {
         "text_config": {**_PART, "encoder_hidden_size": HIDDEN, "vocab_size": VOCAB, "max_position_embeddings": 64},
@@ -238,7 +261,7 @@ NAMES = tuple(TABLE)
 
 # These compute a part in fp32 themselves: logits of causal losses, norms, angles, states.
 IN_FP32 = ("mamba", "mamba2", "rwkv", "gptj", "codegen", "qwen3", "gemma3", "olmo2", "cohere", "phi", "stablelm")
-IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba", "xlm", "wav2vec2_ctc")
+IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba", "xlm", "wav2vec2_ctc", "deepseek_v3", "llava")
 
 
 def build(name):

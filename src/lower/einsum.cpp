@@ -3,6 +3,7 @@
 #include <string>
 
 #include "lower/targets.h"
+#include "ops/inference.h"
 
 namespace lowtide {
 
@@ -167,13 +168,15 @@ static std::optional<Equation> read_equation(Call& c, const std::vector<ValueId>
   return equation;
 }
 
-// Dims of size 1 that broadcast against larger ones are left to PyTorch.
+// Dims of size 1 that broadcast against larger ones are left to PyTorch. Sizes may be one number in different words:
+// the exporter has compared them.
 static bool broadcasts(Call& c, const Equation& equation, const std::vector<ValueId>& operands) {
   std::map<char, Dim> sizes;
   for (size_t i = 0; i < operands.size(); ++i)
     for (size_t j = 0; j < equation.inputs[i].size(); ++j) {
-      auto [at, is_new] = sizes.try_emplace(equation.inputs[i][j], c.b.shape(operands[i])[j]);
-      if (!is_new && at->second != c.b.shape(operands[i])[j]) return true;
+      const Dim& size = c.b.shape(operands[i])[j];
+      auto [at, is_new] = sizes.try_emplace(equation.inputs[i][j], size);
+      if (!is_new && (at->second.is(1) != size.is(1) || !dims_agree(at->second, size, c.ranges()))) return true;
     }
   return false;
 }

@@ -162,11 +162,10 @@ bool lower_softmax(Call& c) {
 
 bool lower_topk(Call& c) {
   const ValueId x = c.tensor("self");
-  // The order of unordered results is PyTorch's own.
-  if (c.b.rank(x) == 0 || !c.flag("sorted", true)) return false;
-  const NodeId node = c.b.node(
-      Op::kTopK, {x},
-      {{"axis", Dim(c.axis("dim", c.b.rank(x), -1))}, {"k", c.dim("k")}, {"largest", c.flag("largest", true)}});
+  if (c.b.rank(x) == 0) return false;
+  Attrs attrs{{"axis", Dim(c.axis("dim", c.b.rank(x), -1))}, {"k", c.dim("k")}, {"largest", c.flag("largest", true)}};
+  if (!c.flag("sorted", true)) attrs.set("sorted", false);
+  const NodeId node = c.b.node(Op::kTopK, {x}, std::move(attrs));
   const std::vector<ValueId> outputs = c.b.graph().node(node).outputs;
   return c.result(outputs[0], 0) && c.result(outputs[1], 1);
 }

@@ -20,11 +20,42 @@ static bool are_constant(const std::vector<Dim>& dims) {
   return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_constant(); });
 }
 
+// The gradient, for its input, of the convolution that maps the result to the operand.
+bool lower_conv_transpose(Call& c) {
+  const DType dtype = c.dtype();
+  const ValueId w = c.operand("weight", dtype);
+  const size_t spatial = static_cast<size_t>(c.b.rank(w)) - 2;
+  if (!is_float(dtype)) return false;
+  const std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
+  const std::vector<Dim> pads = c.window("padding", spatial, 0), more = c.window("output_padding", spatial, 0);
+  const ValueId x = batched(c, c.operand("input", dtype), spatial);
+  const Dim groups = c.has("groups") ? c.dim("groups") : Dim(1);
+  Shape shape{c.b.shape(x)[0], c.b.shape(w)[1] * groups};
+  for (size_t i = 0; i < spatial; ++i) {
+    // More padding than strides leave open would be windows of that convolution.
+    if (!more[i].is_constant() || !strides[i].is_constant() || more[i].constant() >= strides[i].constant())
+      return false;
+    shape.push_back((c.b.shape(x)[i + 2] - 1) * strides[i] - pads[i] * 2 + dilations[i] * (c.b.shape(w)[i + 2] - 1) +
+                    more[i] + 1);
+  }
+  const NodeId node = c.b.node(
+      Op::kConvGrad, {x, c.b.expand(c.b.scalar(0, dtype), shape), w},
+      {{"strides", strides}, {"pads", twice(pads)}, {"dilations", dilations}, {"group", groups}}, {true, false, false});
+  ValueId y = c.b.graph().node(node).outputs[0];
+  if (c.is_tensor("bias")) {
+    Shape per_channel(spatial + 1, Dim(1));
+    per_channel[0] = shape[1];
+    y = c.b.add(y, c.b.reshape(c.operand("bias", dtype), per_channel));
+  }
+  return c.result(c.b.reshape(y, c.shape()));
+}
+
 bool lower_conv(Call& c) {
   const DType dtype = c.dtype();
   const ValueId w = c.operand("weight", dtype);
   const size_t spatial = static_cast<size_t>(c.b.rank(w)) - 2;
-  if (c.flag("transposed") || !is_float(dtype)) return false;
+  if (c.flag("transposed")) return lower_conv_transpose(c);
+  if (!is_float(dtype)) return false;
   const std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
   std::vector<Dim> pads(2 * spatial, Dim(0));
   if (const std::string padding = c.text_or_empty("padding"); padding == "same") {

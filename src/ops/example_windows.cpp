@@ -17,6 +17,8 @@ static void add_convolutions(List& list) {
   list.add(Op::kConv, "1-d", {real({2, 2, 7}), real({3, 2, 3}), real({3})}, conv({2}, {1, 1}, {1}, 1));
   list.add(Op::kConv, "3-d", {real({1, 2, 3, 3, 3}), real({2, 2, 2, 2, 2})},
            conv({1, 1, 1}, {0, 0, 0, 0, 0, 0}, {1, 1, 1}, 1));
+  list.add(Op::kConvGrad, "groups, strides", {real({1, 6, 3, 3}), fixed({1, 4, 6, 6}), real({6, 2, 2, 2})},
+           conv({2, 2}, {0, 0, 0, 0}, {1, 1}, 2));
 }
 
 static void add_pools(List& list) {

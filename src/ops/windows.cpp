@@ -116,6 +116,15 @@ void grad_conv(GradContext& c) {
     if (c.wants(i)) c.set(i, c.graph().node(grad).outputs[i]);
 }
 
+// dx is linear in dy and in w: its gradients are the convolution itself, and dw of the gradient in the place of x.
+void grad_conv_grad(GradContext& c) {
+  LT_CHECK(!c.dy(1).valid() && !c.dy(2).valid(), "a gradient of ConvGrad flows through dw or dbias");
+  if (c.wants(0)) c.set(0, c.b().op(Op::kConv, {c.dy(), c.in(2)}, c.attrs()));
+  if (!c.wants(2)) return;
+  const NodeId grad = c.b().node(Op::kConvGrad, {c.in(0), c.dy(), c.in(2)}, c.attrs(), {false, true, false});
+  c.set(2, c.graph().node(grad).outputs[1]);
+}
+
 void grad_max_pool(GradContext& c) {
   c.set(0, c.b().op(Op::kMaxPoolGrad, {c.dy(), c.out(1)}, {{"shape", c.type(c.in(0)).shape}}));
 }

@@ -40,6 +40,7 @@ def test_equal_scores(dtype, largest, is_sorted):
                 given = scores(size, dtype, kinds)
                 found, expected = wrapped(given), plain(given)
                 assert wrapped.fallback_reason is None
+                assert not wrapped._training_manager.last_agent.session.report["fallbacks"]
                 torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 

@@ -260,6 +260,11 @@ def check_of_a_count(m, x, classes):
     return m.n(m.l(x)) * classes.sum()
 
 
+def check_of_all_elements(m, x, classes):
+    torch._check_tensor_all(classes < 5, lambda: "no such class")
+    return m.n(m.l(x)) * classes.sum()
+
+
 def check_before_another_way(m, x, classes):
     if (classes < 5).all():
         return m.n(m.l(x)) * classes.sum()
@@ -270,7 +275,14 @@ def check_before_another_way(m, x, classes):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not tell which question a line asks")
 @pytest.mark.parametrize(
     "forward",
-    [check_of_a_tensor, check_of_two, assertion_of_a_number, check_of_a_count, check_before_another_way],
+    [
+        check_of_a_tensor,
+        check_of_two,
+        assertion_of_a_number,
+        check_of_a_count,
+        check_of_all_elements,
+        check_before_another_way,
+    ],
 )
 def test_a_check_that_only_raises_is_in_the_graph(forward, exports):
     module = Of(forward, n=torch.nn.BatchNorm1d(4)).double()
@@ -281,7 +293,9 @@ def test_a_check_that_only_raises_is_in_the_graph(forward, exports):
         assert_same(step(wrapped, arguments), step(module, arguments))
         assert wrapped.fallback_reason is None
     for one in (module, wrapped):
-        with pytest.raises((ValueError, AssertionError), match=r"no such class|not such numbers|more than two"):
+        with pytest.raises(
+            (ValueError, AssertionError, RuntimeError), match=r"no such class|not such numbers|more than two"
+        ):
             one(rows(3), bad)
     arguments = (rows(3), good)
     assert_same(step(wrapped, arguments), step(module, arguments))

@@ -18,6 +18,7 @@ _HOOKS_ON_TENSORS = frozenset(
 )
 _ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
 _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
+_CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
 
 
@@ -62,6 +63,8 @@ class Calls(TorchFunctionMode):
             return drawn
         if func is torch.Tensor.__bool__ and (answer := answer_that_goes_on(frame)) is not None:
             return checked(*args, answer)
+        if func is torch.Tensor.item and frame.f_code is _CHECKS_ALL:
+            return checked(*args, True)
         return func(*args, **kwargs)
 
 

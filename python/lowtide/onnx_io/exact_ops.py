@@ -155,7 +155,7 @@ def _cum_sum(w, n):
 
 
 def _top_k(w, n):
-    attrs = {"axis": n["axis"], "largest": int(n["largest"]), "sorted": 1}
+    attrs = {"axis": n["axis"], "largest": int(n["largest"]), "sorted": int(n.get("sorted", True))}
     w.node("TopK", [n.inputs[0], w.sizes([n["k"]])], _all_outputs(w, n), **attrs)
 
 

@@ -263,7 +263,7 @@ static KernelStatus top_rows(const KernelCall& call, const TopRanking& ranking) 
       std::partial_sort(row, row + k, row + size, before);
     } else {
       std::nth_element(row, row + k - 1, row + size, before);
-      std::sort(row, row + k - 1, before);
+      if (ranking.sorted) std::sort(row, row + k - 1, before);
     }
     for (int64_t i = 0; i < k; ++i) {
       if (values_out) store(*values_out, offsets[1] + i * steps[1], 1, 1, &row[i].value);

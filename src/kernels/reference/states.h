@@ -164,8 +164,10 @@ struct Ranking : RowWalk<3> {
   bool descending;
 };
 struct TopRanking : Ranking {
-  explicit TopRanking(const BoundCall& call) : Ranking(call, call.attrs->b("largest")), k(call.attrs->i("k")) {}
+  explicit TopRanking(const BoundCall& call)
+      : Ranking(call, call.attrs->b("largest")), k(call.attrs->i("k")), sorted(call.attrs->b("sorted", true)) {}
   int64_t k;
+  bool sorted;
 };
 struct SortRanking : Ranking {
   explicit SortRanking(const BoundCall& call) : Ranking(call, call.attrs->b("descending")) {}
