@@ -88,6 +88,42 @@ def test_the_very_tensor_comes_back():
         assert first is argument and second is argument and third is fourth is fifth
 
 
+WRITING = {
+    "a transpose": lambda m, a: (a.add_(1).t(), m.l(a * 2)),
+    "through a view": lambda m, a: (a.view(-1).mul_(2), a, m.l(a * 2)),
+    "before the write": lambda m, a: ((a[1:], a.add_(1))[0], m.l(a * 2)),
+    "under no_grad": lambda m, a: (no_grad_transpose(a.add_(1)), m.l(a * 2)),
+    "a buffer": lambda m, a: (m.b.add_(1).view(2, 2), m.l(a * 2)),
+    "into out=": lambda m, a: (torch.mul(a, 2, out=m.c), m.c[0], m.l(a * 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("door", ["wrapper", "compile"])
+@pytest.mark.parametrize("name", WRITING)
+def test_views_of_what_forward_writes(name, door, tmp_path, monkeypatch):
+    """Changed in place, they had left the argument or buffer as it was."""
+    monkeypatch.setenv("ORTMODULE_CACHE_DIR", str(tmp_path))
+    torch.compiler.reset()
+    eager = Of(WRITING[name]).double()
+    eager.register_buffer("b", torch.zeros(4, dtype=torch.float64))
+    eager.register_buffer("c", torch.zeros(4, 4, dtype=torch.float64))
+    for _ in range(2):  # the second from the stored graph
+        inner = copy.deepcopy(eager)
+        target = ORTModule(inner) if door == "wrapper" else torch.compile(inner, backend=compile_backend.lowtide)
+        theirs, found = copy.deepcopy(eager), []
+        for module, call in ((inner, target), (theirs, theirs)):
+            for shift in (0, 1):
+                argument = x(4, 4).double() + shift
+                outputs = call(argument)
+                outputs[0].mul_(3)
+                outputs[-1].sum().backward()
+                found.append([*outputs, argument, module.b, module.c, module.l.weight.grad.clone()])
+        for ours, theirs in zip(found[0] + found[1], found[2] + found[3], strict=True):
+            torch.testing.assert_close(ours, theirs)
+        assert door == "compile" or target.fallback_reason is None
+
+
 def test_sizes_of_other_calls_and_of_a_stored_graph(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTMODULE_CACHE_DIR", str(tmp_path))
     module = Of(returning(lambda y: (y[: y.shape[0] // 2], y.view(y.shape[0] // 2, -1))))

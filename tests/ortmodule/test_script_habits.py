@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from modules import Of, assert_same, step, x
+from modules import Of, assert_same, assert_same_state, step, x
 from torch.utils.checkpoint import checkpoint
 
 from lowtide import compile_backend
@@ -142,10 +142,17 @@ def test_data_that_others_read_too_is_pytorchs(door, reasons):
     assert reasons(wrapped) is not None
 
 
+def decays_after_it_is_read(m, a):
+    y = m.l(m.l(a))
+    m.l.weight.data.mul_(0.9)
+    m.l.bias.data = m.l.bias.data * 0.9
+    return y
+
+
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("forward", [changes_an_activation, changes_what_it_has_read])
+@pytest.mark.parametrize("forward", [changes_an_activation, changes_what_it_has_read, decays_after_it_is_read])
 def test_other_changes_through_data_are_pytorchs(door, forward, reasons):
-    """The activation had lost its gradient."""
+    """The activation had lost its gradient; PyTorch's backward found the decayed weight changed in place."""
     wrapped = compare(door, Of(forward), same_batch)
     assert "forward writes under torch.no_grad() or through .data into" in reasons(wrapped)
 
@@ -159,6 +166,21 @@ def test_teacher_of_moving_averages():
 
     module = Of(forward, teacher=torch.nn.Linear(4, 4).requires_grad_(False))
     assert compare("ORTModule", module, same_batch).fallback_reason is None
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_two_forwards_of_spectral_norm_before_one_backward(door, reasons):
+    """As a discriminator has: what the second one writes into was an output of the first piece."""
+    norm = torch.nn.utils.parametrizations.spectral_norm
+    eager = Of(lambda m, a: m.s(m.l(a)).relu(), s=norm(torch.nn.Linear(4, 4))).double()
+    inner = copy.deepcopy(eager)
+    wrapped = through(door, inner)
+    for _ in range(2):
+        for each in (eager, wrapped):
+            each.zero_grad()
+            (each(x().double()) * each(x(5, 4).double()[:3])).sum().backward()
+        assert_same_state(inner, eager)
+    assert reasons(wrapped) is None
 
 
 # ---- copies

@@ -277,6 +277,7 @@ def test_what_forward_wrote_is_held_until_backward():
     loss = wrapped(x())
     (kept,) = (saved for saved in loss.grad_fn.saved_tensors if saved.shape == (4, 4) and saved is not wrapped.l.weight)
     torch.testing.assert_close(kept * 0.9, wrapped.l.weight.detach())
+    assert wrapped.memory_report()["held_bytes"] == kept.untyped_storage().nbytes()
     seen = weakref.ref(kept.untyped_storage())
     del kept
     loss.backward()

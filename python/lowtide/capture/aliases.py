@@ -64,6 +64,10 @@ class Aliases:
         root = self.root(value)
         return root not in self._mixed and (root in self.without_gradient or root in self._plain)
 
+    def has_history(self, value):
+        """Whether a value that may have a gradient was written into its memory."""
+        return self.root(value) in self._mixed
+
     def check_writes(self, overload, operands, names):
         """Refuses writes whose gradients no functional graph expresses."""
         for argument in overload._schema.arguments:

@@ -1,7 +1,7 @@
-"""`tensor.data` in Dynamo's graphs, which no trace sees: read, it is detached; set, its elements are written, where
-nobody can tell that the memory is another.
+"""`tensor.data` in Dynamo's graphs, which no trace sees. There it is detached where it is read, and its elements are
+written where it is set and nobody can tell that the memory is another.
 
-    w = _get_data_attr(p)                      w = detach(p)
+    w = _get_data_attr(p)                      w = data_of(p)
     v = clamp(w, -1, 1)                        v = clamp(w, -1, 1)
     s = set_(p, v)                     ->      s = write_data(p, v)
     _lower_version_count_by_1(s)
@@ -18,12 +18,17 @@ def data_as_calls(graph):
     for node in list(graph.nodes):
         name = getattr(node.target, "__name__", None)
         if name == "_get_data_attr":
-            node.op, node.target = "call_method", "detach"
+            node.target = data_of
         elif name == "set_" and len(node.args) == 2 and _is_own(node, order):
             node.target = write_data
             for user in [user for user in node.users if "_lower_version_count" in getattr(user.target, "__name__", "")]:
                 graph.erase_node(user)
             node.replace_all_uses_with(node.args[0])
+
+
+def data_of(tensor):
+    """`tensor.data`; PyTorch, where it runs the graph itself, sees no write through it."""
+    return tensor.detach() if torch.compiler.is_exporting() else tensor.data
 
 
 def _is_own(node, order):
@@ -43,4 +48,4 @@ def _is_own(node, order):
 
 def _is_alias(node):
     example = node.meta.get("example_value")
-    return node.target == "detach" or isinstance(example, torch.Tensor) and example._is_view()
+    return node.target in ("detach", data_of) or isinstance(example, torch.Tensor) and example._is_view()

@@ -468,8 +468,13 @@ class _Importer:
         shared = SharedOutputs(program, self._sizes, self._regions).find(results)
         for result in results:
             base, steps = shared.get(result, (result, ()))
+            if self._aliases.has_history(self._value(base)):
+                base, steps = result, ()  # the caller's own tensor has none
             if (value := self._value(base)) in self._source_values:
-                outputs.append(("source", self._source_values[value]))
+                source = self._source_values[value]
+                outputs.append(("view", len(views)) if steps else ("source", source))
+                if steps:
+                    views.append(OutputView(source, steps, of_input=True))
                 continue
             if value not in places:
                 places[value] = len(places)

@@ -9,6 +9,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from lowtide.errors import UnsupportedError
 
+from .op_schemas import arguments_of
 from .sizes import NeedsConstants
 
 _ITEM = "item"  # in the place of a view: of the list that the one before returns
@@ -20,9 +21,10 @@ _OF_DROPOUT = (1, "p"), (2, "train")
 
 @dataclass(frozen=True)
 class OutputView:
-    base: int  # among the graph's outputs
+    base: int  # among the graph's outputs, or its inputs
     # (view of ATen's, its arguments after the tensor, whether under no_grad): sizes as text over the names of dims.
     steps: tuple
+    of_input: bool = False
 
     def build(self, base, sizes, actual):
         """Of the tensor `base`. `sizes`: KnownSizes; `actual`: the sizes of the call."""
@@ -32,11 +34,13 @@ class OutputView:
                 base = base[values[0]] if name == _ITEM else _view(name)(base, *values)
         return base
 
-    def is_of(self, outputs, sizes):
-        """Whether it can be of a graph with so many outputs, whatever a file says."""
+    def is_of(self, outputs, inputs, sizes):
+        """Whether it can be of a graph with so many outputs and inputs, whatever a file says."""
+        bases = inputs if self.of_input else outputs
         texts = [text for _, arguments, _ in self.steps for text in _texts(arguments)]
         known = all(name == _ITEM or _view(name) is not None for name, _, _ in self.steps)
-        return type(self.base) is int and 0 <= self.base < outputs and known and all(map(sizes.formula, texts))
+        is_base = type(self.base) is int and 0 <= self.base < bases and type(self.of_input) is bool
+        return is_base and known and all(map(sizes.formula, texts))
 
 
 def output_gradients(imported, tensors, incoming, actual):
@@ -50,7 +54,7 @@ def output_gradients(imported, tensors, incoming, actual):
         elements = torch.arange(gradient.numel()).view(gradient.shape)
         is_left = torch.ones(gradient.numel(), dtype=torch.bool)
         for number, view in enumerate(imported.views):
-            if view.base == index and ("view", number) in places:
+            if not view.of_input and view.base == index and ("view", number) in places:
                 shown = view.build(elements, imported.sizes, actual)
                 times = torch.bincount(shown.flatten(), minlength=gradient.numel()).to(gradient.dtype)
                 share = gradient.flatten() * is_left / times.clamp(min=1)
@@ -96,17 +100,21 @@ class SharedOutputs:
         self._sizes, self._regions = sizes, regions
         self._no_grad = {node.graph for node, told in regions.items() if node.op == "placeholder" and told[1]}
         self._inputs = {node for node in program.graph.nodes if node.op == "placeholder"}
+        modules = (each for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule))
+        self._written = {memory for module in modules for node in module.graph.nodes for memory in _written_by(node)}
 
     def find(self, results):
         """{node: (the node that it is a view of, steps as OutputView has them)} of those that share it, and of those
-        that are an input itself. The engine tells which are views of inputs."""
+        that are an input itself or a view of one that is written. The engine tells which are views of other inputs."""
         paths, found = {}, {}
         for node in dict.fromkeys(results):
             if isinstance(node, torch.fx.Node) and _memory(node) is not None:
                 path = self._path(node)
                 paths.setdefault(path[0][0], {})[node] = path
         for first, together in paths.items():
-            if first in self._inputs:
+            if first in self._inputs and _memory(first) in self._written:
+                found.update(self._views_of(first, together))
+            elif first in self._inputs:
                 found.update(
                     (node, (first, ())) for node, path in together.items() if not any(step for _, step in path)
                 )
@@ -117,10 +125,13 @@ class SharedOutputs:
     def _of_one_memory(self, paths):
         levels = [[node for node, _ in level] for level in zip(*paths.values(), strict=False)]
         common = [level[0] for level in levels if len(set(level)) == 1]
-        base = [node for node in common if isinstance(node.meta["val"], torch.Tensor)][-1]
+        return self._views_of([node for node in common if isinstance(node.meta["val"], torch.Tensor)][-1], paths)
+
+    def _views_of(self, base, paths):
         found = {}
         for result, path in paths.items():
-            steps = [(*step, node.graph in self._no_grad) for node, step in path[common.index(base) + 1 :] if step]
+            nodes = [node for node, _ in path]
+            steps = [(*step, node.graph in self._no_grad) for node, step in path[nodes.index(base) + 1 :] if step]
             try:
                 found[result] = base, tuple((name, self._plain(arguments), cut) for name, arguments, cut in steps)
             except (UnsupportedError, NeedsConstants):  # sizes that no formula tells
@@ -151,6 +162,7 @@ class SharedOutputs:
                 return self._regions[source][place], None
             return (source, (_ITEM, (place,))) if self._parent(source) is not None else None
         source = node.args[0] if isinstance(node.target, torch._ops.OpOverload) and node.args else None
+        source = node.kwargs.get("out", source)
         if _is_handed_on(node):
             return source, None
         if not isinstance(source, torch.fx.Node) or _memory(source) != _memory(node):
@@ -195,6 +207,14 @@ def _tensors(node):
 
 def _dtype(node):
     return next(tensor.dtype for tensor in _tensors(node))
+
+
+def _written_by(node):
+    """Numbers of the memories that a call writes into."""
+    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        for argument, value in arguments_of(node):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.fx.Node):
+                yield _memory(value)
 
 
 def _memory(node):

@@ -11,10 +11,13 @@ _REFUSED = "forward sets the data of a tensor"
 
 
 def write_data(tensor, value):
-    """Makes `tensor`'s elements those of `value`."""
+    """Makes `tensor`'s elements those of `value`; PyTorch, where it runs such a graph, takes the memory too."""
     if value.shape != tensor.shape or value.dtype != tensor.dtype:
         raise UnsupportedError(f"{_REFUSED} to one of another type")
-    tensor.detach().copy_(value.detach())
+    if torch.compiler.is_exporting():
+        tensor.detach().copy_(value.detach())
+    else:
+        tensor.data = value
 
 
 class Computed:

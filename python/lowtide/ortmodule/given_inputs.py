@@ -1,5 +1,6 @@
 """What a call's inputs were, for a backward that runs forward again: a further one, or one under create_graph=True."""
 
+import math
 import weakref
 
 import torch
@@ -23,12 +24,20 @@ class InputMemory:
             if source.kind == "input" and source.index not in numbers
         ]
         self._others = sorted(set(range(len(self._sources))) - set(self._arguments))
-        self._dtypes = [
-            _TORCH_DTYPES[captured.graph.value_type(entry["value"])[0]] for entry in captured.graph.inputs()
-        ]
+        types = [captured.graph.value_type(entry["value"]) for entry in captured.graph.inputs()]
+        self._dtypes, self._shapes = [_TORCH_DTYPES[dtype] for dtype, _ in types], [shape for _, shape in types]
         self._reads = session.gradient_reads
         self.written = sorted(set(self._reads) & set(session.updated_inputs))  # by forward itself: kept as they were
         self._watched = {}  # plan → inputs that gradients depend on and autograd does not watch
+
+    def held_bytes(self, sizes):
+        """Of the copies of what forward writes, from a call's forward to its backward."""
+        found = 0
+        for index in self.written:
+            source = self._sources[index]
+            shape = sizes[source.index] if source.kind == "input" else self._shapes[index]
+            found += math.prod(shape) * self._dtypes[index].itemsize
+        return found
 
     def remember(self, tensors, sizes, plan, saved):
         """GivenInputs, after forward. `tensors`: BoundInputs; `sizes`: of the call's tensors; `saved`: the inputs that

@@ -185,11 +185,12 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
 
     def memory_report(self):
         """Bytes of the last call's plan: planned_peak_bytes, arena_bytes, gradient_bytes, lower_bound_bytes,
-        output_bytes, external_bytes; None before the first call. Of a module in pieces, those of all at once."""
+        output_bytes, external_bytes; beside the plan held_bytes, copies of what forward writes and gradients depend on.
+        None before the first call. Of a module in pieces, those of all at once."""
         if (step := self._last_manager().last_step) is not None and step.in_engine:
             return step.memory()
         agent = self._last_manager().last_agent
-        return agent.session.memory(agent.symbol_values()) if agent else None
+        return agent.memory_report() if agent else None
 
     def memory_opportunities(self, memory_optimization_config="", probe_config=""):
         """What the memory optimizer could give up in the last call's plan: one dict a row, largest saving first, with

@@ -7,7 +7,7 @@ import torch
 
 from lowtide.capture import trees
 
-_SUMS = ("gradient_bytes", "lower_bound_bytes", "output_bytes")
+_SUMS = ("gradient_bytes", "lower_bound_bytes", "output_bytes", "held_bytes")
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Ran:
     reason: str | None
 
     def memory(self):
-        """As Session.memory tells it."""
-        return self.agent.session.memory(self.agent.symbol_values(self.sizes))
+        """As TrainingAgent.memory_report tells it."""
+        return self.agent.memory_report(self.sizes)
 
 
 class StepOfPieces:
@@ -44,9 +44,9 @@ class StepOfPieces:
         return text + "".join(f"; in PyTorch: {reason}" for reason in reasons)
 
     def memory(self):
-        """As Session.memory tells it of one graph: bytes of all pieces in the engine, as they are live at once. What is
-        pending has its whole arena from its forward to its backward and to the end of its gradients; the others give
-        theirs back. What PyTorch allocates between the pieces is not in it."""
+        """As TrainingAgent.memory_report tells it of one graph: bytes of all pieces in the engine, as they are live at
+        once. What is pending has its whole arena from its forward to its backward and to the end of its gradients; the
+        others give theirs back. What PyTorch allocates between the pieces is not in it."""
         reports = [(one, one.memory()) for one in self.in_engine]
         found = {name: sum(report[name] for _, report in reports) for name in _SUMS}
         kept, passing, external = 0, 0, 0

@@ -138,7 +138,8 @@ class TrainingAgent:
                 results.append(tensors[index])
             elif kind == "view":
                 view = self.captured.imported.views[index]
-                results.append(view.build(outputs[view.base], self.captured.imported.sizes, sizes))
+                base = tensors[view.base] if view.of_input else outputs[view.base]
+                results.append(view.build(base, self.captured.imported.sizes, sizes))
             else:
                 results.append(outputs[index])
         if self._write is None:
@@ -280,6 +281,13 @@ class TrainingAgent:
         places = [self.captured.imported.sizes.dims[name] for name in self.session.symbols]
         values = [sizes[index][position] for index, position in places]
         return values + bounds
+
+    def memory_report(self, sizes=None):
+        """What Session.memory tells, and held_bytes: copies beside the plan, from forward to backward, of what forward
+        writes and gradients depend on."""
+        sizes = sizes or self.last_sizes
+        held = self._inputs.held_bytes(sizes) if self.training and self.gradient_targets else 0
+        return {**self.session.memory(self.symbol_values(sizes)), "held_bytes": held}
 
     def collectives(self, sizes):
         """What processes do together in a call with these sizes, as text."""

@@ -98,7 +98,8 @@ def _check_outputs(captured, call):
     made = [output for output in imported.graph.outputs() if output["kind"] == "output"]
     ends = {"graph": len(made), "source": len(imported.sources), "view": len(imported.views)}
     _expect(all(_is_whole(index, ends[kind]) for kind, index in imported.outputs), "outputs of the graph")
-    _expect(all(view.is_of(len(made), imported.sizes) for view in imported.views), "views of the graph's outputs")
+    ends_of_views = len(made), len(imported.sources), imported.sizes
+    _expect(all(view.is_of(*ends_of_views) for view in imported.views), "views of the graph's outputs and inputs")
     flags = exported.output_is_tensor
     _expect(
         all(type(flag) is bool for flag in flags) and len(flags) == len(exported.output_leaves), "leaves of outputs"

@@ -53,7 +53,7 @@ def to_text(captured, module, digest):
             },
             "sources": [_source_to_json(source, exported.guards) for source in imported.sources],
             "outputs": imported.outputs,
-            "views": [[view.base, view.steps] for view in imported.views],
+            "views": [[view.base, view.steps, view.of_input] for view in imported.views],
             "random": imported.random,
             "facts": {
                 "untied": [sorted(pair) for pair in captured.facts.untied],
@@ -123,7 +123,7 @@ def from_text(text, module, call, digest):
     )
     sources = [_source_from_json(source, module) for source in told["sources"]]
     outputs = [tuple(output) for output in told["outputs"]]
-    views = [OutputView(base, tuple(map(tuple, steps))) for base, steps in told["views"]]
+    views = [OutputView(base, tuple(map(tuple, steps)), of_input) for base, steps, of_input in told["views"]]
     facts = told["facts"]
     captured = Captured(
         exported,
