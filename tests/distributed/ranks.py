@@ -22,7 +22,7 @@ def run_ranks(script, *arguments, ranks=2, timeout=240, max_restarts=0, **variab
     try:
         output, _ = started.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        _kill(started)
+        started.terminate()  # it ends its ranks, which are in sessions of their own
         output, _ = started.communicate()
         raise AssertionError(f"{script} {arguments} did not end within {timeout} s:\n{output[-4000:]}") from None
     assert started.returncode == 0, output[-4000:]
