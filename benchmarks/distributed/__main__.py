@@ -11,7 +11,6 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -87,7 +86,7 @@ def run_ranks(script, ranks, way, **asked):
             return f"no end within {LIMIT_S} s"
         finally:
             if started.poll() is None:
-                os.killpg(started.pid, signal.SIGKILL)
+                started.terminate()  # it ends its ranks, which are in sessions of their own
                 started.wait()
         files = [Path(folder, f"rank{rank}.json") for rank in range(ranks)]
         if started.returncode or not all(file.exists() for file in files):

@@ -36,7 +36,7 @@ def figures(points):
 def disturbance(rows):
     if is_disturbed(rows):
         others = max(row.get("others", 0) for row in rows)
-        yield f"Other work had up to {others:.0%} of the processors meanwhile: the times tell nothing, bytes are exact."
+        yield f"Other work had up to {others:.0%} of the processors meanwhile: times would tell nothing, bytes are exact."
         yield ""
 
 
@@ -59,7 +59,7 @@ def table(rows):
         times = row["step_times_ms"]
         low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
         cells = [
-            f"{middle:.0f} ({low:.0f} to {high:.0f})",
+            "?" if disturbed else f"{middle:.0f} ({low:.0f} to {high:.0f})",
             "?" if disturbed else share(middle, eager and statistics.median(eager["step_times_ms"]), row is eager),
             f"{row['peak_bytes'] / 1e6:.1f}",
             share(row["peak_bytes"], eager and eager["peak_bytes"], row is eager),

@@ -14,11 +14,15 @@ def run_ranks(script, *arguments, ranks=2, timeout=240, max_restarts=0, **variab
     processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [f"--max-restarts={max_restarts}", str(TESTS / "distributed" / script), *map(str, arguments)]
+    if max_restarts:
+        # Else torchrun's own store outlives a start, and the next one finds addresses of processes that are gone there
+        # (PyTorch's issue 135712).
+        variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **variables}
     started = _start(command, variables)
     try:
         output, _ = started.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        _kill(started)
+        started.terminate()  # it ends its ranks, which are in sessions of their own
         output, _ = started.communicate()
         raise AssertionError(f"{script} {arguments} did not end within {timeout} s:\n{output[-4000:]}") from None
     assert started.returncode == 0, output[-4000:]

@@ -53,11 +53,14 @@ def test_the_rank_that_fails_is_unchanged(how, error, tmp_path):
 
 
 @pytest.mark.long
-def test_a_restart_goes_on_to_the_same_losses(tmp_path):
+@pytest.mark.parametrize(
+    "wrapper", [pytest.param("", id="ddp"), "fully_shard", pytest.param("zero3", marks=with_deepspeed)]
+)
+def test_a_restart_goes_on_to_the_same_losses(wrapper, tmp_path):
     folders = [tmp_path / "whole", tmp_path / "broken"]
     for folder in folders:
         folder.mkdir()
-    whole = run_ranks("restarts.py", folders[0], -1)
-    broken = run_ranks("restarts.py", folders[1], 5, max_restarts=1)
+    whole = run_ranks("restarts.py", folders[0], -1, wrapper)
+    broken = run_ranks("restarts.py", folders[1], 5, wrapper, max_restarts=1)
     assert re.findall(r"begins with step (\d)", broken) == ["0", "5"]
     assert re.findall(r"losses .*", whole) == re.findall(r"losses .*", broken) != []

@@ -1,11 +1,15 @@
 """Gradients reach PyTorch bucket by bucket while backward runs, with the bits that they have at its end."""
 
 import copy
+import importlib
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 import lowtide
+from lowtide.cli.simulate import regions_of
 from lowtide.errors import EngineError
 from lowtide.ortmodule import ORTModule
 
@@ -85,6 +89,28 @@ def test_hooks_run_while_backward_does(net):
     assert all(left >= 2 * int(name.split(".")[1]) for name, left in order)
     first, *later = wrapped.text().split("\nsteps\n")[1].split("  -- backward --\n")[1].split("  -- backward")
     assert len(later) == 2 and first.count("\n") < sum(region.count("\n") for region in later)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
+def test_gradients_of_large_models_leave_from_the_last_layer_to_the_first(name, monkeypatch):
+    """The first of them before half of backward has run, by the predicted times of its steps."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks" / "training"))
+    model, make_batch = importlib.import_module("models").build(name)
+    wrapped, order = ORTModule(model), []
+    for path, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, path=path: order.append(path))
+    wrapped(**make_batch()).loss.backward()
+    assert wrapped.fallback_reason is None
+    agent = wrapped._training_manager.last_agent
+    _, *regions = regions_of(agent.session, agent.symbol_values())
+    times = [sum(step.ms for step in region.steps) for region in regions]
+    assert times[0] < sum(times) / 2
+    left = iter(order)
+    layers = [[int(n) for _ in region.gradients for n in re.findall(r"\.(\d+)\.", next(left))] for region in regions]
+    layers = [of_region for of_region in layers if of_region]
+    assert len(layers) > 2 and not list(left)
+    assert all(min(sooner) >= max(later) for sooner, later in zip(layers, layers[1:], strict=False)), layers
 
 
 def test_the_switch_keeps_them_to_the_end(net, monkeypatch):
