@@ -468,7 +468,7 @@ class _Importer:
         shared = SharedOutputs(program, self._sizes, self._regions).find(results)
         for result in results:
             base, steps = shared.get(result, (result, ()))
-            if self._aliases.has_history(self._value(base)):
+            if self._value(base) in self._source_values and self._aliases.has_history(self._value(base)):
                 base, steps = result, ()  # the caller's own tensor has none
             if (value := self._value(base)) in self._source_values:
                 source = self._source_values[value]
