@@ -58,6 +58,7 @@ class Guards:
         self.native = _lowtide.Guards(key_of)
         self.asks_for_gradients = seen is not None and seen.asks_for_gradients
         self._module = module
+        self.replaced = () if seen is None else seen.replaced
         self._foreign = None  # why no file can hold the places
         self._places = []
         self._shared = {}  # id of a tensor → number of its first place, while all of them are there
@@ -77,9 +78,9 @@ class Guards:
         self.native.release()
 
     @classmethod
-    def of_modes(cls, module):
-        """Of the module's structure, and of which of its parts are in training."""
-        return cls(module, Seen({(id(child), "training"): child for child in module.modules()}))
+    def of_modes(cls, module, replaced=()):
+        """Of the module's structure, and of which of its parts are in training. `replaced`: as Seen has it."""
+        return cls(module, Seen({(id(child), "training"): child for child in module.modules()}, replaced=replaced))
 
     # ---- what they are for
 
@@ -254,13 +255,15 @@ class Guards:
         for name, tensor in table.items():
             is_plain = type(tensor) in PLAIN_TENSORS and not is_lazy(tensor)
             expected = Expected.TENSOR if is_plain else Expected.SAME
+            if (id(module), name) in self.replaced:
+                expected = Expected.ANYTHING
             number = self.add(
                 place, Way.ITEM, name, tensor, expected, None, tensor_change(word, join(path, name), tensor)
             )
             self._tensors[id(module), name] = number
             if expected is Expected.TENSOR:
                 self._places[number].token = (*self._places[number].token, tensor.requires_grad)
-            elif tensor is not None:
+            elif tensor is not None and expected is Expected.SAME:
                 self.type_of(number, type(tensor))  # which changes when a lazy one gets its shape
 
 
