@@ -64,3 +64,19 @@ def test_as_eager(function, door):
     for ours, theirs in zip(target.buffers(), eager.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs)
     assert door == "compile" or function is returned or compiled.fallback_reason is None
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_buffer_of_another_size_in_each_call_asks_for_no_export_in_each(with_pieces):
+    def forward(m, a):
+        m.last = a.detach() * 2
+        return m.l(a).sum()
+
+    module = Of(forward)
+    module.register_buffer("last", torch.zeros(3, 4))
+    wrapped = ORTModule(module)
+    for rows in (3, 5, 3, 5, 7, 8, 3):
+        wrapped(x(rows, 4)).backward()
+        torch.testing.assert_close(module.last, x(rows, 4) * 2)
+    counts = wrapped.transition_counts()["in training mode"]
+    assert counts["refused"] <= 2 and "1 of 1 pieces in the engine" in wrapped.fallback_reason

@@ -22,7 +22,7 @@ from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
 from . import trees
-from .assigned_buffers import assigned_buffers, write_assigned
+from .assigned_buffers import assigned_buffers, replaced_buffers, write_assigned
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits
@@ -135,6 +135,7 @@ class _Flat(torch.nn.Module):
         if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
             raise UnsupportedError("forward changes requires_grad of an argument or a parameter")
         assigned = []
+        self.observation.seen.replaced = replaced_buffers([(child, buffers) for _, child, _, buffers in children])
         for path, child, parameters, buffers in children:
             _refuse_assigned_parameters(path, child, parameters)
             assigned += assigned_buffers(path, child, buffers)

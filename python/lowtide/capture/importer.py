@@ -468,9 +468,9 @@ class _Importer:
         shared = SharedOutputs(program, self._sizes, self._regions).find(results)
         for result in results:
             base, steps = shared.get(result, (result, ()))
-            if self._value(base) in self._source_values and self._aliases.has_history(self._value(base)):
-                base, steps = result, ()  # the caller's own tensor has none
-            if (value := self._value(base)) in self._source_values:
+            if (value := self._value(base)) in self._source_values and self._aliases.has_history(value):
+                base, steps, value = result, (), self._value(result)  # the caller's own tensor has none
+            if value in self._source_values:
                 source = self._source_values[value]
                 outputs.append(("view", len(views)) if steps else ("source", source))
                 if steps:

@@ -54,6 +54,8 @@ class Seen:
     codes: dict = field(default_factory=dict)  # code → its globals: what ran, but for PyTorch's own
     opaque: set = field(default_factory=set)  # ids of objects that are asked without a note
     counters: set = field(default_factory=set)  # (id of the module, name) of ints that are only added to
+    of_hooks: bool = True  # whether what the module's hooks read belongs to it
+    replaced: set = field(default_factory=set)  # (id of the module, name) of buffers that become others in each call
     asks_for_gradients: bool = False  # code outside of PyTorch's own machinery asked for requires_grad
 
 

@@ -44,7 +44,7 @@ class _Reads:
     def run(self):
         for module, number, path in list(self._guards.modules.values()):
             self._owner(module, number, module_words(path))
-        for hook, number in list(self._guards.hooks):
+        for hook, number in list(self._guards.hooks) if self._seen.of_hooks else ():
             self._object(hook, number, _DEEPEST)
         for code, table in self._seen.codes.items():
             self._later(self._code, code.co_names, table)

@@ -58,6 +58,7 @@ class Guards:
         self.native = _lowtide.Guards(key_of)
         self.asks_for_gradients = seen is not None and seen.asks_for_gradients
         self._module = module
+        self.replaced = () if seen is None else seen.replaced
         self._foreign = None  # why no file can hold the places
         self._places = []
         self._shared = {}  # id of a tensor → number of its first place, while all of them are there
@@ -77,13 +78,11 @@ class Guards:
         self.native.release()
 
     @classmethod
-    def of_modes(cls, module):
-        """Of the module's structure, and of which of its parts are in training; not of what its hooks read."""
-        guards = cls(module)
-        guards.hooks.clear()
-        add_reads(guards, Seen({(id(child), "training"): child for child in module.modules()}))
-        guards.native.release()
-        return guards
+    def of_modes(cls, module, replaced=()):
+        """Of the module's structure, and of which of its parts are in training; not of what its hooks read.
+        `replaced`: as Seen has it."""
+        reads = {(id(child), "training"): child for child in module.modules()}
+        return cls(module, Seen(reads, replaced=replaced, of_hooks=False))
 
     # ---- what they are for
 
@@ -258,13 +257,15 @@ class Guards:
         for name, tensor in table.items():
             is_plain = type(tensor) in PLAIN_TENSORS and not is_lazy(tensor)
             expected = Expected.TENSOR if is_plain else Expected.SAME
+            if (id(module), name) in self.replaced:
+                expected = Expected.ANYTHING
             number = self.add(
                 place, Way.ITEM, name, tensor, expected, None, tensor_change(word, join(path, name), tensor)
             )
             self._tensors[id(module), name] = number
             if expected is Expected.TENSOR:
                 self._places[number].token = (*self._places[number].token, tensor.requires_grad)
-            elif tensor is not None:
+            elif tensor is not None and expected is Expected.SAME:
                 self.type_of(number, type(tensor))  # which changes when a lazy one gets its shape
 
 

@@ -314,7 +314,8 @@ class Refusal:
     def __init__(self, module, error, before):
         """`before`: the Refusal of an earlier try, or None."""
         self.failure = Failure.of(error)
-        self._modes, self._guards, self._changed = Guards.of_modes(module), error.guards, error.changed
+        self._guards, self._changed = error.guards, error.changed
+        self._modes = Guards.of_modes(module, () if error.guards is None else error.guards.replaced)
         self._tries = 1
         if before is not None and before._modes.hold():
             # What has changed in the meantime does not matter to a reason that is the same as before.
