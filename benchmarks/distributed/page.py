@@ -36,7 +36,7 @@ def figures(points):
 def disturbance(rows):
     if is_disturbed(rows):
         others = max(row.get("others", 0) for row in rows)
-        yield f"Other work had up to {others:.0%} of the processors meanwhile: times would tell nothing, bytes are exact."
+        yield f"Other work had up to {others:.0%} of the processors meanwhile: times tell nothing, bytes are exact."
         yield ""
 
 
