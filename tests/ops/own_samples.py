@@ -34,6 +34,8 @@ def own_samples():
         **_binary("Tensor", "not_equal", "clamp_min", "clamp_max"),
         **{f"aten::{name}.Scalar": (integers, 5) for name in bits},
         **{f"aten::{name}.Tensor": (integers, other) for name in bits},
+        "aten::_is_all_true.default": (mask,),
+        "aten::_is_any_true.default": (mask,),
         "aten::_log_softmax.default": (_x(3, 4), 1, False),
         "aten::_softmax.default": (_x(3, 4), 1, False),
         "aten::_reshape_alias.default": (_x(3, 4), [4, 3], [3, 1]),

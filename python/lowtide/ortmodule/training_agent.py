@@ -285,8 +285,8 @@ class TrainingAgent:
     def memory_report(self, sizes=None):
         """What Session.memory tells, and held_bytes: copies beside the plan, from forward to backward, of what forward
         writes and gradients depend on."""
-        sizes = sizes or self.last_sizes
-        held = self._inputs.held_bytes(sizes) if self.training and self.gradient_targets else 0
+        holds = self.training and self.gradient_targets
+        held = self._inputs.held_bytes(sizes or self.last_sizes or self.captured.exported.sizes) if holds else 0
         return {**self.session.memory(self.symbol_values(sizes)), "held_bytes": held}
 
     def collectives(self, sizes):
