@@ -1,10 +1,11 @@
 """Training on several processes: ./dev bench distributed [MODEL ...] [--ranks 2] [--wrappers ddp,zero1] [--write]
+./dev bench distributed --tests [...]
 
 Each wrapper around each way to run the model takes its turn, round by round, in fresh processes that torchrun starts
 under a counter of malloc and mmap; cores are divided among ranks. What is found is stored in
 benchmarks/distributed/points.json, of which --write makes the figures of docs/distributed.md. --overlap records when
 gradients leave and buckets travel in one backward instead; --simulate tells of 8 to 1,024 processes on the network of
-network.json, which are not there.
+network.json, which are not there; --tests runs the tests that train whole models, and tells which have run.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from models import NAMES  # noqa: E402
 from modes import MODES, find_mode  # noqa: E402
 from others import share_of_others  # noqa: E402
 from page import BEGIN, END, figures  # noqa: E402
+from trained import run_tests  # noqa: E402
 from wrappers import WRAPPERS  # noqa: E402
 
 POINTS = HERE / "points.json"
@@ -42,6 +44,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=2, help="turns of each (2)")
     parser.add_argument("--overlap", action="store_true", help="instead: events of one backward under ddp")
     parser.add_argument("--simulate", action="store_true", help="instead: 8 to 1,024 processes that are not there")
+    parser.add_argument("--tests", nargs=argparse.REMAINDER, help="instead: the tests; what follows is pytest's")
     parser.add_argument("--stored", action="store_true", help="measure nothing: what is stored")
     parser.add_argument("--write", action="store_true", help=f"write the figures of docs/{DOCUMENT.name}")
     parsed = parser.parse_args()
@@ -134,17 +137,23 @@ def over_rounds(rows):
 
 
 class Points:
-    """What is stored: {"turns": {model/ranks: {wrapper/way: row}}, "overlap": {model: {way: trace}}}."""
+    """What is stored: {"turns": {model/ranks: {wrapper/way: row}}, "overlap": {model: {way: trace}},
+    "tests": {wrapper/model/case/ranks: cell}, "simulated": {model: rows}}."""
 
     def __init__(self):
         self._read()
 
     def _read(self):
+        """Again before each write: another run may have stored something meanwhile."""
         self.found = json.loads(POINTS.read_text()) if POINTS.exists() else {}
 
     def add(self, kind, group, key, result):
-        self._read()  # another run may have stored something meanwhile
-        self.found.setdefault(kind, {}).setdefault(group, {})[key] = result
+        self._read()
+        self.merge(kind, {group: {**self.found.get(kind, {}).get(group, {}), key: result}})
+
+    def merge(self, kind, groups):
+        self._read()
+        self.found.setdefault(kind, {}).update(groups)
         POINTS.write_text(json.dumps(self.found, indent=1) + "\n")
 
 
@@ -168,10 +177,15 @@ def predict(options, model, points):
 
 def main():
     options, points = arguments(), Points()
+    cells = {}
+    if options.tests is not None:
+        cells = run_tests(options.tests)
+        points.merge("tests", cells)
+        options.models = []
     found, work = [], trace if options.overlap else predict if options.simulate else measure
     for model in [] if options.stored else options.models:
         found += work(options, model, points)
-    failed = any("error" in row for row in found)
+    failed = any("error" in row for row in found) or not all(cell["right"] for cell in cells.values())
     block = figures(points.found)
     print(block)
     if options.write:

@@ -2,6 +2,8 @@
 
 import statistics
 
+from trained import table as trained_table
+
 CALM = 0.05  # of the processors
 BEGIN, END = "<!-- written by ./dev bench distributed -->", "<!-- end -->"
 
@@ -19,6 +21,8 @@ gains only what cores would wait.
 
 def figures(points):
     lines = [BEGIN]
+    if cells := points.get("tests"):
+        lines += ["## Trained", "", *trained_table(cells), ""]
     if turns := points.get("turns", {}):
         cores = max(row.get("cores", 0) for rows in turns.values() for row in rows.values())
         lines += [READING.format(cores=cores)]
@@ -36,7 +40,7 @@ def figures(points):
 def disturbance(rows):
     if is_disturbed(rows):
         others = max(row.get("others", 0) for row in rows)
-        yield f"Other work had up to {others:.0%} of the processors meanwhile: times tell nothing, bytes are exact."
+        yield f"Other work had up to {others:.0%} of the processors: times would tell nothing, bytes are exact."
         yield ""
 
 

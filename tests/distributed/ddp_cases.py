@@ -10,6 +10,7 @@ from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from lowtide import compile_backend
 from lowtide.errors import UnsupportedError
 from lowtide.ortmodule import ORTModule
 
@@ -138,6 +139,28 @@ def compare_dropout(name):
     assert_same(found, [torch.stack(losses[rank]), *alone[rank].parameters()])
 
 
+def compare_compiled(name):
+    """Both ways around: torch.compile inside of DistributedDataParallel, and around it."""
+    pieces = []
+
+    def backend(*arguments, **options):
+        pieces.append(compile_backend.lowtide(*arguments, **options))
+        return pieces[-1]
+
+    def inside(model, options):
+        return DistributedDataParallel(torch.compile(model, backend=backend))
+
+    def around(model, options):
+        return torch.compile(DistributedDataParallel(model), backend=backend)
+
+    _, expected = run(name, {}, lambda model, options: DistributedDataParallel(model))
+    for way in (inside, around):
+        pieces.clear()
+        assert_same(run(name, {}, way)[1], expected)
+        assert pieces and not any(piece.fallback_reason for piece in pieces)
+        torch.compiler.reset()
+
+
 def look_at_sync_batch_norm(name):
     """PyTorch trains it on no CPU, and its own words reach the user; without training it computes."""
     model, make_batch = zoo.build(name, dtype=torch.float64)
@@ -185,6 +208,7 @@ def look_at_overlap(_):
 WITHOUT_A_LINE = {
     "overlap": look_at_overlap,
     "autocast": compare_autocast,
+    "compiled": compare_compiled,
     "dropout": compare_dropout,
     "sync_batch_norm": look_at_sync_batch_norm,
 }

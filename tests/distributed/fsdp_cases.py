@@ -31,6 +31,7 @@ CASES = {
     "plain": {},
     "alone": {"steps": 4, "alone_bytes": 60000, "as_if": True},
     "kept": {"fsdp": {"reshard_after_forward": False}},
+    "by_two": {"fsdp": {"reshard_after_forward": 2}, "steps": 4},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
     "budget": {"options": {"memory_budget": "90%"}, "batch": LARGE},

@@ -1,5 +1,6 @@
 """Starts a script on several processes of this machine."""
 
+import json
 import os
 import signal
 import subprocess
@@ -25,8 +26,18 @@ def run_ranks(script, *arguments, ranks=2, timeout=240, max_restarts=0, **variab
         started.terminate()  # it ends its ranks, which are in sessions of their own
         output, _ = started.communicate()
         raise AssertionError(f"{script} {arguments} did not end within {timeout} s:\n{output[-4000:]}") from None
+    _log(script, arguments, ranks, variables, output if started.returncode == 0 else "")
     assert started.returncode == 0, output[-4000:]
     return output
+
+
+def _log(script, arguments, ranks, variables, output):
+    """For who asks which tests have run (`./dev bench distributed --tests`): the cases that each rank found right."""
+    if path := os.environ.get("LOG_OF_RANKS"):
+        right = [case for case in arguments if output.count(f" {case}: right on rank") == ranks]
+        run = {"script": script, "arguments": arguments, "ranks": ranks, "variables": variables, "right": right}
+        with open(path, "a") as file:
+            file.write(json.dumps(run) + "\n")
 
 
 def run_until_one_ends(script, *arguments, number, ranks=2, timeout=120):

@@ -17,6 +17,7 @@ CASES = [
     ),
     ("gpt2", ("other_plan", "other_shape", "join"), {}, True),
     ("gpt2", ("autocast", "dropout"), {}, True),
+    ("gpt2", ("compiled",), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("bert", ("plain",), {}, True),
     ("bert", ("accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),

@@ -52,8 +52,8 @@ def test_training_is_eagers(model, cases, variables):
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["gpt2", "resnet"])
 def test_four_processes(model):
-    output = run_ranks("fsdp_cases.py", model, "plain", "accumulation", ranks=4, timeout=380)
-    assert output.count(": right on rank") == 4 * 2
+    output = run_ranks("fsdp_cases.py", model, "plain", "accumulation", "by_two", ranks=4, timeout=380)
+    assert output.count(": right on rank") == 4 * 3
 
 
 @pytest.mark.long
