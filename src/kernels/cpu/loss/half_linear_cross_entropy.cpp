@@ -8,6 +8,20 @@ namespace {
 
 static_assert(kLogitPanel % kGemmDepth == 0);
 
+// Operands that are stored in f32 or in 16 bits; without data where only sizes count.
+void set_a(HalfGemm& product, const TensorRef& a) {
+  if (a.dtype == DType::kF32)
+    product.float_a = a.as<const float>();
+  else
+    product.a = a.as<const uint16_t>();
+}
+void set_b(HalfGemm& product, const TensorRef& b, int64_t offset) {
+  if (b.dtype == DType::kF32)
+    product.float_b = shifted(b.as<const float>(), offset);
+  else
+    product.b = shifted(b.as<const uint16_t>(), offset);
+}
+
 // Where the logits of a panel lie: the number of its first row and class, and how far rows are apart.
 struct PanelLogits {
   const TensorRef& tensor;
@@ -84,12 +98,6 @@ struct Panel {
   }
 
  private:
-  static void set_b(HalfGemm& product, const TensorRef& b, int64_t offset) {
-    if (b.dtype == DType::kF32)
-      product.float_b = shifted(b.as<const float>(), offset);
-    else
-      product.b = shifted(b.as<const uint16_t>(), offset);
-  }
   HalfGemm products() const {
     HalfGemm product;
     product.dtype = terms.dtype;
@@ -100,7 +108,7 @@ struct Panel {
   }
 };
 
-// Panel after panel, then what they add up to. logits(p) says where those of panel p lie.
+// Panel after panel, then what they add up to. logits(panel) says where those of a panel lie.
 template <class Logits>
 KernelStatus go_by_panels(const KernelCall& call, const HalfLinearLossGradTerms& terms, const TensorRef* sent,
                           Logits logits) {
@@ -218,10 +226,7 @@ HalfPanelLossTerms::HalfPanelLossTerms(const BoundCall& call)
       row_bytes(aligned(2 * rows * kFloatBytes)),
       bias_bytes(call.inputs.size() > 3 && call.inputs[3].dtype == DType::kF32 ? aligned(classes * 2) : 0),
       gemm_bytes(0) {
-  HalfGemm widest = product(0);
-  if (call.inputs[0].dtype == DType::kF32) widest.float_a = call.inputs[0].as<float>();
-  if (call.inputs[1].dtype == DType::kF32) widest.float_b = call.inputs[1].as<float>();
-  gemm_bytes = half_gemm_scratch_bytes(widest, parallel_threads());
+  gemm_bytes = half_gemm_scratch_bytes(product(0), parallel_threads());
 }
 
 HalfGemm HalfPanelLossTerms::product(int64_t panel) const {
@@ -273,14 +278,8 @@ KernelStatus half_panel_cross_entropy(const KernelCall& call, const HalfPanelLos
   for (int64_t p = 0; p < terms.places.count() && terms.rows > 0; ++p) {
     HalfGemm product = terms.product(p);
     const int64_t first = p * kLogitPanel;
-    if (x.dtype == DType::kF32)
-      product.float_a = x.as<float>();
-    else
-      product.a = x.as<uint16_t>();
-    if (weight.dtype == DType::kF32)
-      product.float_b = weight.as<float>() + first * terms.inner;
-    else
-      product.b = weight.as<uint16_t>() + first * terms.inner;
+    set_a(product, x);
+    set_b(product, weight, first * terms.inner);
     product.c = place(p).as<uint16_t>();
     product.bias = shifted(bias, first);
     half_gemm(product, stored_bias + terms.bias_bytes, terms.gemm_bytes);
