@@ -92,7 +92,7 @@ class Exported:
     prints: tuple = ()  # texts
     draws: Draws = field(default_factory=Draws)  # what forward draws on the host
     conditions: tuple = ()  # (on sizes, the answer that forward got)
-    groups: tuple = ()  # of processes, by the numbers that redistributions have
+    groups: tuple = ()  # Processes, by the numbers that redistributions have
     asks_for_classes: bool = False  # with strings of any value: code may have told one from a str by type()
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 

@@ -8,7 +8,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from lowtide._lowtide import Graph
-from lowtide.distributed import Processes, owners_of, shard_of
+from lowtide.distributed import owners_of, shard_of
 from lowtide.errors import UnsupportedError
 from lowtide.guards.values import dtype_name
 
@@ -429,7 +429,7 @@ class _Importer:
 
     def _redistribute(self, node):
         x, kind, gradient, axis, group, ranks = node.args
-        number = self._gathers.number_of(Processes(self._exported.groups[group]))
+        number = self._gathers.number_of(self._exported.groups[group])
         attrs = {"kind": ("string", kind), "gradient": ("string", gradient)}
         attrs |= {"axis": ("int", axis), "group": ("int", number), "ranks": ("int", ranks)}
         module, line = origin(node)

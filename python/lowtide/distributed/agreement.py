@@ -13,6 +13,7 @@ from .collectives import all_gather
 from .meeting import WAIT_S, Meeting
 from .mixed_precision import check_settings
 from .partitions import Placeholders, is_partitioned
+from .processes import Processes
 from .roll_call import call_roll, processes_text
 from .shards import is_divided, owners_of, shard_of, sharded_modules
 
@@ -38,7 +39,7 @@ class Agreement:
         self._explained, self._said, self.meeting = 0, {}, None
         partitioned = [parameter for parameter in module.parameters() if is_partitioned(parameter)]
         self._placeholders = Placeholders(partitioned)
-        self._groups, self._refusal = {}, None
+        self._groups, self._refusal = (), None
         if partitioned and not gathers_partitions:
             self._refusal = UnsupportedModel(
                 "parameters are partitioned by DeepSpeed's ZeRO stage 3, and ORTMODULE_ENABLE_ZERO_STAGE3 is off"
@@ -52,8 +53,9 @@ class Agreement:
             groups |= dict.fromkeys(shard.layout.group for shard in shards if shard.layout is not None)
             # What processes find out among those that divide parameters they tell those that are like them.
             groups = [group.dividing for group in groups] + [group.alike for group in groups if group.alike is not None]
-            self._groups = {group.group_name: group for group in groups}
-            meetings = [Meeting.of(group, f"gathers/{type(module).__name__}") for group in self._groups.values()]
+            groups = {group.group_name: group for group in groups}
+            self._groups = tuple(map(Processes, groups.values()))
+            meetings = [Meeting.of(group, f"gathers/{type(module).__name__}") for group in groups.values()]
             for meeting in filter(None, meetings):
                 call_roll(meeting, module)
             self.meeting = next(iter(meetings), None)  # of those that divide parameters
@@ -117,7 +119,7 @@ class Agreement:
     def _tell(self, number):
         """The numbers of all."""
         told = {number}
-        for group in self._groups.values():
+        for group in (processes.dividing for processes in self._groups):
             numbers = torch.empty(group.size(), dtype=torch.int64, device="cpu")
             mine = number if told == {number} else _PYTORCH
             all_gather(numbers, torch.tensor([mine], dtype=torch.int64, device="cpu"), group)

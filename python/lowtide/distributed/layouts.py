@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from lowtide.errors import UnsupportedError
 
+from .processes import Processes
+
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("redistribute(Tensor x, str kind, str gradient, int axis, int group, int ranks) -> Tensor")
 
@@ -57,7 +59,7 @@ class Layouts(TorchFunctionMode):
     def __init__(self, parameters):
         """`parameters`: {(module, name): Layout} of those in the module's tables that stand for DTensors."""
         super().__init__()
-        self.groups = []  # ProcessGroups, by the numbers that nodes have
+        self.groups = []  # Processes, by the numbers that nodes have
         self._parameters = parameters
         self._varying = {}  # id of a DTensor → (it, a function to its local tensor for one that meets divided ones)
 
@@ -168,9 +170,11 @@ class Layouts(TorchFunctionMode):
 
     def _collective(self, local, kind, gradient, group, axis=0):
         group = torch.distributed.group.WORLD if group is None else group
-        if group not in self.groups:
-            self.groups.append(group)
-        return torch.ops.lowtide.redistribute(local, kind, gradient, axis, self.groups.index(group), group.size())
+        processes = Processes(group)
+        if processes not in self.groups:
+            self.groups.append(processes)
+        number = self.groups.index(processes)
+        return torch.ops.lowtide.redistribute(local, kind, gradient, axis, number, group.size())
 
     @staticmethod
     def _made(local, mesh, placement):
