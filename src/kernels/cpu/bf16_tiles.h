@@ -23,6 +23,8 @@ constexpr int64_t kBf16Rows = 14;
 constexpr int64_t kPairStep = 2 * kBf16Cols, kHalfStep = 2 * kLanes;
 #endif
 constexpr int64_t kNearDepth = 256;  // a tile's part of A and of B, which both stay in L1
+// Packed to their ends before those below: each lies on a page of its own.
+constexpr int64_t kRowsAtOnce = 8;
 
 // The first `count` of 32 numbers, zeros after them.
 LT_INLINE __m512i load_halves(const half_bits* from, int64_t count) {
@@ -47,39 +49,35 @@ LT_INLINE void pairs_of_rows(const half_bits* from, int64_t stride, int64_t line
   transpose(pairs);
 }
 
-// A block of 32 columns and up to 32 rows of a row-major matrix as pairs of its rows.
-template <class Store>
-LT_INLINE void for_pairs_of_columns(const half_bits* from, int64_t stride, int64_t depth, int64_t cols, Store store) {
-  for (int64_t p = 0; p < kPairs; ++p) {
-    const half_bits* row = from + 2 * p * stride;
-    // The next rows down lie on other pages: nobody else fetches them ahead.
-    __builtin_prefetch(row + kBf16Depth * stride);
-    __builtin_prefetch(row + (kBf16Depth + 1) * stride);
-    const __m512i even = 2 * p < depth ? load_halves(row, cols) : __m512i{};
-    const __m512i odd = 2 * p + 1 < depth ? load_halves(row + stride, cols) : __m512i{};
-    __m512i first, second;
-    interleave(even, odd, &first, &second);
-    store(p, first, second);
-  }
-}
-
 // Row k of B begins at b + k * stride, or column k where it is transposed; panels hold panel_depth numbers along k, a
 // multiple of kBf16Depth.
 static void pack_bf16_b(const half_bits* b, int64_t stride, bool transposed, int64_t depth, int64_t cols, half_bits* to,
                         int64_t panel_depth) {
+  if (!transposed) {
+    for (int64_t k0 = 0; k0 < round_up(depth, kBf16Depth); k0 += kRowsAtOnce) {
+      for (int64_t j = 0; j < cols; j += kBf16Cols) {
+        for (int64_t k = k0; k < k0 + kRowsAtOnce; k += 2) {
+          const half_bits* row = b + k * stride + j;
+          half_bits* pair =
+              to + j * panel_depth + k / kBf16Depth * kBf16Depth * kBf16Cols + k % kBf16Depth / 2 * kPairStep;
+          __builtin_prefetch(row + kRowsAtOnce * stride);
+          __builtin_prefetch(row + (kRowsAtOnce + 1) * stride);
+          const __m512i even = k < depth ? load_halves(row, cols - j) : __m512i{};
+          const __m512i odd = k + 1 < depth ? load_halves(row + stride, cols - j) : __m512i{};
+          __m512i first, second;
+          interleave(even, odd, &first, &second);
+          _mm512_storeu_si512(pair, first);
+          _mm512_storeu_si512(pair + kHalfStep, second);
+        }
+      }
+    }
+    return;
+  }
   for (int64_t j = 0; j < cols; j += kBf16Cols) {
     const int64_t width = min_of(kBf16Cols, cols - j);
     half_bits* panels = to + j * panel_depth;
     for (int64_t k = 0; k < depth; k += kBf16Depth, panels += kBf16Depth * kBf16Cols) {
       const int64_t deep = min_of(kBf16Depth, depth - k);
-      if (!transposed) {
-        for_pairs_of_columns(b + k * stride + j, stride, deep, width,
-                             [&](int64_t p, __m512i first, __m512i second) LT_INLINE_LAMBDA {
-                               _mm512_storeu_si512(panels + p * kPairStep, first);
-                               _mm512_storeu_si512(panels + p * kPairStep + kHalfStep, second);
-                             });
-        continue;
-      }
       for (int64_t half = 0; half < 2; ++half) {
         vf pairs[kLanes];
         pairs_of_rows(b + (j + half * kLanes) * stride + k, stride, width - half * kLanes, deep, pairs);
@@ -91,6 +89,19 @@ static void pack_bf16_b(const half_bits* b, int64_t stride, bool transposed, int
 
 // pack_bf16_a: row i of A begins at a + i * stride, or column i where it is transposed.
 #if defined(__AMX_BF16__)
+
+// A block of 32 columns and up to 32 rows of a row-major matrix as pairs of its rows.
+template <class Store>
+LT_INLINE void for_pairs_of_columns(const half_bits* from, int64_t stride, int64_t depth, int64_t cols, Store store) {
+  for (int64_t p = 0; p < kPairs; ++p) {
+    const half_bits* row = from + 2 * p * stride;
+    const __m512i even = 2 * p < depth ? load_halves(row, cols) : __m512i{};
+    const __m512i odd = 2 * p + 1 < depth ? load_halves(row + stride, cols) : __m512i{};
+    __m512i first, second;
+    interleave(even, odd, &first, &second);
+    store(p, first, second);
+  }
+}
 
 static void pack_bf16_a(const half_bits* a, int64_t stride, bool transposed, int64_t rows, int64_t depth,
                         half_bits* tiles) {
@@ -162,23 +173,45 @@ LT_INLINE void bf16_tile(const half_bits* a, const half_bits* b, int64_t depth, 
 
 #else
 
+// A pair of each of kBf16Rows rows, and two more where the next pairs will lie, unless it is the tile's last.
+LT_INLINE void store_pairs(half_bits* to, __m512i pairs, bool is_last) {
+  constexpr auto kHeld = (__mmask16)((1u << kBf16Rows) - 1);
+  if (is_last) {
+    _mm512_mask_storeu_epi32(to, kHeld, pairs);
+  } else {
+    _mm512_storeu_si512(to, pairs);
+  }
+}
+
 static void pack_bf16_a(const half_bits* a, int64_t stride, bool transposed, int64_t rows, int64_t depth,
                         half_bits* tiles) {
-  constexpr auto kHeld = (__mmask16)((1u << kBf16Rows) - 1);
+  const int64_t padded = round_up(depth, kBf16Depth);
+  if (transposed) {
+    for (int64_t first = 0; first < padded; first += kRowsAtOnce) {
+      for (int64_t i = 0; i < rows; i += kBf16Rows) {
+        const auto held = (__mmask16)((1u << min_of(kBf16Rows, rows - i)) - 1);
+        for (int64_t k = first; k < first + kRowsAtOnce; k += 2) {
+          const half_bits* row = a + k * stride + i;
+          __builtin_prefetch(row + kRowsAtOnce * stride);
+          __builtin_prefetch(row + (kRowsAtOnce + 1) * stride);
+          const __m256i even = k < depth ? _mm256_maskz_loadu_epi16(held, row) : __m256i{};
+          const __m256i odd = k + 1 < depth ? _mm256_maskz_loadu_epi16(held, row + stride) : __m256i{};
+          const __m512i pairs =
+              _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+          store_pairs(tiles + i * padded + k * kBf16Rows, pairs, k + 2 == padded);
+        }
+      }
+    }
+    return;
+  }
   for (int64_t i = 0; i < rows; i += kBf16Rows) {
     const int64_t height = min_of(kBf16Rows, rows - i);
     for (int64_t k = 0; k < depth; k += kBf16Depth, tiles += kBf16Rows * kBf16Depth) {
-      const int64_t deep = min_of(kBf16Depth, depth - k);
-      if (transposed) {
-        for_pairs_of_columns(a + k * stride + i, stride, deep, height,
-                             [&](int64_t p, __m512i first, __m512i) LT_INLINE_LAMBDA {
-                               _mm512_mask_storeu_epi32(tiles + p * 2 * kBf16Rows, kHeld, first);
-                             });
-        continue;
-      }
       vf pairs[kLanes];
-      pairs_of_rows(a + i * stride + k, stride, height, deep, pairs);
-      for (int p = 0; p < kPairs; ++p) _mm512_mask_storeu_epi32(tiles + p * 2 * kBf16Rows, kHeld, (__m512i)pairs[p]);
+      pairs_of_rows(a + i * stride + k, stride, height, min_of(kBf16Depth, depth - k), pairs);
+      for (int p = 0; p < kPairs; ++p) {
+        store_pairs(tiles + p * 2 * kBf16Rows, (__m512i)pairs[p], k + kBf16Depth >= depth && p + 1 == kPairs);
+      }
     }
   }
 }
@@ -219,8 +252,10 @@ struct SumsLayout {
 LT_INLINE SumsLayout row_major(int64_t stride) { return {stride, stride, 1}; }
 
 // sums = or += the product of whole tiles. Panels were packed for panel_depth >= depth numbers along k.
-static void multiply_bf16(const half_bits* tiles, const half_bits* panels, int64_t panel_depth, int64_t rows,
-                          int64_t depth, int64_t cols, float* sums, SumsLayout layout, bool add) {
+// done(tile, row, column): once a tile of sums is whole, which is in L1 then.
+template <class Done>
+LT_INLINE void multiply_bf16(const half_bits* tiles, const half_bits* panels, int64_t panel_depth, int64_t rows,
+                             int64_t depth, int64_t cols, float* sums, SumsLayout layout, bool add, Done done) {
 #if defined(__AMX_BF16__)
   const TileShapes shapes;
   _tile_loadconfig(&shapes);
@@ -229,8 +264,10 @@ static void multiply_bf16(const half_bits* tiles, const half_bits* panels, int64
     const int64_t deep = min_of(kNearDepth, depth - first);
     for (int64_t i = 0; i < rows; i += kBf16Rows) {
       for (int64_t j = 0; j < cols; j += kBf16Cols) {
-        bf16_tile(tiles + i * depth + first * kBf16Rows, panels + j * panel_depth + first * kBf16Cols, deep,
-                  sums + i * layout.down + j * layout.right, layout.row, add || first > 0);
+        float* tile = sums + i * layout.down + j * layout.right;
+        bf16_tile(tiles + i * depth + first * kBf16Rows, panels + j * panel_depth + first * kBf16Cols, deep, tile,
+                  layout.row, add || first > 0);
+        if (first + deep == depth) done(tile, i, j);
       }
     }
   }

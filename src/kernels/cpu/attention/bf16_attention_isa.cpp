@@ -26,7 +26,7 @@ struct BrainArithmetic : Halves<true> {
   static void multiply(const half_bits* left, const BrainPanels& right, int64_t rows, int64_t depth, int64_t cols,
                        float* c, int64_t c_row, bool add) {
     multiply_bf16(left, right.data, right.depth, round_up(rows, kBf16Rows), round_up(depth, kBf16Depth),
-                  round_up(cols, kBf16Cols), c, row_major(c_row), add);
+                  round_up(cols, kBf16Cols), c, row_major(c_row), add, [](const float*, int64_t, int64_t) {});
   }
 
   struct Room {

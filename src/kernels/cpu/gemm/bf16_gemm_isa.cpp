@@ -12,8 +12,11 @@ void pack_b(const half_bits* b, int64_t stride, bool transposed, int64_t depth, 
 }
 
 void multiply(const half_bits* tiles, const half_bits* panels, int64_t rows, int64_t depth, int64_t cols, float* sums,
-              bool add) {
-  multiply_bf16(tiles, panels, depth, rows, depth, cols, sums, {kBf16Cols, cols, kBf16Rows}, add);
+              bool add, const TileReader* reader) {
+  multiply_bf16(tiles, panels, depth, rows, depth, cols, sums, {kBf16Cols, cols, kBf16Rows}, add,
+                [&](const float* tile, int64_t row, int64_t col) LT_INLINE_LAMBDA {
+                  if (reader != nullptr) reader->read(reader->context, tile, row, col);
+                });
 }
 
 }  // namespace

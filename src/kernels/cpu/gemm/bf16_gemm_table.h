@@ -11,6 +11,12 @@ namespace lowtide::cpu {
 
 constexpr int64_t kPackedBf16Depth = 32;
 
+// Called with each tile of sums (tile_cols to a row) when it is whole.
+struct TileReader {
+  void (*read)(const void* context, const float* tile, int64_t row, int64_t col);
+  const void* context;
+};
+
 struct Bf16GemmTable {
   int64_t tile_rows, tile_cols;
   int64_t packed_rows;  // of A at a time: whole tiles
@@ -19,9 +25,9 @@ struct Bf16GemmTable {
   void (*pack_a)(const uint16_t* a, int64_t stride, bool transposed, int64_t rows, int64_t depth, uint16_t* tiles);
   // Row k of B begins at b + k * stride, or column k where it is transposed.
   void (*pack_b)(const uint16_t* b, int64_t stride, bool transposed, int64_t depth, int64_t cols, uint16_t* panels);
-  // sums = or += the product, of whole tiles.
+  // sums = or += the product, of whole tiles. reader: null where nobody reads them yet.
   void (*multiply)(const uint16_t* tiles, const uint16_t* panels, int64_t rows, int64_t depth, int64_t cols,
-                   float* sums, bool add);
+                   float* sums, bool add, const TileReader* reader);
 };
 
 LT_BF16_TABLE(Bf16GemmTable, bf16_gemm_table)

@@ -29,8 +29,10 @@ struct HalfBlocks {
     const int64_t tallest = rounded_up(std::min(call.m, most_rows), row_unit);
     if (bf16 != nullptr) {
       const int64_t depth = rounded_up(std::min(call.k, kPackedDepth), kPackedBf16Depth);
+      // What lies in columns is read in runs of so many numbers, each from another page.
+      packed_rows = std::min(rounded_up(tallest, bf16->tile_rows), bf16->packed_rows * (call.transpose_a ? 4 : 1));
       sums = (is_short ? bf16->packed_rows : tallest) * widest;
-      a = bf16->packed_rows * depth / 2;
+      a = packed_rows * depth / 2;
       b = widest * depth / 2;
       narrowed = std::max(bf16->tile_rows, bf16->tile_cols) * depth / 2;
     } else {
@@ -50,6 +52,7 @@ struct HalfBlocks {
 
   const Bf16GemmTable* bf16;  // null: operands are widened for packed_gemm
   Blocks cut;
+  int64_t packed_rows = 0;  // of A at a time
   int64_t sums, a, b, inner = 0, narrowed = 0;
 };
 
@@ -128,19 +131,36 @@ class HalfBlock {
     for (int64_t first = 0; first < call_.k; first += kPackedDepth) {
       const int64_t depth = std::min(kPackedDepth, call_.k - first), padded = rounded_up(depth, kPackedBf16Depth);
       pack_b(table, first, depth, padded, panels);
-      for (int64_t top = 0; top < rows_; top += table.packed_rows) {
-        const int64_t height = std::min(table.packed_rows, rows_ - top);
-        float* sums = is_short ? sums_ : sums_ + top * width;
-        pack_a(table, row_ + top, height, first, depth, padded, tiles);
-        if (first == 0 && call_.adds) {
-          for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { take(tile, at...); });
+      for (int64_t top = 0; top < rows_; top += blocks_.packed_rows) {
+        const int64_t packed = std::min(blocks_.packed_rows, rows_ - top);
+        pack_a(table, row_ + top, packed, first, depth, padded, tiles);
+        for (int64_t row = top; row < top + packed; row += table.packed_rows) {
+          const int64_t height = std::min(table.packed_rows, top + packed - row);
+          float* sums = is_short ? sums_ : sums_ + row * width;
+          if (first == 0 && call_.adds) {
+            for_tiles(table, sums, row, height, width, [&](float* tile, const auto&... at) { take(tile, at...); });
+          }
+          multiply_rows(table, tiles + (row - top) * padded, panels, row, height, first, padded, width, sums);
         }
-        table.multiply(tiles, panels, rounded_up(height, table.tile_rows), padded, width, sums,
-                       first > 0 || call_.adds);
-        if (first + kPackedDepth < call_.k) continue;
-        for_tiles(table, sums, top, height, width, [&](float* tile, const auto&... at) { hand_over(tile, at...); });
       }
     }
+  }
+
+  // The block's rows [row, row + height), whose tiles those are.
+  void multiply_rows(const Bf16GemmTable& table, const uint16_t* tiles, const uint16_t* panels, int64_t row,
+                     int64_t height, int64_t first, int64_t padded, int64_t width, float* sums) const {
+    const bool is_last = first + kPackedDepth >= call_.k;
+    const auto after = [&](const float* tile, int64_t i, int64_t j) {
+      const int64_t rows = std::min(table.tile_rows, height - i);
+      fetch(row + i, rows, j + table.tile_cols);
+      hand_over(tile, table.tile_cols, row + i, rows, j, std::min(table.tile_cols, cols_ - j));
+    };
+    const TileReader reader = {[](const void* context, const float* tile, int64_t i, int64_t j) {
+                                 (*static_cast<const decltype(after)*>(context))(tile, i, j);
+                               },
+                               &after};
+    table.multiply(tiles, panels, rounded_up(height, table.tile_rows), padded, width, sums, first > 0 || call_.adds,
+                   is_last ? &reader : nullptr);
   }
 
   // body(tile, its row stride, first row, rows, first column, columns)
@@ -213,6 +233,18 @@ class HalfBlock {
   // What was summed before, from (row, col) of this block on.
   void take(float* sums, int64_t stride, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
     for (int64_t r = 0; r < rows; ++r) std::copy_n(kept(row + r, col), cols, sums + r * stride);
+  }
+  // C is touched only where a tile is whole: its memory comes while the tile before is computed.
+  void fetch(int64_t row, int64_t rows, int64_t col) const {
+    if (col >= cols_) return;
+    for (int64_t r = row_ + row; r < row_ + row + rows; ++r) {
+      const int64_t at = r * call_.c_stride + col_ + col;
+      if (call_.c != nullptr) __builtin_prefetch(call_.c + at, 1);
+      if (call_.float_c != nullptr) {
+        __builtin_prefetch(call_.float_c + at, 1);
+        __builtin_prefetch(call_.float_c + at + 16, 1);
+      }
+    }
   }
   // Into C, or where sums are kept.
   void hand_over(const float* sums, int64_t stride, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
