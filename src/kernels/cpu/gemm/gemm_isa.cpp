@@ -12,15 +12,20 @@ constexpr int64_t kMostRows = 6 * kRows;
 constexpr int64_t kCols = 512;
 constexpr int64_t kDepth = kGemmDepth;
 
-// pack_a of a transposed A: rows of the stored matrix are read to their ends.
+// pack_a of a transposed A: a few rows of the stored matrix, which lie on as many pages, to their ends.
 void pack_a_columns(const float* from, int64_t stride, vf alpha, int64_t rows, int64_t depth, float* tiles) {
-  for (int64_t k = 0; k < depth; ++k, from += stride) {
-    float* to = tiles + k * kTileRows;
-    for (int64_t t = 0; t < rows; t += kTileRows, to += kTileRows * depth) {
-      for (int64_t i = 0; i < kTileRows; i += kLanes) {
-        const int64_t held = min_of(kLanes, kTileRows - i), read = min_of(held, rows - t - i);
-        const vf x = read > 0 ? load(from + t + i, static_cast<int>(read)) * alpha : vf{};
-        store(to + i, x, static_cast<int>(held));
+  constexpr int64_t kRowsAtOnce = 8;
+  for (int64_t first = 0; first < depth; first += kRowsAtOnce) {
+    const int64_t end = min_of(depth, first + kRowsAtOnce);
+    for (int64_t t = 0; t < rows; t += kTileRows) {
+      for (int64_t k = first; k < end; ++k) {
+        float* to = tiles + t * depth + k * kTileRows;
+        __builtin_prefetch(from + (k + kRowsAtOnce) * stride + t);
+        for (int64_t i = 0; i < kTileRows; i += kLanes) {
+          const int64_t held = min_of(kLanes, kTileRows - i), read = min_of(held, rows - t - i);
+          const vf x = read > 0 ? load(from + k * stride + t + i, static_cast<int>(read)) * alpha : vf{};
+          store(to + i, x, static_cast<int>(held));
+        }
       }
     }
   }
