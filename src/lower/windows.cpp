@@ -20,6 +20,14 @@ static bool are_constant(const std::vector<Dim>& dims) {
   return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_constant(); });
 }
 
+// w[M, C / groups, k..]
+static Attrs convolution(const Shape& w, const std::vector<Dim>& strides, const std::vector<Dim>& pads,
+                         const std::vector<Dim>& dilations, const Dim& groups) {
+  Attrs attrs{{"strides", strides}, {"pads", pads}, {"dilations", dilations}, {"group", groups}};
+  if (const std::vector<Dim> kernel(w.begin() + 2, w.end()); are_constant(kernel)) attrs.set("kernel_shape", kernel);
+  return attrs;
+}
+
 // The gradient, for its input, of the convolution that maps the result to the operand.
 bool lower_conv_transpose(Call& c) {
   const DType dtype = c.dtype();
@@ -38,9 +46,9 @@ bool lower_conv_transpose(Call& c) {
     shape.push_back((c.b.shape(x)[i + 2] - 1) * strides[i] - pads[i] * 2 + dilations[i] * (c.b.shape(w)[i + 2] - 1) +
                     more[i] + 1);
   }
-  const NodeId node = c.b.node(
-      Op::kConvGrad, {x, c.b.expand(c.b.scalar(0, dtype), shape), w},
-      {{"strides", strides}, {"pads", twice(pads)}, {"dilations", dilations}, {"group", groups}}, {true, false, false});
+  const NodeId node =
+      c.b.node(Op::kConvGrad, {x, c.b.expand(c.b.scalar(0, dtype), shape), w},
+               convolution(c.b.shape(w), strides, twice(pads), dilations, groups), {true, false, false});
   ValueId y = c.b.graph().node(node).outputs[0];
   if (c.is_tensor("bias")) {
     Shape per_channel(spatial + 1, Dim(1));
@@ -69,11 +77,8 @@ bool lower_conv(Call& c) {
   }
   std::vector<ValueId> operands{batched(c, c.operand("input", dtype), spatial), w};
   if (c.is_tensor("bias")) operands.push_back(c.operand("bias", dtype));
-  const ValueId y = c.b.op(Op::kConv, operands,
-                           {{"strides", strides},
-                            {"pads", pads},
-                            {"dilations", dilations},
-                            {"group", c.has("groups") ? c.dim("groups") : Dim(1)}});
+  const Dim groups = c.has("groups") ? c.dim("groups") : Dim(1);
+  const ValueId y = c.b.op(Op::kConv, operands, convolution(c.b.shape(w), strides, pads, dilations, groups));
   return c.result(c.b.reshape(y, c.shape()));
 }
 

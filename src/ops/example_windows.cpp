@@ -17,6 +17,13 @@ static void add_convolutions(List& list) {
   list.add(Op::kConv, "1-d", {real({2, 2, 7}), real({3, 2, 3}), real({3})}, conv({2}, {1, 1}, {1}, 1));
   list.add(Op::kConv, "3-d", {real({1, 2, 3, 3, 3}), real({2, 2, 2, 2, 2})},
            conv({1, 1, 1}, {0, 0, 0, 0, 0, 0}, {1, 1, 1}, 1));
+  const auto pointwise = [&](const Sizes& strides) {
+    Attrs attrs = conv(strides, {0, 0, 0, 0}, {1, 1}, 1);
+    attrs.set("kernel_shape", dims({1, 1}));
+    return attrs;
+  };
+  list.add(Op::kConv, "of places", {real({2, 3, 3, 4}), real({4, 3, 1, 1}), real({4})}, pointwise({1, 1}));
+  list.add(Op::kConv, "of places, strides", {real({2, 3, 3, 4}), real({2, 3, 1, 1})}, pointwise({2, 1}));
   list.add(Op::kConvGrad, "groups, strides", {real({1, 6, 3, 3}), fixed({1, 4, 6, 6}), real({6, 2, 2, 2})},
            conv({2, 2}, {0, 0, 0, 0}, {1, 1}, 2));
 }

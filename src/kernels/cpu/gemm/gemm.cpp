@@ -1,6 +1,5 @@
 // Matrix products by our own packed ones.
-#include "base/parallel.h"
-#include "kernels/cpu/gemm/half_gemm.h"
+#include "kernels/cpu/gemm/multiply.h"
 #include "kernels/cpu/gemm/products.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
@@ -10,11 +9,6 @@ namespace lowtide::cpu {
 namespace {
 
 static_assert(kSumBlockRows % kGemmDepth == 0);
-
-void multiply(const Gemm& gemm, void* scratch, int64_t bytes) { packed_gemm(gemm, scratch, bytes); }
-void multiply(const HalfGemm& gemm, void* scratch, int64_t bytes) { half_gemm(gemm, scratch, bytes); }
-int64_t multiply_scratch(const Gemm& gemm) { return packed_gemm_scratch_bytes(gemm, parallel_threads()); }
-int64_t multiply_scratch(const HalfGemm& gemm) { return half_gemm_scratch_bytes(gemm, parallel_threads()); }
 
 // A row that is added to every row of y.
 bool is_row(const TensorRef& c, const TensorRef& y) {

@@ -90,27 +90,6 @@ void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t
   });
 }
 
-// Too few columns to share: threads share row blocks.
-bool is_narrow(int64_t cols) { return cols < 4 * kSumPanel; }
-
-int64_t sum_columns_scratch_bytes(int64_t rows, int64_t cols) {
-  return is_narrow(cols) ? row_blocks(rows) * cols * kFloatBytes : 0;
-}
-
-// out[c] = sum over rows, by blocks of kRowsPerBlock.
-void sum_columns(const SummedRows& x, float* out, void* scratch) {
-  if (is_narrow(x.cols)) {
-    float* partials = static_cast<float*>(scratch);
-    for_row_blocks(x.rows, x.cols, 0.2, partials,
-                   [&](int64_t r, int64_t n, float* partial) { x.sum(r, n, 0, x.cols, partial, false); });
-    add_row_blocks(partials, x.rows, x.cols, out, x.cols);
-    return;
-  }
-  // Starting from 0 as the sum of partials does: -0 becomes 0 there.
-  std::fill(out, out + x.cols, 0.0f);
-  x.add_columns(out);
-}
-
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
 
 KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, Fallback fallback) {
