@@ -20,7 +20,7 @@ _WITH_ATTRIBUTES = {  # op → attributes of the same name and meaning
     "ScatterElements": ("axis", "reduction"),
     "ScatterND": ("reduction",),
     "Gemm": ("transA", "transB", "alpha", "beta"),
-    "Conv": ("strides", "pads", "dilations", "group"),
+    "Conv": ("strides", "pads", "dilations", "group", "kernel_shape"),
     "ArgMax": ("axis", "keepdims"),
     "ArgMin": ("axis", "keepdims"),
 }

@@ -30,6 +30,8 @@ def _conv(r, n):
     operands = [r.value(name) if name else None for name in n.inputs]
     kernel = r.shape(operands[1])[2:]
     attrs, dilations = _window(r, n, operands[0], kernel)
+    if all(isinstance(size, int) for size in kernel):
+        attrs["kernel_shape"] = kernel
     return r.op("Conv", operands, dilations=dilations, group=n.get("group", 1), **attrs)
 
 
@@ -61,7 +63,8 @@ def _conv_transpose(r, n):
     parts = r.op("Reshape", [parts], shape=[group * each, channels // group, *kernel])
     parts = r.op("Flip", [parts], axes=list(range(2, 2 + spatial)))
     ones, none = [1] * spatial, [0] * (2 * spatial)
-    return r.op("Conv", [x, parts, *bias], strides=ones, pads=none, dilations=dilations, group=group)
+    attrs = {"dilations": dilations, "group": group, "kernel_shape": kernel}
+    return r.op("Conv", [x, parts, *bias], strides=ones, pads=none, **attrs)
 
 
 def _transposed_pads(n, sizes, strides, spans):

@@ -15,7 +15,8 @@ struct Case {
   int64_t of_x() const { return kImages * kIn * height * width; }
   int64_t of_y() const { return kImages * kOut * y_height() * y_width(); }
 };
-constexpr Case kCases[] = {{5, 4, 1, 1, false}, {7, 9, 1, 1, true}, {7, 6, 2, 2, true}, {5, 8, 1, 3, false}, {31, 40, 2, 1, true}};
+constexpr Case kCases[] = {
+    {5, 4, 1, 1, false}, {7, 9, 1, 1, true}, {7, 6, 2, 2, true}, {5, 8, 1, 3, false}, {31, 40, 2, 1, true}};
 
 TensorRef image(const void* data, DType dtype, int64_t channels, int64_t height, int64_t width) {
   return tensor(data, dtype, {kImages, channels, height, width},
