@@ -45,6 +45,8 @@ static void add_losses(List& list) {
   list.add(Op::kSoftmaxCrossEntropyLoss, "smoothed, weighted", {logits, labels, fixed({4}, 0.5, 2)},
            loss("none", 1, 0.2));
   list.add(Op::kSoftmaxCrossEntropyLoss, "pixels", {real({2, 3, 2, 2}), integers({2, 2, 2}, 0, 2)}, loss("mean", 0, 0));
+  list.add(Op::kSoftmaxCrossEntropyLoss, "pixels, weighted",
+           {real({2, 3, 2, 2}), integers({2, 2, 2}, 0, 2), fixed({3}, 0.5, 2)}, loss("mean", 0, 0.1));
   list.add(Op::kSoftmaxCrossEntropyLoss, "one row", {real({4}), integers({}, 0, 3)}, loss("mean", -100, 0));
 }
 

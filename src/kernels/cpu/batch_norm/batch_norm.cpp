@@ -1,5 +1,5 @@
 // Batch normalisation of f32, bf16 and f16 images, [N, C, inner] (NCHW: inner = H W) or dense channels-last [N inner,
-// C], with the statistics of the batch:
+// C], which rows of channels alone are too, with the statistics of the batch:
 //   xhat = (x - mean) inv_std;  y = xhat weight + bias;  new = (1 - momentum) old + momentum now (unbiased variance)
 //   dweight = sum(dy xhat);  dbias = sum(dy);  dx = weight inv_std (dy - dbias / M - xhat dweight / M), M = N inner
 // Statistics are combined from blocks in a fixed order: mean and squared deviations of each plane (NCHW) or of each
@@ -26,7 +26,7 @@ struct Shape {
       : batch(x.sizes[0]),
         channels(x.sizes[1]),
         inner(product_of_sizes(x, 2, x.rank)),
-        channels_last(!x.is_row_major()) {}
+        channels_last(inner == 1 || !x.is_row_major()) {}
   int64_t per_channel() const { return batch * inner; }
 };
 

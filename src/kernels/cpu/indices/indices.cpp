@@ -38,23 +38,43 @@ struct Picked {
   int64_t outer, rows, bytes, indices;
 };
 
+// Row i of `to` is the one of `from` that indices[i] picks, for i in [first, end).
+template <class Copy>
+void pick(const Picked& picked, const int64_t* indices, const char* from, char* to, int64_t first, int64_t end,
+          Copy copy) {
+  for (int64_t i = first; i < end; ++i)
+    copy(to + i * picked.bytes, from + row_at(indices[i], picked.rows) * picked.bytes);
+}
+template <class Word>
+void copy_word(char* to, const char* from) {
+  std::memcpy(to, from, sizeof(Word));
+}
+
 KernelStatus gather(const KernelCall& call, const Picked& picked) {
-  const auto [outer, rows, bytes, n] = picked;
+  const int64_t rows = picked.rows, bytes = picked.bytes, n = picked.indices;
   const int64_t* indices = call.inputs[1].as<int64_t>();
   if (!in_range(indices, n, rows)) return "Gather: an index is out of range";
-  for (int64_t part = 0; part < outer; ++part) {
-    const char* from = call.inputs[0].as<char>() + part * rows * bytes;
-    char* to = call.outputs[0].as<char>() + part * n * bytes;
-    for_row_chunks(n, bytes, 0.05, [&, rows = rows, bytes = bytes](int64_t first, int64_t count) {
-      for (int64_t i = first; i < first + count; ++i)
-        std::memcpy(to + i * bytes, from + row_at(indices[i], rows) * bytes, bytes);
-    });
-  }
+  for_row_chunks(picked.outer * n, bytes, 0.05, [&](int64_t begin, int64_t count) {
+    for (int64_t at = begin; at < begin + count;) {
+      const int64_t part = at / n, first = at % n, end = std::min(n, first + begin + count - at);
+      const char* from = call.inputs[0].as<char>() + part * rows * bytes;
+      char* to = call.outputs[0].as<char>() + part * n * bytes;
+      switch (bytes) {
+        case 2: pick(picked, indices, from, to, first, end, copy_word<uint16_t>); break;
+        case 4: pick(picked, indices, from, to, first, end, copy_word<uint32_t>); break;
+        case 8: pick(picked, indices, from, to, first, end, copy_word<uint64_t>); break;
+        default:
+          pick(picked, indices, from, to, first, end,
+               [bytes](char* to_row, const char* from_row) { std::memcpy(to_row, from_row, bytes); });
+      }
+      at += end - first;
+    }
+  });
   return nullptr;
 }
 
-// ---- its gradient along the first axis: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by
-// blocks of kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
+// ---- its gradient, of each part: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by blocks of
+// kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
 
 constexpr int64_t kPanel = 256;  // columns that one thread sums at a time
 
@@ -80,26 +100,28 @@ const char* supports_gather_grad(const KernelQuery& query) {
   const DType dtype = query.inputs[0].dtype;
   if (dtype != DType::kF32 && !is_half(dtype)) return "neither f32, bf16 nor f16";
   if (query.inputs[1].dtype != DType::kI64) return "indices are not i64";
-  if (query.attrs->i("axis") != 0) return "not along the first axis";
   return nullptr;
 }
 
 int64_t gather_grad_scratch(const BoundCall& call) {
-  return (call.outputs[0].sizes[0] + 2 + call.inputs[1].numel()) * static_cast<int64_t>(sizeof(int32_t));
+  return (call.outputs[0].sizes[call.attrs->i("axis")] + 2 + call.inputs[1].numel()) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 struct Rebuilt {
-  explicit Rebuilt(const BoundCall& call)
-      : rows(call.outputs[0].sizes[0]),
-        cols(product_of_sizes(call.outputs[0], 1, call.outputs[0].rank)),
-        indices(call.inputs[1].numel()),
-        skipped(call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), rows) : -1) {}
-  int64_t rows, cols, indices;
+  explicit Rebuilt(const BoundCall& call) : indices(call.inputs[1].numel()) {
+    const TensorRef& dx = call.outputs[0];
+    const int64_t axis = call.attrs->i("axis");
+    outer = product_of_sizes(dx, 0, axis);
+    rows = dx.sizes[axis];
+    cols = product_of_sizes(dx, axis + 1, dx.rank);
+    skipped = call.attrs->has("padding_idx") ? row_at(call.attrs->i("padding_idx"), rows) : -1;
+  }
+  int64_t outer, rows, cols, indices;
   int64_t skipped;  // the row whose gradient stays 0, or -1
 };
 
-// out[c] = or += the sum of dy's rows at positions[0, n), columns [first, first + width); bf16 and f16 rows are widened
-// side by side.
+// out[c] = or += the sum of dy's rows at positions[0, n), of `width` columns from `first` on in dy's memory; bf16 and
+// f16 rows are widened side by side.
 void sum_rows_at(const TensorRef& dy, int64_t cols, int64_t first, int64_t width, const int32_t* positions, int64_t n,
                  float* out, bool add) {
   const ReductionsTable& table = reductions_table();
@@ -116,16 +138,16 @@ KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
   if (!in_range(indices, n, rows)) return "GatherGrad: an index is out of range";
   const TensorRef* onto = input(call, 2);
   const int64_t bytes = size_bytes(dx.dtype);
-  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, rows * cols * bytes);
+  if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, table.outer * rows * cols * bytes);
   const Occurrences sorted = sort_by_row(indices, n, rows, call.scratch);
   const int64_t panels = (cols + kPanel - 1) / kPanel;
   // Tasks are rows times panels, so that a table of two rows is shared too.
   const double average = 1 + static_cast<double>(n) / static_cast<double>(std::max<int64_t>(rows, 1));
-  for_row_chunks(rows * panels, std::min(cols, kPanel), 0.2 * average, [&](int64_t first, int64_t count) {
+  for_row_chunks(table.outer * rows * panels, std::min(cols, kPanel), 0.2 * average, [&](int64_t first, int64_t count) {
     for (int64_t task = first; task < first + count; ++task) {
       const int64_t row = task / panels, c = task % panels * kPanel, width = std::min(kPanel, cols - c);
-      const int64_t place = row * cols + c;
-      const int32_t begin = sorted.starts[row], end = row == skipped ? begin : sorted.starts[row + 1];
+      const int64_t part = row / rows, index = row % rows, place = row * cols + c;
+      const int32_t begin = sorted.starts[index], end = index == skipped ? begin : sorted.starts[index + 1];
       if (begin == end) {
         if (!onto) std::memset(dx.as<char>() + place * bytes, 0, width * bytes);
         continue;
@@ -134,8 +156,8 @@ KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
       float* out = target(dx, place, 1, width, sums);
       if (onto && out == sums) read(dx, place, 1, width, sums);
       for (int32_t at = begin; at < end; at += kRowsPerBlock) {
-        sum_rows_at(dy, cols, c, width, sorted.positions + at, std::min<int64_t>(kRowsPerBlock, end - at), out,
-                    onto || at > begin);
+        sum_rows_at(dy, cols, part * n * cols + c, width, sorted.positions + at,
+                    std::min<int64_t>(kRowsPerBlock, end - at), out, onto || at > begin);
       }
       write(dx, place, 1, width, out);
     }

@@ -18,12 +18,29 @@ struct LossGradTerms : LossTerms {
 
 const char* supports(const KernelQuery& query, bool (*takes)(DType), const char* otherwise, bool images = false) {
   const size_t logits = query.op == Op::kSoftmaxCrossEntropyLoss ? 0 : 1;
-  if (query.inputs.size() > logits * 2 + 2 && query.inputs[logits * 2 + 2].present) return "class weights";
+  if (const size_t weights = logits * 2 + 2; query.inputs.size() > weights && query.inputs[weights].present) {
+    if (query.inputs[weights].dtype != DType::kF32 && !is_half(query.inputs[weights].dtype))
+      return "class weights that are neither f32, bf16 nor f16";
+  }
   if (query.inputs[logits].rank > 2 && !images) return "classes are not the last dim";
   if (query.inputs[logits].rank <= 2 && images) return "not images";
   if (!takes(query.inputs[logits].dtype)) return otherwise;
   if (query.inputs[logits + 1].dtype != DType::kI64) return "labels are not i64";
   return nullptr;
+}
+
+// Of the classes, as floats: where they lie, or in the room. Null: none.
+const float* class_weights(const KernelCall& call, size_t at, int64_t classes, float* room) {
+  const TensorRef* weights = input(call, at);
+  return weights == nullptr ? nullptr : read(*weights, 0, 1, classes, room);
+}
+// Room for them, behind all else.
+int64_t class_weights_floats(const BoundCall& call, size_t at) {
+  const TensorRef* weights = input(call, at);
+  return weights == nullptr || weights->dtype == DType::kF32 ? 0 : weights->numel();
+}
+float* end_of(const KernelCall& call, int64_t classes) {
+  return reinterpret_cast<float*>(static_cast<char*>(call.scratch) + call.scratch_bytes) - classes;
 }
 
 // ---- f32
@@ -34,10 +51,13 @@ const char* supports_cross_entropy(const KernelQuery& query) {
 }
 
 // Losses and log-sum-exps of the rows, where they are not wanted.
-int64_t cross_entropy_scratch(const BoundCall& call) { return 2 * rows_of(call.inputs[0]).rows * kFloatBytes; }
+int64_t cross_entropy_scratch(const BoundCall& call) {
+  return (2 * rows_of(call.inputs[0]).rows + class_weights_floats(call, 2)) * kFloatBytes;
+}
+int64_t cross_entropy_grad_scratch(const BoundCall& call) { return class_weights_floats(call, 4) * kFloatBytes; }
 
 KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
-  const Loss loss(terms, call.inputs[1]);
+  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes, end_of(call, terms.classes)));
   if (loss.has_bad_label()) return kBadLabel;
   float* spare = static_cast<float*>(call.scratch);
   float *result = output_floats(call, 0), *lse = output_floats(call, 1);
@@ -48,7 +68,7 @@ KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
 }
 
 KernelStatus cross_entropy_grad(const KernelCall& call, const LossGradTerms& terms) {
-  const Loss loss(terms, call.inputs[2]);
+  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes, end_of(call, terms.classes)));
   if (loss.has_bad_label()) return kBadLabel;
   loss.backward(input_floats(call, 1), 0, loss.rows, input_floats(call, 3), input_floats(call, 0),
                 output_floats(call, 0));
@@ -75,11 +95,11 @@ void narrow(const float* from, const Loss& loss, int64_t first, int64_t count, c
 
 int64_t half_logits_scratch(const BoundCall& call) {
   const Rows logits = rows_of(call.inputs[0]);
-  return (loss_block_floats(logits) + 2 * logits.rows) * kFloatBytes;
+  return (loss_block_floats(logits) + 2 * logits.rows + class_weights_floats(call, 2)) * kFloatBytes;
 }
 
 KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& terms) {
-  const Loss loss(terms, call.inputs[1]);
+  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes, end_of(call, terms.classes)));
   if (loss.has_bad_label()) return kBadLabel;
   const int64_t block = loss_block_rows({terms.rows, terms.classes});
   float* wide = static_cast<float*>(call.scratch);
@@ -96,11 +116,11 @@ KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& term
 }
 
 int64_t half_logits_grad_scratch(const BoundCall& call) {
-  return loss_block_floats(rows_of(call.inputs[1])) * kFloatBytes;
+  return (loss_block_floats(rows_of(call.inputs[1])) + class_weights_floats(call, 4)) * kFloatBytes;
 }
 
 KernelStatus cross_entropy_grad_of_half(const KernelCall& call, const LossGradTerms& terms) {
-  const Loss loss(terms, call.inputs[2]);
+  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes, end_of(call, terms.classes)));
   if (loss.has_bad_label()) return kBadLabel;
   const int64_t block = loss_block_rows({terms.rows, terms.classes});
   float* wide = static_cast<float*>(call.scratch);
@@ -156,11 +176,11 @@ const char* supports_pixels(const KernelQuery& query) {
 
 int64_t pixels_scratch(const BoundCall& call) {
   const Pixels pixels(call.inputs[0]);
-  return (pixels.block * pixels.cols + 2 * pixels.rows) * kFloatBytes;
+  return (pixels.block * pixels.cols + 2 * pixels.rows + class_weights_floats(call, 2)) * kFloatBytes;
 }
 
 KernelStatus cross_entropy_of_pixels(const KernelCall& call, const LossTerms& terms) {
-  const Loss loss(terms, call.inputs[1]);
+  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes, end_of(call, terms.classes)));
   if (loss.has_bad_label()) return kBadLabel;
   const Pixels pixels(call.inputs[0]);
   float* block = static_cast<float*>(call.scratch);
@@ -180,11 +200,11 @@ KernelStatus cross_entropy_of_pixels(const KernelCall& call, const LossTerms& te
 
 int64_t pixels_grad_scratch(const BoundCall& call) {
   const Pixels pixels(call.inputs[1]);
-  return pixels.block * pixels.cols * kFloatBytes;
+  return (pixels.block * pixels.cols + class_weights_floats(call, 4)) * kFloatBytes;
 }
 
 KernelStatus cross_entropy_grad_of_pixels(const KernelCall& call, const LossGradTerms& terms) {
-  const Loss loss(terms, call.inputs[2]);
+  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes, end_of(call, terms.classes)));
   if (loss.has_bad_label()) return kBadLabel;
   const Pixels pixels(call.inputs[1]);
   float* block = static_cast<float*>(call.scratch);

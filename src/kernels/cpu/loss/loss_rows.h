@@ -1,10 +1,13 @@
 // Cross entropy of rows of f32 logits with class labels:
 //   lse = log(sum(exp(x)));  loss = lse - (1 - s) x[label] - s mean(x), s = label_smoothing
 //   dx = g (exp(x - lse) - target), target = (1 - s) at the label plus s / classes everywhere
-// Rows whose label is ignore_index count for nothing.
+// Rows whose label is ignore_index count for nothing. With weights w of classes, whose sum is W:
+//   loss = (1 - s) w[label] (lse - x[label]) + s / classes (W lse - sum(w x)), over the weights of labels where it is a mean
+//   dx = g ((1 - s) w[label] (exp(x - lse) - 1 at the label) + s / classes (W exp(x - lse) - w))
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
@@ -39,19 +42,26 @@ struct LossTerms {
 // The terms with the labels of one call.
 struct Loss : LossTerms {
   const int64_t* labels;
-  int64_t counted = 0;  // rows with a label
+  const float* weights;  // of classes; null: all 1
+  double all_weights;
 
-  Loss(const LossTerms& terms, const TensorRef& labels_of_rows)
-      : LossTerms(terms), labels(labels_of_rows.as<int64_t>()) {
-    if (mean) counted = rows - std::count(labels, labels + rows, ignore_index);
+  Loss(const LossTerms& terms, const TensorRef& labels_of_rows, const float* weights_of_classes = nullptr)
+      : LossTerms(terms), labels(labels_of_rows.as<int64_t>()), weights(weights_of_classes) {
+    all_weights = weights == nullptr ? static_cast<double>(classes) : std::accumulate(weights, weights + classes, 0.0);
   }
 
   bool has_bad_label() const {
     return !std::all_of(labels, labels + rows,
                         [this](int64_t label) { return label == ignore_index || (label >= 0 && label < classes); });
   }
-  // What the sum is divided by: NaN comes of a mean over no row, as in PyTorch.
-  float divisor() const { return mean ? static_cast<float>(counted) : 1; }
+  // What the sum is divided by: NaN comes of a mean over no row, as in PyTorch. Labels are good.
+  float divisor() const {
+    if (!mean) return 1;
+    if (weights == nullptr) return static_cast<float>(rows - std::count(labels, labels + rows, ignore_index));
+    double total = 0;
+    for (int64_t r = 0; r < rows; ++r) total += labels[r] == ignore_index ? 0 : weights[labels[r]];
+    return static_cast<float>(total);
+  }
 
   // Of the rows [first, first + count), whose logits begin at x. row_loss and lse have an entry for every row.
   void forward(const float* x, int64_t first, int64_t count, float* row_loss, float* lse) const {
@@ -64,6 +74,8 @@ struct Loss : LossTerms {
         lse[r] = loss_table().log_sum_exp(row, classes, s == 0 ? nullptr : &mean_logit);
         if (labels[r] == ignore_index) {
           row_loss[r] = 0;
+        } else if (weights != nullptr) {
+          row_loss[r] = (1 - s) * weights[labels[r]] * (lse[r] - row[labels[r]]) + weighted_rest(row, lse[r]);
         } else if (s == 0) {
           row_loss[r] = lse[r] - row[labels[r]];
         } else {
@@ -71,6 +83,13 @@ struct Loss : LossTerms {
         }
       }
     });
+  }
+  // Of a smoothed label, what all classes share.
+  float weighted_rest(const float* row, float lse) const {
+    if (smoothing == 0) return 0;
+    double weighted = 0;
+    for (int64_t c = 0; c < classes; ++c) weighted += static_cast<double>(weights[c]) * row[c];
+    return static_cast<float>(smoothing / static_cast<double>(classes) * (all_weights * lse - weighted));
   }
   float reduced(const float* row_loss) const {
     double total = 0;
@@ -90,6 +109,14 @@ struct Loss : LossTerms {
           continue;
         }
         const float g = whole ? shared : dloss[r];
+        if (weights != nullptr) {
+          const float of_label = (1 - s) * weights[labels[r]], of_all = s / static_cast<float>(classes);
+          const float factor = of_label + of_all * static_cast<float>(all_weights);
+          loss_table().grad(x + i * classes, to, classes, lse[r], g * factor, 0);
+          for (int64_t c = 0; s != 0 && c < classes; ++c) to[c] -= g * of_all * weights[c];
+          to[labels[r]] -= g * of_label;
+          continue;
+        }
         loss_table().grad(x + i * classes, to, classes, lse[r], g, g * s / static_cast<float>(classes));
         to[labels[r]] -= g * (1 - s);
       }
