@@ -73,8 +73,8 @@ KernelStatus gather(const KernelCall& call, const Picked& picked) {
   return nullptr;
 }
 
-// ---- its gradient, of each part: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by blocks of
-// kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
+// ---- its gradient, of each part: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by blocks
+// of kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
 
 constexpr int64_t kPanel = 256;  // columns that one thread sums at a time
 
@@ -104,7 +104,8 @@ const char* supports_gather_grad(const KernelQuery& query) {
 }
 
 int64_t gather_grad_scratch(const BoundCall& call) {
-  return (call.outputs[0].sizes[call.attrs->i("axis")] + 2 + call.inputs[1].numel()) * static_cast<int64_t>(sizeof(int32_t));
+  return (call.outputs[0].sizes[call.attrs->i("axis")] + 2 + call.inputs[1].numel()) *
+         static_cast<int64_t>(sizeof(int32_t));
 }
 
 struct Rebuilt {

@@ -2,10 +2,11 @@
 // widened into scratch a block of rows at a time, so that an f32 copy of the logits, often the largest tensor of a
 // step, is never there.
 #include "kernels/cpu/copy/copy_table.h"
-#include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/loss/class_weights.h"
 #include "kernels/cpu/loss/half_linear_cross_entropy.h"
 #include "kernels/cpu/loss/linear_cross_entropy.h"
 #include "kernels/cpu/loss/loss_rows.h"
+#include "kernels/cpu/loss/pixel_cross_entropy.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
@@ -29,20 +30,6 @@ const char* supports(const KernelQuery& query, bool (*takes)(DType), const char*
   return nullptr;
 }
 
-// Of the classes, as floats: where they lie, or in the room. Null: none.
-const float* class_weights(const KernelCall& call, size_t at, int64_t classes, float* room) {
-  const TensorRef* weights = input(call, at);
-  return weights == nullptr ? nullptr : read(*weights, 0, 1, classes, room);
-}
-// Room for them, behind all else.
-int64_t class_weights_floats(const BoundCall& call, size_t at) {
-  const TensorRef* weights = input(call, at);
-  return weights == nullptr || weights->dtype == DType::kF32 ? 0 : weights->numel();
-}
-float* end_of(const KernelCall& call, int64_t classes) {
-  return reinterpret_cast<float*>(static_cast<char*>(call.scratch) + call.scratch_bytes) - classes;
-}
-
 // ---- f32
 
 const char* supports_cross_entropy(const KernelQuery& query) {
@@ -57,7 +44,7 @@ int64_t cross_entropy_scratch(const BoundCall& call) {
 int64_t cross_entropy_grad_scratch(const BoundCall& call) { return class_weights_floats(call, 4) * kFloatBytes; }
 
 KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
-  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes, end_of(call, terms.classes)));
+  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes));
   if (loss.has_bad_label()) return kBadLabel;
   float* spare = static_cast<float*>(call.scratch);
   float *result = output_floats(call, 0), *lse = output_floats(call, 1);
@@ -68,7 +55,7 @@ KernelStatus cross_entropy(const KernelCall& call, const LossTerms& terms) {
 }
 
 KernelStatus cross_entropy_grad(const KernelCall& call, const LossGradTerms& terms) {
-  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes, end_of(call, terms.classes)));
+  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes));
   if (loss.has_bad_label()) return kBadLabel;
   loss.backward(input_floats(call, 1), 0, loss.rows, input_floats(call, 3), input_floats(call, 0),
                 output_floats(call, 0));
@@ -99,7 +86,7 @@ int64_t half_logits_scratch(const BoundCall& call) {
 }
 
 KernelStatus cross_entropy_of_half(const KernelCall& call, const LossTerms& terms) {
-  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes, end_of(call, terms.classes)));
+  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes));
   if (loss.has_bad_label()) return kBadLabel;
   const int64_t block = loss_block_rows({terms.rows, terms.classes});
   float* wide = static_cast<float*>(call.scratch);
@@ -120,7 +107,7 @@ int64_t half_logits_grad_scratch(const BoundCall& call) {
 }
 
 KernelStatus cross_entropy_grad_of_half(const KernelCall& call, const LossGradTerms& terms) {
-  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes, end_of(call, terms.classes)));
+  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes));
   if (loss.has_bad_label()) return kBadLabel;
   const int64_t block = loss_block_rows({terms.rows, terms.classes});
   float* wide = static_cast<float*>(call.scratch);
@@ -133,88 +120,11 @@ KernelStatus cross_entropy_grad_of_half(const KernelCall& call, const LossGradTe
   return nullptr;
 }
 
-// ---- images, [N, classes, ...]: positions are made rows a block at a time
-
-struct Pixels : Rows {
-  explicit Pixels(const TensorRef& logits)
-      : Rows(rows_of(logits)),
-        inner(std::max<int64_t>(1, product_of_sizes(logits, 2, logits.rank))),
-        block(loss_block_rows(*this)) {}
-  int64_t inner, block;  // positions of an image; rows of a block
-
-  // body(offset of a class's run in the image's memory, which class, which row of the block, n), runs within an image
-  template <class Body>
-  void for_each_run(int64_t first, int64_t count, Body body) const {
-    parallel_for(count, 256, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end;) {
-        const int64_t row = first + at, n = std::min({end - at, inner - row % inner, kRun});
-        for (int64_t c = 0; c < cols; ++c) body((row / inner * cols + c) * inner + row % inner, c, at, n);
-        at += n;
-      }
-    });
-  }
-  void to_rows(const TensorRef& logits, int64_t first, int64_t count, float* to) const {
-    for_each_run(first, count, [&](int64_t offset, int64_t c, int64_t row, int64_t n) {
-      float buffer[kRun];
-      const float* from = read(logits, offset, 1, n, buffer);
-      for (int64_t i = 0; i < n; ++i) to[(row + i) * cols + c] = from[i];
-    });
-  }
-  void from_rows(const float* from, int64_t first, int64_t count, const TensorRef& to) const {
-    for_each_run(first, count, [&](int64_t offset, int64_t c, int64_t row, int64_t n) {
-      float buffer[kRun];
-      for (int64_t i = 0; i < n; ++i) buffer[i] = from[(row + i) * cols + c];
-      write(to, offset, 1, n, buffer);
-    });
-  }
-};
+// ---- images, [N, classes, ...]
 
 const char* supports_pixels(const KernelQuery& query) {
   return supports(
       query, [](DType dtype) { return dtype == DType::kF32 || is_half(dtype); }, "neither f32, bf16 nor f16", true);
-}
-
-int64_t pixels_scratch(const BoundCall& call) {
-  const Pixels pixels(call.inputs[0]);
-  return (pixels.block * pixels.cols + 2 * pixels.rows + class_weights_floats(call, 2)) * kFloatBytes;
-}
-
-KernelStatus cross_entropy_of_pixels(const KernelCall& call, const LossTerms& terms) {
-  const Loss loss(terms, call.inputs[1], class_weights(call, 2, terms.classes, end_of(call, terms.classes)));
-  if (loss.has_bad_label()) return kBadLabel;
-  const Pixels pixels(call.inputs[0]);
-  float* block = static_cast<float*>(call.scratch);
-  float* spare = block + pixels.block * pixels.cols;
-  const TensorRef *result = output(call, 0), *lse = output(call, 1);
-  float* sums = lse != nullptr && lse->dtype == DType::kF32 ? lse->as<float>() : spare + loss.rows;
-  for (int64_t first = 0; first < loss.rows; first += pixels.block) {
-    const int64_t count = std::min(pixels.block, loss.rows - first);
-    pixels.to_rows(call.inputs[0], first, count, block);
-    loss.forward(block, first, count, spare, sums);
-  }
-  if (result == nullptr) return nullptr;
-  const float whole = loss.whole ? loss.reduced(spare) : 0;
-  write(*result, 0, 1, loss.whole ? 1 : loss.rows, loss.whole ? &whole : spare);
-  return nullptr;
-}
-
-int64_t pixels_grad_scratch(const BoundCall& call) {
-  const Pixels pixels(call.inputs[1]);
-  return (pixels.block * pixels.cols + class_weights_floats(call, 4)) * kFloatBytes;
-}
-
-KernelStatus cross_entropy_grad_of_pixels(const KernelCall& call, const LossGradTerms& terms) {
-  const Loss loss(terms, call.inputs[2], class_weights(call, 4, terms.classes, end_of(call, terms.classes)));
-  if (loss.has_bad_label()) return kBadLabel;
-  const Pixels pixels(call.inputs[1]);
-  float* block = static_cast<float*>(call.scratch);
-  for (int64_t first = 0; first < loss.rows; first += pixels.block) {
-    const int64_t count = std::min(pixels.block, loss.rows - first);
-    pixels.to_rows(call.inputs[1], first, count, block);
-    loss.backward(block, first, count, input_floats(call, 3), input_floats(call, 0), block);
-    pixels.from_rows(block, first, count, call.outputs[0]);
-  }
-  return nullptr;
 }
 
 }  // namespace

@@ -32,8 +32,26 @@ void grad(const float* x, float* dx, int64_t n, float lse, float factor, float s
   });
 }
 
+void plane_log_sum_exp(const float* x, int64_t stride, int64_t classes, int64_t n, float* lse) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    vf top = splat(-kInfinity), total = {};
+    for (int64_t c = 0; c < classes; ++c) top = vmax(load(x + c * stride + i, count), top);
+    for (int64_t c = 0; c < classes; ++c) total += exp_flushed(load(x + c * stride + i, count) - top);
+    store(lse + i, top + log(total), count);
+  });
+}
+
+void plane_grad(const float* x, float* dx, int64_t n, const float* lse, const float* factor, const float* g,
+                float shift) {
+  const vf by = splat(-shift);
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vf p = exp_flushed(load(x + i, count) - load(lse + i, count));
+    store(dx + i, fma(p, load(factor + i, count), load(g + i, count) * by), count);
+  });
+}
+
 }  // namespace
 
-constinit const LossTable loss_table = {log_sum_exp, grad};
+constinit const LossTable loss_table = {log_sum_exp, grad, plane_log_sum_exp, plane_grad};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -2,8 +2,8 @@
 //   lse = log(sum(exp(x)));  loss = lse - (1 - s) x[label] - s mean(x), s = label_smoothing
 //   dx = g (exp(x - lse) - target), target = (1 - s) at the label plus s / classes everywhere
 // Rows whose label is ignore_index count for nothing. With weights w of classes, whose sum is W:
-//   loss = (1 - s) w[label] (lse - x[label]) + s / classes (W lse - sum(w x)), over the weights of labels where it is a mean
-//   dx = g ((1 - s) w[label] (exp(x - lse) - 1 at the label) + s / classes (W exp(x - lse) - w))
+//   loss = (1 - s) w[label] (lse - x[label]) + s / classes (W lse - sum(w x)), over the weights of labels where it is a
+//   mean dx = g ((1 - s) w[label] (exp(x - lse) - 1 at the label) + s / classes (W exp(x - lse) - w))
 #pragma once
 
 #include <algorithm>
