@@ -1,6 +1,7 @@
 #include "kernels/cpu/copy/pieces.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/half.h"
 #include "kernels/cpu/dense.h"
@@ -102,6 +103,47 @@ const char* supports_roll(const KernelQuery& query) {
 
 KernelStatus roll(const KernelCall& call, const Rolled& rolled) {
   for (size_t i = 0; i < rolled.count; ++i) rolled.pieces[i].run(call.inputs[0].data, call.outputs[0].data);
+  return nullptr;
+}
+
+Mirrored::Mirrored(const BoundCall& call) {
+  TensorRef x = call.inputs[0];
+  for (int64_t axis : call.attrs->ints("axes")) {
+    copy.from += std::max<int64_t>(0, x.sizes[axis] - 1) * x.strides[axis] * size_bytes(x.dtype);
+    x.strides[axis] = -x.strides[axis];
+  }
+  copy.copy = TensorCopy(call, x, call.outputs[0]);
+}
+
+KernelStatus flip(const KernelCall& call, const Mirrored& mirrored) {
+  mirrored.copy.run(call.inputs[0].data, call.outputs[0].data);
+  return nullptr;
+}
+
+KeptTriangle::KeptTriangle(const BoundCall& call)
+    : lines(product_of_sizes(call.outputs[0], 0, call.outputs[0].rank - 1)),
+      rows(call.outputs[0].sizes[call.outputs[0].rank - 2]),
+      cols(call.outputs[0].sizes[call.outputs[0].rank - 1]),
+      bytes(size_bytes(call.outputs[0].dtype)),
+      k(call.attrs->i("k")),
+      upper(call.attrs->b("upper")) {}
+
+KernelStatus trilu(const KernelCall& call, const KeptTriangle& kept) {
+  const int64_t bytes = kept.bytes, line_bytes = kept.cols * bytes;
+  parallel_for(kept.lines, std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(1, line_bytes)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t line = begin; line < end; ++line) {
+                   const char* from = call.inputs[0].as<char>() + line * line_bytes;
+                   char* to = call.outputs[0].as<char>() + line * line_bytes;
+                   // Columns before it are on the lower side.
+                   const int64_t i = line % kept.rows, side = kept.upper ? i + kept.k : i + kept.k + 1;
+                   const int64_t split = std::clamp<int64_t>(side, 0, kept.cols) * bytes;
+                   const int64_t first = kept.upper ? split : 0, last = kept.upper ? line_bytes : split;
+                   if (from != to) std::memcpy(to + first, from + first, last - first);
+                   std::memset(to, 0, first);
+                   std::memset(to + last, 0, line_bytes - last);
+                 }
+               });
   return nullptr;
 }
 

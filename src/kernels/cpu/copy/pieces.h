@@ -1,4 +1,4 @@
-// What is put together of copies of boxes of one operand: Pad with a constant, Roll, Tile.
+// What is put together of copies of boxes of one operand: Pad with a constant, Roll, Flip, Tile, Trilu.
 #pragma once
 
 #include "kernels/cpu/copy/copy.h"
@@ -30,6 +30,21 @@ struct Rolled {
 };
 const char* supports_roll(const KernelQuery& query);
 KernelStatus roll(const KernelCall& call, const Rolled& rolled);
+
+struct Mirrored {
+  explicit Mirrored(const BoundCall& call);
+  Piece copy;  // of x from its end on, by negative strides
+};
+KernelStatus flip(const KernelCall& call, const Mirrored& mirrored);
+
+// Matrices side by side, of which a triangle is kept.
+struct KeptTriangle {
+  explicit KeptTriangle(const BoundCall& call);
+  int64_t lines, rows, cols, bytes;  // of an element
+  int64_t k;
+  bool upper;
+};
+KernelStatus trilu(const KernelCall& call, const KeptTriangle& kept);
 
 struct Tiled {
   explicit Tiled(const BoundCall& call);

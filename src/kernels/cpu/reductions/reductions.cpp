@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/reductions/cumulation.h"
 #include "kernels/cpu/summed_rows.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
