@@ -76,7 +76,8 @@ KernelStatus gather(const KernelCall& call, const Picked& picked) {
 // ---- its gradient, of each part: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by blocks
 // of kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
 
-constexpr int64_t kPanel = 256;  // columns that one thread sums at a time
+constexpr int64_t kPanel = 256;     // columns that one thread sums at a time
+constexpr int64_t kFewColumns = 4;  // fewer are not worth a call of vector loops
 
 // positions[starts[v], starts[v + 1]) are the occurrences of row v in ascending order (a counting sort).
 struct Occurrences {
@@ -126,7 +127,16 @@ struct Rebuilt {
 void sum_rows_at(const TensorRef& dy, int64_t cols, int64_t first, int64_t width, const int32_t* positions, int64_t n,
                  float* out, bool add) {
   const ReductionsTable& table = reductions_table();
-  if (dy.dtype == DType::kF32) return table.gather_sum(dy.as<float>() + first, cols, positions, n, out, width, add);
+  if (dy.dtype == DType::kF32) {
+    const float* from = dy.as<float>() + first;
+    if (width >= kFewColumns) return table.gather_sum(from, cols, positions, n, out, width, add);
+    for (int64_t c = 0; c < width; ++c) {
+      float sum = 0;
+      for (int64_t i = 0; i < n; ++i) sum += from[positions[i] * cols + c];
+      out[c] = add ? out[c] + sum : sum;
+    }
+    return;
+  }
   float rows[kRowsPerBlock * kPanel];
   for (int64_t i = 0; i < n; ++i) read(dy, positions[i] * cols + first, 1, width, rows + i * width);
   table.sum_rows(rows, width, out, n, width, add);
