@@ -33,7 +33,7 @@ bool lower_softplus(Call& c) {
 
 // log(sigmoid(x)) = -softplus(-x), without the linear part's cut.
 bool lower_log_sigmoid(Call& c) {
-  const ValueId soft = c.b.op(Op::kSoftplus, {c.b.neg(self(c))}, {{"beta", 1.0}, {"threshold", 20.0}});
+  const ValueId soft = c.b.op(Op::kSoftplus, {c.b.neg(self(c))}, {{"beta", 1.0}, {"threshold", 40.0}});
   return c.result(c.b.neg(soft));
 }
 

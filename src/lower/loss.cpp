@@ -123,9 +123,8 @@ bool lower_bce_with_logits(Call& c) {
   const DType dtype = c.dtype();
   const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
   const ValueId one = b.scalar(1, dtype);
-  // softplus(-x) = max(-x, 0) + log1p(exp(-|x|))
-  const ValueId tail = b.op(Op::kLog1p, {b.op(Op::kExp, {b.neg(b.op(Op::kAbs, {x}))})});
-  ValueId soft = b.add(b.op(Op::kRelu, {b.neg(x)}), tail);
+  // Behind 40 softplus is its argument in every dtype.
+  ValueId soft = b.op(Op::kSoftplus, {b.neg(x)}, {{"beta", 1.0}, {"threshold", 40.0}});
   if (c.is_tensor("pos_weight")) {
     const ValueId extra = b.sub(c.operand("pos_weight", dtype), one);
     soft = b.mul(b.add(one, b.mul(extra, target)), soft);

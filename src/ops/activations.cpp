@@ -95,6 +95,8 @@ void grad_softplus(GradContext& c) {
   Builder& b = c.b();
   const double beta = c.attrs().f("beta");
   const ValueId scaled = beta == 1.0 ? c.in(0) : b.mul(c.in(0), beta);
+  // Where the sigmoid is 1 in every dtype nothing changes.
+  if (c.attrs().f("threshold") >= 40) return c.set(0, b.mul(c.dy(), b.op(Op::kSigmoid, {scaled})));
   const ValueId linear = b.op(Op::kGreater, {scaled, b.scalar_like(c.attrs().f("threshold"), scaled)});
   c.set(0, b.op(Op::kWhere, {linear, c.dy(), b.mul(c.dy(), b.op(Op::kSigmoid, {scaled}))}));
 }

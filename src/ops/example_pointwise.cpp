@@ -18,6 +18,7 @@ static void add_one_operand(List& list) {
   list.add(Op::kElu, "selu", {smooth_but_at({0}, shape)}, {{"alpha", 1.6733}, {"scale", 1.0507}, {"input_scale", 1.0}});
   list.add(Op::kElu, "celu", {smooth_but_at({0}, shape)}, {{"alpha", 0.7}, {"scale", 1.0}, {"input_scale", 1.0 / 0.7}});
   list.add(Op::kSoftplus, "", {real(shape)}, {{"beta", 1.0}, {"threshold", 20.0}});
+  list.add(Op::kSoftplus, "without one", {real(shape)}, {{"beta", 1.0}, {"threshold", 40.0}});
   list.add(Op::kSoftplus, "beyond threshold", {smooth_but_at({0.5}, shape)}, {{"beta", 2.0}, {"threshold", 1.0}});
   list.add(Op::kGelu, "", {real(shape, -3, 3)});
   list.add(Op::kFastGelu, "", {real(shape, -3, 3)});
