@@ -58,6 +58,20 @@ bool lower_conv_transpose(Call& c) {
   return c.result(c.b.reshape(y, c.shape()));
 }
 
+// x[N, C, d1 .. dk] with what its ends have more than its beginnings, which `pads` says no more then: libraries pad
+// both alike.
+static ValueId evenly_padded(Call& c, ValueId x, std::vector<Dim>& pads) {
+  const size_t spatial = pads.size() / 2;
+  std::vector<Dim> more(2 * spatial + 4, Dim(0));
+  bool is_even = true;
+  for (size_t i = 0; i < spatial; ++i) {
+    more[spatial + 4 + i] = pads[spatial + i] - pads[i];
+    is_even = is_even && more[spatial + 4 + i] == Dim(0);
+    pads[spatial + i] = pads[i];
+  }
+  return is_even ? x : c.b.op(Op::kPad, {x}, {{"pads", more}, {"mode", "constant"}, {"value", 0.0}});
+}
+
 bool lower_conv(Call& c) {
   const DType dtype = c.dtype();
   const ValueId w = c.operand("weight", dtype);
@@ -66,16 +80,18 @@ bool lower_conv(Call& c) {
   if (!is_float(dtype)) return false;
   const std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
   std::vector<Dim> pads(2 * spatial, Dim(0));
+  ValueId x = batched(c, c.operand("input", dtype), spatial);
   if (const std::string padding = c.text_or_empty("padding"); padding == "same") {
     for (size_t i = 0; i < spatial; ++i) {
       const Dim total = dilations[i] * (c.b.shape(w)[i + 2] - 1);
       pads[i] = floordiv(total, 2);
       pads[spatial + i] = total - pads[i];
     }
+    x = evenly_padded(c, x, pads);
   } else if (padding.empty()) {
     pads = twice(c.window("padding", spatial, 0));
   }
-  std::vector<ValueId> operands{batched(c, c.operand("input", dtype), spatial), w};
+  std::vector<ValueId> operands{x, w};
   if (c.is_tensor("bias")) operands.push_back(c.operand("bias", dtype));
   const Dim groups = c.has("groups") ? c.dim("groups") : Dim(1);
   const ValueId y = c.b.op(Op::kConv, operands, convolution(c.b.shape(w), strides, pads, dilations, groups));

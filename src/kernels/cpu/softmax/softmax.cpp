@@ -1,9 +1,11 @@
-// Softmax over the last axis. A row is summed whole by one thread in the order of simd.h's row_sum.
+// Softmax over the last axis, and the list of the room. A row is summed whole by one thread in the order of simd.h's
+// row_sum.
 //   y = exp(x) / sum(exp(x)), NaN for a row of -inf alone, as in PyTorch;  dx = y (dy - sum(y dy))
 //   y = x - log(sum(exp(x)));  dx = dy - exp(y) sum(dy)
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/softmax/plane_softmax.h"
 #include "kernels/cpu/softmax/softmax_table.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"

@@ -47,8 +47,60 @@ void log_softmax_grad_rows(const float* y, const float* dy, float* dx, int64_t r
   }
 }
 
+template <class Count>
+LT_INLINE vf plane_max(const float* x, int64_t stride, int64_t size, Count count) {
+  vf top = splat(-kInfinity);
+  for (int64_t k = 0; k < size; ++k) top = vmax(load(x + k * stride, count), top);
+  return top;
+}
+
+void plane_softmax(const float* x, float* y, int64_t stride, int64_t size, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vf top = plane_max(x + i, stride, size, count);
+    vf total = {};
+    for (int64_t at = i; at < size * stride; at += stride) {
+      const vf e = exp_flushed(load(x + at, count) - top);
+      store(y + at, e, count);
+      total += e;
+    }
+    const vf share = splat(1) / total;
+    for (int64_t at = i; at < size * stride; at += stride) store(y + at, load(y + at, count) * share, count);
+  });
+}
+
+void plane_log_softmax(const float* x, float* y, int64_t stride, int64_t size, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vf top = plane_max(x + i, stride, size, count);
+    vf total = {};
+    for (int64_t at = i; at < size * stride; at += stride) total += exp_flushed(load(x + at, count) - top);
+    const vf log_total = log(total);
+    for (int64_t at = i; at < size * stride; at += stride)
+      store(y + at, (load(x + at, count) - top) - log_total, count);
+  });
+}
+
+void plane_softmax_grad(const float* y, const float* dy, float* dx, int64_t stride, int64_t size, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    vf dot = {};
+    for (int64_t at = i; at < size * stride; at += stride) dot = fma(load(y + at, count), load(dy + at, count), dot);
+    for (int64_t at = i; at < size * stride; at += stride)
+      store(dx + at, (load(dy + at, count) - dot) * load(y + at, count), count);
+  });
+}
+
+void plane_log_softmax_grad(const float* y, const float* dy, float* dx, int64_t stride, int64_t size, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    vf total = {};
+    for (int64_t at = i; at < size * stride; at += stride) total += load(dy + at, count);
+    for (int64_t at = i; at < size * stride; at += stride)
+      store(dx + at, fma(exp_flushed(load(y + at, count)), -total, load(dy + at, count)), count);
+  });
+}
+
 }  // namespace
 
-constinit const SoftmaxTable softmax_table = {softmax_rows, log_softmax_rows, softmax_grad_rows, log_softmax_grad_rows};
+constinit const SoftmaxTable softmax_table = {softmax_rows,          log_softmax_rows,      softmax_grad_rows,
+                                              log_softmax_grad_rows, plane_softmax,         plane_log_softmax,
+                                              plane_softmax_grad,    plane_log_softmax_grad};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -114,5 +114,44 @@ TEST(Softmax, HalvesAreF32RoundedOnce) {
   }
 }
 
+// Rows side by side are what they are one after another.
+TEST(Softmax, PlanesAreAsRows) {
+  constexpr int64_t kOuter = 2, kSize = 5, kInner = 300, kAll = kOuter * kSize * kInner;
+  const BoundAttrs axis{{"axis", int64_t{1}}};
+  const std::vector<float> x = random_floats(kAll, 1, 3), dy = random_floats(kAll, 2);
+  const auto turned = [&](const float* planes) {
+    std::vector<float> rows(kAll);
+    for (int64_t i = 0; i < kAll; ++i)
+      rows[(i / (kSize * kInner) * kInner + i % kInner) * kSize + i / kInner % kSize] = planes[i];
+    return rows;
+  };
+  const std::vector<float> row_x = turned(x.data()), row_dy = turned(dy.data());
+  const Shape rows{kOuter * kInner, kSize};
+  for_every_run(
+      [&] {
+        std::vector<float> found(4 * kAll);
+        const auto run = [&](const char* kernel, const std::vector<const float*>& inputs, int64_t to) {
+          std::vector<TensorRef> operands;
+          for (const float* input : inputs) operands.push_back(floats(input, {kOuter, kSize, kInner}));
+          run_kernel(kernel, operands, {floats(&found[to * kAll], {kOuter, kSize, kInner})}, axis);
+        };
+        run("cpu.Softmax.planes", {x.data()}, 0);
+        run("cpu.LogSoftmax.planes", {x.data()}, 1);
+        run("cpu.SoftmaxGrad.planes", {dy.data(), &found[0]}, 2);
+        run("cpu.LogSoftmaxGrad.planes", {dy.data(), &found[kAll]}, 3);
+        return found;
+      },
+      [&](const std::vector<float>& found) {
+        std::vector<float> wanted(kAll);
+        const char* kernels[] = {"cpu.Softmax", "cpu.LogSoftmax", "cpu.SoftmaxGrad", "cpu.LogSoftmaxGrad"};
+        for (int64_t k = 0; k < 4; ++k) {
+          const std::vector<float> result = turned(&found[k * kAll]), y = turned(&found[k % 2 * kAll]);
+          run_rows(kernels[k], k < 2 ? std::vector{row_x.data()} : std::vector{row_dy.data(), y.data()}, wanted.data(),
+                   rows);
+          expect_close(result.data(), kAll, [&](int64_t i) { return wanted[i]; }, 2e-6, 1e-6);
+        }
+      });
+}
+
 }  // namespace
 }  // namespace lowtide::cpu
