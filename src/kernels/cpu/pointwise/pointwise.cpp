@@ -143,15 +143,19 @@ KernelStatus quick_gelu(const KernelCall& call, const WithAlpha<Unary>& runs) {
 KernelStatus leaky_relu(const KernelCall& call, const WithAlpha<Unary>& runs) {
   return run_unary(call, runs, UnaryOp::kLeakyRelu, runs.alpha);
 }
-KernelStatus elu(const KernelCall& call, const WithAlpha<Unary>& runs) {
-  return run_unary(call, runs, UnaryOp::kElu, runs.alpha);
+struct Elu : WithAlpha<Unary> {
+  explicit Elu(const BoundCall& call) : WithAlpha(call), scale(call.attrs->f("scale")) {}
+  double scale;
+};
+KernelStatus elu(const KernelCall& call, const Elu& runs) {
+  return run_unary(call, runs, UnaryOp::kElu, runs.alpha * runs.scale, runs.scale);
 }
 KernelStatus clip(const KernelCall& call, const Bounded& runs) {
   return run_unary(call, runs, UnaryOp::kClip, runs.low, runs.high);
 }
 
-const char* supports_plain_elu(const KernelQuery& query) {
-  if (query.attrs->f("scale") != 1 || query.attrs->f("input_scale") != 1) return "scaled";
+const char* supports_elu(const KernelQuery& query) {
+  if (query.attrs->f("input_scale") != 1) return "of what is scaled";
   return supports_float(query);
 }
 // Above 16, log(1 + exp(x)) rounds to x whatever the threshold.

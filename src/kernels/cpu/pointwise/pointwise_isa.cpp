@@ -51,7 +51,7 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kQuickGelu) return swish(x, a);
   if constexpr (op == kSoftplus) return softplus(x);
   if constexpr (op == kLeakyRelu) return x > zero ? x : a * x;
-  if constexpr (op == kElu) return x > zero ? x : a * expm1_negative(x);
+  if constexpr (op == kElu) return x > zero ? b * x : a * expm1_negative(x);
   // clip(x/6 + 1/2, 0, 1)
   if constexpr (op == kHardSigmoid) return hard_sigmoid(x);
   // x clip(x/6 + 1/2, 0, 1)

@@ -20,7 +20,7 @@ enum class UnaryOp : uint8_t {
   kQuickGelu,  // x sigmoid(a x), a = 1.702 in the models that use it
   kSoftplus,   // log(1 + exp(x))
   kLeakyRelu,  // x > 0 ? x : a x
-  kElu,        // x > 0 ? x : a (exp(x) - 1)
+  kElu,        // x > 0 ? b x : a (exp(x) - 1)
   kClip,       // min(b, max(a, x))
 };
 constexpr int kUnaryOps = static_cast<int>(UnaryOp::kClip) + 1;

@@ -84,7 +84,12 @@ TEST(Pointwise, ActivationsNearTheOrigin) {
       x);
   check_unary({"Swish", [](double v) { return v * sigmoid(v); }, 4e-7}, x);
   check_unary({"QuickGelu", [](double v) { return v * sigmoid(1.702 * v); }, 2e-6, 1e-6, kQuick}, x);
-  check_unary({"Elu", [](double v) { return v > 0 ? v : 1.5 * std::expm1(v); }, 5e-7, 0, {{"alpha", 1.5}}}, x);
+  check_unary({"Elu",
+               [](double v) { return 1.25 * (v > 0 ? v : 1.5 * std::expm1(v)); },
+               5e-7,
+               0,
+               {{"alpha", 1.5}, {"scale", 1.25}, {"input_scale", 1.0}}},
+              x);
   check_unary({"HardSwish", [](double v) { return v * std::min(1.0, std::max(0.0, v / 6 + 0.5)); }, 3e-7, 1e-6}, x);
   check_unary({"Clip", [](double v) { return std::min(1.0, std::max(-0.5, v)); }, 0, 0, {{"min", -0.5}, {"max", 1.0}}},
               x);
