@@ -14,8 +14,10 @@ from torch.testing._internal.common_modules import module_db
 from lowtide.ortmodule import ORTModule
 
 # Layer → (part of the reason, why the engine does not take it).
+_AVERAGE = ("branches on data", "momentum=None divides by the number of batches, a number of Python's in forward")
 REFUSED = {
     "GaussianNLLLoss": ("branches on data", "forward raises where a variance is negative"),
+    **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _AVERAGE),
 }
 
 LAYERS = {info.name.removeprefix("nn."): info for info in module_db}

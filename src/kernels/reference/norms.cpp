@@ -263,7 +263,9 @@ KernelStatus batch_norm(const KernelCall& call, const BatchNorm& norm) {
     const TensorRef *old_value = input(call, old_index), *new_value = output(call, new_index);
     if (!old_value || !new_value) return;
     const double old = get(*old_value, channel * old_value->strides[0]);
-    set(*new_value, channel * new_value->strides[0], (1 - norm.momentum) * old + norm.momentum * batch);
+    // An empty batch changes nothing, as in PyTorch.
+    const double mixed = count == 0 ? old : (1 - norm.momentum) * old + norm.momentum * batch;
+    set(*new_value, channel * new_value->strides[0], mixed);
   };
   return normalise({call, kForward}, norm, norm.epsilon, true, [&](int64_t channel, const Statistics& found) {
     update(3, 3, channel, found.mean);

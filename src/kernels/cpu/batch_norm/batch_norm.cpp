@@ -130,10 +130,12 @@ KernelStatus batch_norm(const KernelCall& call, const Momentum& asked) {
       const double count = static_cast<double>(seen);
       mean[c] = static_cast<float>(m);
       inv_std[c] = static_cast<float>(1 / std::sqrt(squares / count + epsilon));
-      const double keep = 1 - static_cast<double>(momentum);
-      if (new_mean != nullptr) new_mean[c] = static_cast<float>(keep * old_mean[c] + momentum * m);
-      if (new_variance != nullptr)
-        new_variance[c] = static_cast<float>(keep * old_variance[c] + momentum * (squares / (count - 1)));
+      // An empty batch changes nothing, as in PyTorch.
+      const auto mixed = [&](float old, double now) {
+        return seen == 0 ? old : static_cast<float>((1 - static_cast<double>(momentum)) * old + momentum * now);
+      };
+      if (new_mean != nullptr) new_mean[c] = mixed(old_mean[c], m);
+      if (new_variance != nullptr) new_variance[c] = mixed(old_variance[c], squares / (count - 1));
     }
   });
   if (output(call, 0) == nullptr) return nullptr;
