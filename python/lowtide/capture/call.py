@@ -9,6 +9,7 @@ import torch
 
 from lowtide._lowtide import CallSchema
 from lowtide.errors import UnsupportedData, UnsupportedDevice
+from lowtide.guards.tables import TableOfSizes
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES, PLAIN_TENSORS, array_key, is_array, is_plain
 
@@ -55,6 +56,7 @@ class Call:
             next(rest) if isinstance(leaf, torch.Tensor) else leaf.copy() if is_array(leaf) else leaf
             for leaf in self.leaves
         ]
+        leaves = [leaf.tensor() if isinstance(leaf, TableOfSizes) else leaf for leaf in leaves]
         for place in self.numbers:
             if not is_unread(leaves[place]):
                 leaves[place] = leaves[place].item()
