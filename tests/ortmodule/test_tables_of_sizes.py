@@ -113,6 +113,21 @@ def test_what_is_written_is_not_frozen(tower):
         assert torch.equal(own, other)
 
 
+class Keeping(Tower):
+    widest = 0
+
+    def forward(self, patches, grid):
+        self.widest = int(grid.max())
+        return self.up(patches) * self.widest, grid.double()
+
+
+def test_number_of_a_table_that_is_kept_is_that_of_the_last_call():
+    wrapped, module = pair(Keeping)
+    for grid in (((2, 3), (4, 2)), ((3, 3),), ((2, 3), (4, 2)), ((3, 3),)):
+        assert_same_step(wrapped, module, call_of(*grid))
+        assert wrapped.tower.widest == module.tower.widest == max(map(max, grid))
+
+
 def test_draws_are_not_frozen():
     wrapped, _ = pair(Drawing)
     call = call_of((2, 3), (4, 2))

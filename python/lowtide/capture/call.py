@@ -62,6 +62,9 @@ class Call:
                 leaves[place] = leaves[place].item()
         return trees.unflatten(leaves, self.structure)
 
+    def has_tables(self):
+        return any(isinstance(leaf, TableOfSizes) for leaf in self.leaves)
+
     def number_indices(self):
         """Those of `tensors` that are numbers to forward."""
         tensors = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]

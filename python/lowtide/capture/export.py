@@ -120,7 +120,8 @@ class _Flat(torch.nn.Module):
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
-        self.observation.take_tables((args, kwargs))
+        if self.call.has_tables():
+            self.observation.take_tables((args, kwargs))
         children = [
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
@@ -145,6 +146,8 @@ class _Flat(torch.nn.Module):
         values = self.observation.take_writes()
         write_assigned(assigned, (output, values))
         self.observation.note_changes()
+        if self.observation.tables and self.observation.changes is not None:
+            raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
         leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
         leaves = self.observation.tables.in_graph(in_graph(leaves))

@@ -117,7 +117,8 @@ class ExecutionManager:
             if (keep := self._kept_now()) is not None:
                 result = keep_only(result, keep)
             self._reason = reason_of(failure)
-            self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
+            if not self._tables_are_constants:  # of a piece, its module tells
+                self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
             return result
 
     def _announce_pieces(self):
