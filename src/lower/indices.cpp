@@ -1,5 +1,6 @@
 // Gathers and scatters by index tensors.
 #include <numeric>
+#include <optional>
 
 #include "lower/chosen.h"
 #include "lower/targets.h"
@@ -59,25 +60,63 @@ static std::string reduction(const std::string& torch_name) {
   return "";
 }
 
-static bool scatter(Call& c, const std::string& how) {
+namespace {
+
+struct Scatter {
+  ValueId x, index, source;
+  int64_t axis;
+
+  ValueId into(Builder& b, ValueId base, ValueId updates, const std::string& how) const {
+    return b.op(Op::kScatterElements, {base, index, updates}, {{"axis", Dim(axis)}, {"reduction", how}});
+  }
+};
+
+}  // namespace
+
+static std::optional<Scatter> scatter_of(Call& c) {
   const ValueId x = c.operand("self", c.dtype()), index = index_of(c);
-  if (c.b.rank(x) == 0 || c.b.rank(index) == 0) return false;
+  if (c.b.rank(x) == 0 || c.b.rank(index) == 0) return std::nullopt;
   // The source may be larger than the index: only its leading part is read.
   ValueId source =
       c.has("src") ? c.operand("src", c.dtype()) : c.b.expand(c.operand("value", c.dtype()), c.b.shape(index));
   const Shape& wanted = c.b.shape(index);
   for (size_t i = 0; i < wanted.size(); ++i)
     if (c.b.shape(source)[i] != wanted[i]) source = c.b.slice(source, static_cast<int64_t>(i), 0, wanted[i]);
-  return c.result(c.b.op(Op::kScatterElements, {x, index, source},
-                         {{"axis", Dim(c.axis("dim", c.b.rank(x)))}, {"reduction", how}}));
+  return Scatter{x, index, source, c.axis("dim", c.b.rank(x))};
+}
+
+static bool scatter(Call& c, const std::string& how) {
+  const std::optional<Scatter> s = scatter_of(c);
+  return s && c.result(s->into(c.b, s->x, s->source, how));
 }
 
 bool lower_scatter(Call& c) { return scatter(c, "none"); }
 bool lower_scatter_add(Call& c) { return scatter(c, "add"); }
+
+// Without the old entry, places that are written begin anew: with 0 for sums, with one of their own updates for
+// extremes.
+//   x                  ScatterElements(none) x, index, 0 or updates
 bool lower_scatter_reduce(Call& c) {
-  const std::string how = reduction(c.text("reduce"));
-  if (how == "mul" && is_float(c.dtype())) return false;  // a product of scattered factors has no gradient rule
-  return !how.empty() && c.flag("include_self", true) && scatter(c, how);
+  const bool is_mean = c.text("reduce") == "mean", with_old = c.flag("include_self", true);
+  const std::string how = is_mean ? "add" : reduction(c.text("reduce"));
+  if (how.empty() || (!with_old && c.dtype() == DType::kBool)) return false;
+  if (how == "mul" && (is_float(c.dtype()) || !with_old)) return false;  // products of factors have no gradient rule
+  if (is_mean && !is_float(c.dtype())) return false;                     // rounds down
+  // PyTorch's gradient of an extreme gives the old entry a share where it happens to equal the result.
+  if (how != "add" && !with_old && is_float(c.dtype())) return false;
+  const std::optional<Scatter> s = scatter_of(c);
+  if (!s) return false;
+  Builder& b = c.b;
+  const Shape& updates = b.shape(s->index);
+  ValueId base = s->x;
+  if (!with_old) base = s->into(b, base, how == "add" ? b.full(updates, 0, c.dtype()) : s->source, "none");
+  ValueId result = s->into(b, base, s->source, how);
+  if (is_mean) {
+    const ValueId ones = b.full(updates, 1, c.dtype()), unwritten = b.full(b.shape(base), 1, c.dtype());
+    const ValueId begin = with_old ? unwritten : s->into(b, unwritten, b.full(updates, 0, c.dtype()), "none");
+    result = b.div(result, s->into(b, begin, ones, "add"));
+  }
+  return c.result(result);
 }
 
 // ---- whole slices along one dim: index_add, index_copy, index_fill

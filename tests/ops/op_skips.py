@@ -135,7 +135,7 @@ STAYS = {
     "aten::scatter.value": ZERO_DIM,
     "aten::scatter.value_reduce": ZERO_DIM + "; products of floats",
     "aten::scatter_add.default": ZERO_DIM,
-    "aten::scatter_reduce.two": ZERO_DIM + "; without the old entry, products and means",
+    "aten::scatter_reduce.two": ZERO_DIM + "; products; extremes of floats without the old entry",
     "aten::softmax.int": ZERO_DIM,
     "aten::topk.default": ZERO_DIM,
     "aten::unfold.default": ZERO_DIM,

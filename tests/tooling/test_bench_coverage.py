@@ -28,7 +28,7 @@ OPS = (
     "pow_",
     "transpose_",
 )
-OPS += ("nn.functional.softshrink", "nn.functional.triplet_margin_loss", "masked_select", "scatter_reduce.mean")
+OPS += ("nn.functional.softshrink", "nn.functional.triplet_margin_loss", "masked_select", "scatter_reduce.prod")
 OPS += ("fft.fft", "view_as_complex")
 
 

@@ -9,6 +9,7 @@ import torch
 
 from lowtide._lowtide import CallSchema
 from lowtide.errors import UnsupportedData, UnsupportedDevice
+from lowtide.guards.tables import TableOfSizes
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES, PLAIN_TENSORS, array_key, is_array, is_plain
 
@@ -55,10 +56,14 @@ class Call:
             next(rest) if isinstance(leaf, torch.Tensor) else leaf.copy() if is_array(leaf) else leaf
             for leaf in self.leaves
         ]
+        leaves = [leaf.tensor() if isinstance(leaf, TableOfSizes) else leaf for leaf in leaves]
         for place in self.numbers:
             if not is_unread(leaves[place]):
                 leaves[place] = leaves[place].item()
         return trees.unflatten(leaves, self.structure)
+
+    def has_tables(self):
+        return any(isinstance(leaf, TableOfSizes) for leaf in self.leaves)
 
     def number_indices(self):
         """Those of `tensors` that are numbers to forward."""

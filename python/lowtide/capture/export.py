@@ -18,6 +18,7 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
+from lowtide.guards.readers import readers
 from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
@@ -119,6 +120,8 @@ class _Flat(torch.nn.Module):
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
+        if self.call.has_tables():
+            self.observation.take_tables((args, kwargs))
         children = [
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
@@ -143,9 +146,11 @@ class _Flat(torch.nn.Module):
         values = self.observation.take_writes()
         write_assigned(assigned, (output, values))
         self.observation.note_changes()
+        if self.observation.tables and self.observation.changes is not None:
+            raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
         leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
-        leaves = in_graph(leaves)
+        leaves = self.observation.tables.in_graph(in_graph(leaves))
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
@@ -281,7 +286,10 @@ def _export(module, call, facts, observation, whole):
             except Exception as error:
                 if flat.found.mistake is not None:
                     raise InvalidArgument(str(flat.found.mistake)) from None
-                raise unsupported_from(error, handled) from error
+                frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+                found = unsupported_from(error, handled)
+                found.readers = observation.readers or readers(reversed(frames))
+                raise found from error
         _forget(program)
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))

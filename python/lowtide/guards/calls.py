@@ -10,6 +10,7 @@ from lowtide.errors import UnsupportedError
 from .checks import answer_that_goes_on, checked
 from .code import is_ours
 from .data import Computed
+from .readers import readers
 from .slices import ask_for_ends
 from .traced_draws import MAKERS, called, has_drawn
 
@@ -18,6 +19,7 @@ _HOOKS_ON_TENSORS = frozenset(
 )
 _ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
 _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
+_READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
 
@@ -41,6 +43,8 @@ class Calls(TorchFunctionMode):
             self._observation.seen.asks_for_gradients = True
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
+        if func in _READS_NUMBERS and not self._observation.readers:
+            self._observation.readers = readers(_outwards(frame))
         if func is torch.Tensor.__getitem__:
             ask_for_ends(args[1])
         if func is _CHUNKS_A_LOSS:
@@ -56,7 +60,12 @@ class Calls(TorchFunctionMode):
         return result
 
     def _call(self, func, args, kwargs, frame):
-        draws = self._observation.draws
+        draws, tables = self._observation.draws, self._observation.tables
+        if tables:
+            is_known, result = tables.call(func, args, kwargs)
+            if is_known:
+                return result
+            args, kwargs = result
         if draws and has_drawn(args, kwargs):
             return called(func, args, kwargs, draws)
         if func in MAKERS and (drawn := draws.tensor(func, args, kwargs)) is not None:
@@ -66,6 +75,12 @@ class Calls(TorchFunctionMode):
         if func is torch.Tensor.item and frame.f_code is _CHECKS_ALL:
             return checked(*args, True)
         return func(*args, **kwargs)
+
+
+def _outwards(frame):
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _asks_itself(frame):

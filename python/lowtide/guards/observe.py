@@ -30,6 +30,7 @@ from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
+from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
@@ -67,6 +68,7 @@ class Observation:
         self.seen = Seen()
         self.writes = []  # what forward sets, in each call anew
         self.prints = []  # texts
+        self.readers = ()  # submodules that read numbers out of a tensor, as readers.readers has them
         self.conditions = []  # (on sizes, what forward heard)
         self._modules, self._counters = dict(module.named_modules()), counters
         self.changes = None  # kept.Changes that forward made
@@ -78,7 +80,7 @@ class Observation:
         self._tensors = []  # weak references to those that were made
         self._thread = None  # the one that is in forward
         self._aside = False  # in what runs again in each call
-        self.draws = TracedDraws()
+        self.draws, self.tables = TracedDraws(), KnownTensors()
         self._stack = contextlib.ExitStack()
         self._keep_generators()
         for path, child in module.named_modules():
@@ -143,6 +145,10 @@ class Observation:
                 yield
         finally:
             self._aside = False
+
+    def take_tables(self, arguments):
+        """Of a call: forward gets those of its tensors that are constants."""
+        self.tables = KnownTensors(arguments)
 
     def _count(self):
         for write in self._counters:

@@ -68,7 +68,7 @@ class TracedDraws:
         self._made = True
         args, size, dtype = found
         if func is torch.empty:
-            return _elsewhere(lambda: _stand_in(torch.empty(size, dtype=dtype), _Blank(size, dtype)))
+            return elsewhere(lambda: _stand_in(torch.empty(size, dtype=dtype), _Blank(size, dtype)))
         return self._make(Draw("torch", MAKERS[func], args, size, dtype))
 
     def fill(self, blank, name, args):
@@ -83,13 +83,13 @@ class TracedDraws:
 
     def _make(self, draw):
         record = self._record(draw)
-        return _elsewhere(lambda: _stand_in(record.value.clone(), record))
+        return elsewhere(lambda: _stand_in(record.value.clone(), record))
 
     def _record(self, draw):
         if self._generators is None:
-            self._generators = _elsewhere(_copies)
+            self._generators = elsewhere(_copies)
         generators = self._generators
-        record = _Record(draw, _elsewhere(lambda: draw.make(generators)))
+        record = _Record(draw, elsewhere(lambda: draw.make(generators)))
         if draw.source == "torch":
             draw.dtype = record.value.dtype
         self._records.append(record)
@@ -106,7 +106,7 @@ class _Record:
         if self.traced is not None:
             raise UnsupportedError(_BOTH)
         value, question = self.value, Question(op, number, False, of_item)
-        answer = bool(_elsewhere(lambda: question.ask(value)))
+        answer = bool(elsewhere(lambda: question.ask(value)))
         self.draw.questions.append(Question(op, number, answer, of_item))
         return answer
 
@@ -221,7 +221,7 @@ def called(func, args, kwargs, draws=None):
         if isinstance(held, _Record):
             if func in _COMPARISONS and len(others) == 1 and type(others[0]) in (int, float, bool):
                 compared = _Comparison(held, _COMPARISONS[func], others[0])
-                return _elsewhere(lambda: _stand_in(torch.empty(held.draw.size, dtype=torch.bool), compared))
+                return elsewhere(lambda: _stand_in(torch.empty(held.draw.size, dtype=torch.bool), compared))
             if func is torch.Tensor.item:
                 return DrawnNumber(held)
         elif isinstance(held, _Comparison) and func in (torch.Tensor.__bool__, torch.Tensor.item):
@@ -283,7 +283,7 @@ def _copies():
     return made
 
 
-def _elsewhere(function):
+def elsewhere(function):
     """function() in another thread, where nothing is traced."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(function).result()

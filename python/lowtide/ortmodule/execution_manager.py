@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowtide import environment, log
 from lowtide.capture import DynamoGraph, Facts, exclusive, hooked_modules, keep_only
-from lowtide.distributed import Together
+from lowtide.distributed import Together, is_distributed
 from lowtide.errors import Error, InternalError, UnplannedSize, UnsupportedData, UnsupportedError, UnsupportedModel
 from lowtide.log import logger
 
@@ -27,6 +27,7 @@ from .surroundings import (
     saved_tensors_are_hooked,
 )
 from .training_agent import TrainingAgent
+from .whole_submodule import has_tables, tables_as_constants
 
 _OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's graphs may not meet
 
@@ -45,11 +46,14 @@ class ExecutionManager:
         pieces=None,
         allowance=None,
         optimizer=None,
+        is_piece=False,
     ):
         """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
         `budget`: a Budget for their bytes; `verify`: check the bits of each plan once; `facts`: what is known of the
         module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it;
-        `allowance`: the StepBudget that the module is a piece under; `optimizer`: as TrainingAgent has it."""
+        `allowance`: the StepBudget that the module is a piece under;
+        `optimizer`: as TrainingAgent has it; `is_piece`: whether the module is a submodule whose calls have tables of
+        sizes, which graphs hold as constants."""
         self._module, self._options = module, options
         self._keep, self._facts, self._pieces = keep, facts or Facts(), pieces
         self._budget, self._verify, self._optimizer = budget, verify, optimizer
@@ -59,7 +63,8 @@ class ExecutionManager:
         self._fallback = Fallback(options.log_level)
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
-        self._is_piece = isinstance(module, DynamoGraph)
+        self._tables_are_constants = is_piece
+        self._is_piece = is_piece or isinstance(module, DynamoGraph)
         self._second_derivatives = SecondDerivatives(module) if self.training else None
         self._noticed = False  # that hooks on saved tensors see little
         self._pieces_announced = False
@@ -96,7 +101,8 @@ class ExecutionManager:
         self.last_call = time.monotonic()
         with log.at(self._options.log_level):
             try:
-                result, self.last_agent = self._in_engine(args, kwargs)
+                given = tables_as_constants(args, kwargs) if self._tables_are_constants else (args, kwargs)
+                result, self.last_agent = self._in_engine(*given)
             except Error as error:
                 if isinstance(error, InternalError):
                     self._bugs.tell(error)
@@ -111,7 +117,8 @@ class ExecutionManager:
             if (keep := self._kept_now()) is not None:
                 result = keep_only(result, keep)
             self._reason = reason_of(failure)
-            self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
+            if not self._tables_are_constants:  # of a piece, its module tells
+                self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
             return result
 
     def _announce_pieces(self):
@@ -131,6 +138,7 @@ class ExecutionManager:
         refusal = None
         is_of_graph = type(failure) in _OF_GRAPHS or type(failure) is UnsupportedModel and hooked_modules(self._module)
         if self._pieces is not None and is_of_graph:
+            self._offer_submodules(failure, args, kwargs)
             try:
                 with exclusive:  # while a thread exports, the module's parameters are fake ones
                     self._announce_pieces()
@@ -145,6 +153,11 @@ class ExecutionManager:
             logger.info("%s has no pieces: %s", type(self._module).__name__, refusal)
             self._pieces.refuse(refusal)
         return result
+
+    def _offer_submodules(self, failure, args, kwargs):
+        """Where forward reads tables of sizes, to the pieces: what was running there."""
+        if failure.readers and not is_distributed() and has_tables(args, kwargs):
+            self._pieces.whole_submodule.offer(failure.readers)
 
     def _kept_now(self):
         """In evaluation, and without gradients, calls return everything: who asks for metrics then wants the logits."""

@@ -10,11 +10,14 @@ from lowtide.capture import undoing_transforms, user_line
 from lowtide.errors import Error, UnsupportedError
 from lowtide.log import exporter_is_heard
 
+from .inference_manager import InferenceManager
 from .piece import Piece
 from .pieces_step import SharesOfTime, StepOfPieces
 from .pieces_within import Submodules
 from .resident import Resident
 from .step_budget import StepBudget, TotalBudget
+from .training_manager import TrainingManager
+from .whole_submodule import WholeSubmodule
 
 _DYNAMO = {
     "use_numpy_random_stream": True,  # else PyTorch's generator draws in the place of NumPy's
@@ -32,6 +35,7 @@ class Pieces:
         self._module, self._compiled = module, None
         self._submodules = Submodules(module, self._piece)
         self._options, self._budget, self._verify = debug_options, budget, verify
+        self.whole_submodule = WholeSubmodule(self._managers_of)
         self._refusal = None  # why there are none
         self._breaks = {}  # "model.py:41" → reason
         self._calls = 0
@@ -66,6 +70,7 @@ class Pieces:
                 _quiet(self._calls <= _QUIET_CALLS),
                 torch._dynamo.config.patch(_DYNAMO),
                 self._submodules.compiled(),
+                self.whole_submodule.in_place(ran),
             ):
                 result = undoing_transforms(call, *args, **kwargs)
         except Error:
@@ -94,6 +99,12 @@ class Pieces:
             self._calls_without, self._has_run = 0, False
             self._breaks = {"forward": "Dynamo finds no graph in it: pieces begin in submodules"}
         return deeper
+
+    def _managers_of(self, submodule):
+        training = TrainingManager(
+            submodule, self._options, None, self._budget, self._verify, allowance=self._allowance, is_piece=True
+        )
+        return InferenceManager(submodule, self._options, is_piece=True), training
 
     def _piece(self, graph_module, _):
         """The backend of these graphs."""

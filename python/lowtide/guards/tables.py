@@ -1,0 +1,121 @@
+"""Tables of sizes: small integer tensors among the arguments, a row for each image or level (`image_grid_thw`), whose
+numbers forward makes loops, sizes and places of. Where a graph has to know them they are constants of it, and each call
+compares them (docs/decisions/0028).
+
+    grid_thw: a TableOfSizes among the arguments    a real tensor while forward is traced
+    lengths = grid_thw.prod(-1)                     a real tensor, computed now
+    x.split(lengths.tolist())                       split into [16, 24]
+    x[lengths.cumsum(0) - 1]                        an index by a constant of the graph
+"""
+
+import torch
+import torch.utils._pytree as pytree
+
+from lowtide.errors import UnsupportedError
+
+from .traced_draws import elsewhere
+
+_MOST_COLUMNS = 4  # time, height and width; a box
+_MOST_ROWS = 64
+_MOST_ELEMENTS = 2**16  # of what is computed of tables; more is the graph's to compute
+_PLAIN = (type(None), bool, int, str, torch.dtype, torch.device, torch.memory_format, torch.layout)
+_LISTS = frozenset((torch.arange, torch.tensor))  # that tables are often compared and joined with
+
+
+class TableOfSizes(str):
+    """A table in its place among the arguments: a plain value, equal where dtype, shape and numbers are."""
+
+    def __new__(cls, tensor):
+        table = super().__new__(cls, f"{tensor.dtype} {tensor.tolist()}")
+        table._numbers = tensor.detach().clone()
+        return table
+
+    def tensor(self):
+        """A new one, outside of any trace."""
+        return elsewhere(self._numbers.clone)
+
+
+def is_table(value):
+    return (
+        type(value) is torch.Tensor
+        and value.dtype in (torch.int32, torch.int64)
+        and value.dim() == 2
+        and 0 < value.shape[1] <= _MOST_COLUMNS
+        and 0 < value.shape[0] <= _MOST_ROWS
+        and value.device.type == "cpu"
+    )
+
+
+class KnownTensors:
+    """Tensors of one run of forward that are computed of nothing but tables and Python's numbers."""
+
+    def __init__(self, arguments=()):
+        """`arguments`: of forward; tensors of the trace are no plain ones."""
+        self._given = [leaf for leaf in pytree.tree_leaves(arguments) if type(leaf) is torch.Tensor and is_table(leaf)]
+        self._known = {id(tensor): tensor for tensor in self._given}
+        self._constants = {}  # id → (version that it was made at, tensor of the graph, its version)
+
+    def __bool__(self):
+        return bool(self._given)
+
+    def call(self, func, args, kwargs):
+        """(whether they alone tell its result, the result), else (False, (args, kwargs) as the graph takes them)."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        known = [tensor for tensor in tensors if id(tensor) in self._known]
+        if (known or func in _LISTS) and len(known) == len(tensors) and all(map(_is_plain, leaves)):
+            found, result = self._computed(func, args, kwargs)
+            if found:
+                return True, result
+        return False, self.in_graph((args, kwargs)) if known else (args, kwargs)
+
+    def _computed(self, func, args, kwargs):
+        def compute():
+            state = torch.default_generator.get_state()
+            result = func(*args, **kwargs)
+            if torch.equal(state, torch.default_generator.get_state()):
+                return True, result
+            torch.default_generator.set_state(state)
+            return False, None
+
+        found, result = elsewhere(compute)
+        made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if not found or any(tensor.numel() > _MOST_ELEMENTS for tensor in made):
+            return False, None
+        if func in _LISTS and any(tensor.is_floating_point() or tensor.requires_grad for tensor in made):
+            return False, None
+        self._known.update((id(tensor), tensor) for tensor in made)
+        return True, result
+
+    def in_graph(self, tree):
+        """With constants of the graph in the places of known tensors."""
+        return pytree.tree_map_only(torch.Tensor, self._constant, tree)
+
+    def _constant(self, tensor):
+        if id(tensor) not in self._known:
+            return tensor
+        self.refuse_writes()
+        if id(tensor) not in self._constants:
+            constant = torch.tensor(tensor.flatten().tolist(), dtype=tensor.dtype).reshape(tensor.shape)
+            self._constants[id(tensor)] = tensor._version, constant, constant._version
+        return self._constants[id(tensor)][1]
+
+    def refuse_writes(self):
+        """UnsupportedError where forward has written into what the graph has as a constant, or into an argument."""
+        written = any(tensor._version for tensor in self._given) or any(
+            self._known[key]._version != version or constant._version != made
+            for key, (version, constant, made) in self._constants.items()
+        )
+        if written:
+            raise UnsupportedError("forward writes into a table of sizes, or into what it has computed of one")
+
+
+def _is_plain(leaf):
+    return (
+        isinstance(leaf, torch.Tensor | float | slice) and not _has_symbols(leaf) or type(leaf) in _PLAIN or leaf is ...
+    )
+
+
+def _has_symbols(leaf):
+    ends = (leaf.start, leaf.stop, leaf.step) if isinstance(leaf, slice) else ()
+    return any(isinstance(end, torch.SymInt) for end in ends)
