@@ -62,19 +62,28 @@ static ValueId along_channels(Call& c, ValueId x, int64_t rank) {
   return c.b.reshape(x, shape);
 }
 
+// x with as many channels as running statistics have: export leaves their number open where there is no image.
+static ValueId with_channels_of(Call& c, ValueId x, ValueId statistics) {
+  Shape shape = c.b.shape(x);
+  if (!statistics.valid() || !numel(shape).is(0)) return x;
+  shape[1] = c.b.shape(statistics)[0];
+  return c.b.reshape(x, shape);
+}
+
 // Outside training: one scale and one shift per channel.
 static bool batch_norm_inference(Call& c) {
   Builder& b = c.b;
   const DType dtype = c.dtype();
-  const ValueId x = c.operand("input", dtype);
-  const ValueId mean = c.operand("running_mean", dtype), variance = c.operand("running_var", dtype);
+  const ValueId mean = c.operand("running_mean", dtype), x = with_channels_of(c, c.operand("input", dtype), mean);
+  const ValueId variance = c.operand("running_var", dtype);
   const ValueId weight = in_dtype(c, "weight", dtype), bias = in_dtype(c, "bias", dtype);
   ValueId scale = b.op(Op::kRsqrt, {b.add(variance, c.real("eps", 1e-5))});
   if (weight) scale = b.mul(scale, weight);
   ValueId shift = b.neg(b.mul(mean, scale));
   if (bias) shift = b.add(shift, bias);
   const int64_t rank = b.rank(x);
-  return c.result(b.add(b.mul(x, along_channels(c, scale, rank)), along_channels(c, shift, rank)));
+  const ValueId y = b.add(b.mul(x, along_channels(c, scale, rank)), along_channels(c, shift, rank));
+  return c.result(b.reshape(y, c.shape()));
 }
 
 // batch_norm, and the form that functionalise gives it in training: new running statistics as outputs 3 and 4.
@@ -84,14 +93,14 @@ bool lower_batch_norm(Call& c) {
   if (!c.flag("training")) return c.output_count() == 1 && batch_norm_inference(c);
   const DType dtype = c.wants(0) ? c.dtype() : c.b.dtype(x);
   const ValueId mean = c.optional("running_mean"), variance = c.optional("running_var");
-  const NodeId node =
-      c.b.node(Op::kBatchNormalization,
-               {c.b.cast(x, dtype), in_dtype(c, "weight", dtype), in_dtype(c, "bias", dtype), mean, variance},
-               {{"epsilon", c.real("eps", 1e-5)}, {"momentum", c.real("momentum", 0.1)}},
-               {true, true, true, mean.valid(), variance.valid()});
+  const ValueId images = with_channels_of(c, c.b.cast(x, dtype), mean);
+  const NodeId node = c.b.node(Op::kBatchNormalization,
+                               {images, in_dtype(c, "weight", dtype), in_dtype(c, "bias", dtype), mean, variance},
+                               {{"epsilon", c.real("eps", 1e-5)}, {"momentum", c.real("momentum", 0.1)}},
+                               {true, true, true, mean.valid(), variance.valid()});
   const std::vector<ValueId> outputs = c.b.graph().node(node).outputs;
   for (size_t i = 0; i < c.output_count(); ++i)
-    if (c.wants(i)) c.result(outputs[i], i);
+    if (c.wants(i)) c.result(c.b.reshape(outputs[i], c.shape(i)), i);
   return true;
 }
 
