@@ -125,14 +125,7 @@ void grad_hard_swish(GradContext& c) {
   c.set(0, b.op(Op::kWhere, {b.op(Op::kLessOrEqual, {x, b.scalar_like(-3, x)}), b.scalar_like(0, x), below_three}));
 }
 
-// y = x*t, t = tanh(softplus(x)):  dx = dy*(t + x*sigmoid(x)*(1 - t^2))
-void grad_mish(GradContext& c) {
-  Builder& b = c.b();
-  const ValueId x = c.in(0);
-  const ValueId t = b.op(Op::kTanh, {b.op(Op::kSoftplus, {x}, {{"beta", 1.0}, {"threshold", 20.0}})});
-  const ValueId inner = b.op(Op::kTanhGrad, {b.mul(x, b.op(Op::kSigmoid, {x})), t});
-  c.set(0, b.mul(c.dy(), b.add(t, inner)));
-}
+void grad_mish(GradContext& c) { c.set(0, c.b().op(Op::kMishGrad, {c.dy(), c.in(0)})); }
 
 // dx = min <= x <= max ? dy : 0, or min < x < max ? dy : 0
 void grad_clip(GradContext& c) {

@@ -51,6 +51,8 @@ static void add_pools(List& list) {
   list.add(Op::kMaxPool, "dilated", {distinct({1, 1, 6, 6})},
            max_pool(pool({2, 2}, {1, 1}, {0, 0, 0, 0}, false), {2, 2}));
   list.add(Op::kMaxPool, "1-d", {distinct({1, 2, 7})}, max_pool(pool({3}, {2}, {1, 1}, false), {1}));
+  list.add(Op::kMaxPool, "3-d", {distinct({1, 2, 3, 4, 5})},
+           max_pool(pool({2, 2, 3}, {1, 2, 2}, {1, 0, 1, 0, 0, 1}, false), {1, 1, 1}));
   list.add(Op::kAveragePool, "", {real({1, 2, 4, 4})}, average_pool(plain, true));
   list.add(Op::kAveragePool, "counts padding", {real({1, 2, 5, 6})}, average_pool(overlapping, true));
   list.add(Op::kAveragePool, "without padding", {real({1, 2, 5, 6})}, average_pool(overlapping, false));
@@ -58,6 +60,8 @@ static void add_pools(List& list) {
   list.add(Op::kAveragePool, "ceil without padding", {real({1, 2, 6, 5})}, average_pool(ceiled, false));
   list.add(Op::kAveragePool, "larger than the image", {real({1, 2, 6, 5})}, average_pool(larger, true));
   list.add(Op::kAveragePool, "1-d", {real({1, 2, 7})}, average_pool(pool({3}, {2}, {1, 1}, false), true));
+  list.add(Op::kAveragePool, "3-d", {real({1, 2, 3, 4, 5})},
+           average_pool(pool({2, 2, 3}, {1, 2, 2}, {1, 0, 1, 0, 0, 1}, false), false));
 }
 
 void add_windows(List& list) {

@@ -175,6 +175,12 @@ static double swish_slope(double x, double alpha) {
 KernelStatus swish_grad(const KernelCall& call, const Binary& runs) {
   return map_two_floats(call, runs, [](double dy, double x) { return dy * swish_slope(x, 1); });
 }
+KernelStatus mish_grad(const KernelCall& call, const Binary& runs) {
+  return map_two_floats(call, runs, [](double dy, double x) {
+    const double t = std::tanh(x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)));
+    return dy * (t + x * (1 - t * t) / (1 + std::exp(-x)));
+  });
+}
 KernelStatus quick_gelu_grad(const KernelCall& call, const WithAlpha<Binary>& runs) {
   const double alpha = runs.alpha;
   return map_two_floats(call, runs, [=](double dy, double x) { return dy * swish_slope(x, alpha); });

@@ -30,6 +30,20 @@ Piece piece(const BoundCall& call, const Box& from, const Box& to) {
   return {TensorCopy(call, from.of(x), to.of(y)), from.offset(x), to.offset(y)};
 }
 
+// The dims of a copy that repeats by strides of 0.
+struct RepeatedDims {
+  TensorRef from, to;
+  explicit RepeatedDims(DType dtype) {
+    from.dtype = to.dtype = dtype;
+    from.present = to.present = true;
+  }
+  void add(int64_t size, int64_t from_stride, int64_t to_stride) {
+    from.sizes[from.rank] = to.sizes[to.rank] = size;
+    from.strides[from.rank++] = from_stride;
+    to.strides[to.rank++] = to_stride;
+  }
+};
+
 const char* supports_plain(const KernelQuery& query) {
   return query.inputs[0].dtype == query.outputs[0].dtype ? nullptr : "mixed dtypes";
 }
@@ -149,20 +163,13 @@ KernelStatus trilu(const KernelCall& call, const KeptTriangle& kept) {
 
 Tiled::Tiled(const BoundCall& call) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  TensorRef from, to;
-  from.dtype = to.dtype = x.dtype;
-  from.present = to.present = true;
-  const auto add = [&](int64_t size, int64_t from_stride, int64_t to_stride) {
-    from.sizes[from.rank] = to.sizes[to.rank] = size;
-    from.strides[from.rank++] = from_stride;
-    to.strides[to.rank++] = to_stride;
-  };
+  RepeatedDims dims(x.dtype);
   for (int i = 0; i < x.rank; ++i) {
     const int64_t repeats = x.sizes[i] == 0 ? 0 : y.sizes[i] / x.sizes[i];
-    if (repeats != 1) add(repeats, 0, y.strides[i] * x.sizes[i]);
-    add(x.sizes[i], x.strides[i], y.strides[i]);
+    if (repeats != 1) dims.add(repeats, 0, y.strides[i] * x.sizes[i]);
+    dims.add(x.sizes[i], x.strides[i], y.strides[i]);
   }
-  copy = TensorCopy(call, from, to);
+  copy = TensorCopy(call, dims.from, dims.to);
 }
 
 const char* supports_tile(const KernelQuery& query) {
@@ -171,6 +178,26 @@ const char* supports_tile(const KernelQuery& query) {
 
 KernelStatus tile(const KernelCall& call, const Tiled& tiled) {
   tiled.copy.run(call.inputs[0].data, call.outputs[0].data);
+  return nullptr;
+}
+
+Interleaved::Interleaved(const BoundCall& call) {
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  const int64_t axis = call.attrs->i("axis"), repeats = call.attrs->i("repeats");
+  RepeatedDims dims(x.dtype);
+  for (int i = 0; i < x.rank; ++i) {
+    dims.add(x.sizes[i], x.strides[i], y.strides[i] * (i == axis ? repeats : 1));
+    if (i == axis) dims.add(repeats, 0, y.strides[i]);
+  }
+  copy = TensorCopy(call, dims.from, dims.to);
+}
+
+const char* supports_repeat_interleave(const KernelQuery& query) {
+  return query.inputs[0].rank < kMaxRank ? supports_plain(query) : "eight dims";
+}
+
+KernelStatus repeat_interleave(const KernelCall& call, const Interleaved& repeated) {
+  repeated.copy.run(call.inputs[0].data, call.outputs[0].data);
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// What is put together of copies of boxes of one operand: Pad with a constant, Roll, Flip, Tile, Trilu.
+// What is put together of copies of boxes of one operand: Pad with a constant, Roll, Flip, Tile, RepeatInterleave, Trilu.
 #pragma once
 
 #include "kernels/cpu/copy/copy.h"
@@ -52,5 +52,12 @@ struct Tiled {
 };
 const char* supports_tile(const KernelQuery& query);
 KernelStatus tile(const KernelCall& call, const Tiled& tiled);
+
+struct Interleaved {
+  explicit Interleaved(const BoundCall& call);
+  TensorCopy copy;  // of x, each of the axis repeated by a stride of 0
+};
+const char* supports_repeat_interleave(const KernelQuery& query);
+KernelStatus repeat_interleave(const KernelCall& call, const Interleaved& repeated);
 
 }  // namespace lowtide::cpu

@@ -40,6 +40,8 @@ TEST(Pieces, AgreeWithTheReference) {
       {"Roll", sizes, shifts({0, 1, 3}, {1, 2, 0})},
       {"Tile", {4, 3, 7, 15}, {{"repeats", std::vector<int64_t>{2, 1, 1, 3}}}},
       {"Tile", {2, 6, 14, 5}, {{"repeats", std::vector<int64_t>{1, 2, 2, 1}}}},
+      {"RepeatInterleave", {2, 9, 7, 5}, {{"axis", 1}, {"repeats", 3}}},
+      {"RepeatInterleave", {2, 3, 7, 10}, {{"axis", 3}, {"repeats", 2}}},
   };
   for (const Case& c : cases) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64, DType::kI64, DType::kBool}) {

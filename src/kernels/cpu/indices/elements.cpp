@@ -16,13 +16,8 @@ bool all_inside(const PickedLines& picked, const int64_t* indices) {
   std::atomic<bool> good = true;
   for_row_chunks(picked.lines, picked.picks, 0.5, [&](int64_t first, int64_t count) {
     bool inside = true;
-    for (int64_t number = first; number < first + count; ++number) {
-      const int64_t* from = indices + picked.line(number).indices;
-      for (int64_t i = 0; i < picked.picks; ++i) {
-        const int64_t index = from[i * picked.indices_step];
-        inside &= index >= -picked.size && index < picked.size;
-      }
-    }
+    picked.for_each(indices, first, count,
+                    [&](int64_t index, int64_t, int64_t) { inside &= index >= -picked.size && index < picked.size; });
     if (!inside) good = false;
   });
   return good;
@@ -45,15 +40,10 @@ void join(const KernelCall& call, const PickedLines& picked) {
   const T* updates = call.inputs[2].as<const T>();
   const int64_t* indices = call.inputs[1].as<const int64_t>();
   for_row_chunks(picked.lines, picked.picks, 1.5, [&](int64_t first, int64_t count) {
-    for (int64_t number = first; number < first + count; ++number) {
-      const auto [to, at, from] = picked.line(number);
-      for (int64_t i = 0; i < picked.picks; ++i) {
-        const int64_t index = wrapped(indices[at + i * picked.indices_step], picked.size);
-        T& place = y[to + index * picked.along_step];
-        const T update = updates[from + i * picked.other_step];
-        place = adds ? place + update : update;
-      }
-    }
+    picked.for_each(indices, first, count, [&](int64_t index, int64_t to, int64_t from) {
+      T& place = y[to + wrapped(index, picked.size) * picked.along_step];
+      place = adds ? place + updates[from] : updates[from];
+    });
   });
 }
 
@@ -120,13 +110,9 @@ KernelStatus gather_elements(const KernelCall& call, const GatheredElements& pic
     const T* data = call.inputs[0].as<const T>();
     T* y = call.outputs[0].as<T>();
     for_row_chunks(picked.lines, picked.picks, 1, [&](int64_t first, int64_t count) {
-      for (int64_t number = first; number < first + count; ++number) {
-        const auto [from, at, to] = picked.line(number);
-        for (int64_t i = 0; i < picked.picks; ++i) {
-          const int64_t index = wrapped(indices[at + i * picked.indices_step], picked.size);
-          y[to + i * picked.other_step] = data[from + index * picked.along_step];
-        }
-      }
+      picked.for_each(indices, first, count, [&](int64_t index, int64_t from, int64_t to) {
+        y[to] = data[from + wrapped(index, picked.size) * picked.along_step];
+      });
     });
   });
   return nullptr;

@@ -11,9 +11,14 @@ struct PickedLines {
   PickedLines(const BoundCall& call, const TensorRef& along, const TensorRef& other);
 
   struct Line {
-    int64_t along, indices, other;  // offsets of its first number
+    int64_t along, indices, other;  // offsets of its first number, or steps from a line to the next
   };
   Line line(int64_t number) const;
+
+  // body(index, offset of its line, offset of its update or of what it picks) for lines [first, first + count), each
+  // from its beginning to its end. Neighbours that lie side by side advance together.
+  template <class Body>
+  void for_each(const int64_t* indices, int64_t first, int64_t count, Body body) const;
 
   int64_t lines = 1, picks, size;  // of the axis: of the indices, of what they are picked from
   int64_t along_step, indices_step, other_step;
@@ -25,6 +30,22 @@ struct PickedLines {
   Dim dims_[kMaxRank];
   int rank_ = 0;
 };
+
+template <class Body>
+void PickedLines::for_each(const int64_t* indices, int64_t first, int64_t count, Body body) const {
+  const Dim last = rank_ > 0 ? dims_[rank_ - 1] : Dim{1, 0, 0, 0};
+  const bool together = last.indices < indices_step;
+  for (int64_t number = first; number < first + count;) {
+    // Lines side by side: those that differ in the last dim alone.
+    const int64_t n = together ? std::min(first + count - number, last.size - number % last.size) : 1;
+    const auto [along, at, other] = line(number);
+    for (int64_t i = 0; i < picks; ++i) {
+      const int64_t *from = indices + at + i * indices_step, to = other + i * other_step;
+      for (int64_t j = 0; j < n; ++j) body(from[j * last.indices], along + j * last.along, to + j * last.other);
+    }
+    number += n;
+  }
+}
 
 struct GatheredElements : PickedLines {
   explicit GatheredElements(const BoundCall& call) : PickedLines(call, call.inputs[0], call.outputs[0]) {}

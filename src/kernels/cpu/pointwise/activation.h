@@ -63,6 +63,20 @@ LT_INLINE vf swish_slope(vf x, vf a) {
   return fma(a * x * s, 1.0f - s, s);
 }
 
+// x t, t = tanh(log(1 + e)) = n / (n + 2), e = exp(x), n = e (e + 2); from 20 on t is 1.
+constexpr float kMishIsLinear = 20;
+LT_INLINE vf mish(vf x) {
+  const vf e = exp_flushed(vmin(splat(kMishIsLinear), x)), n = e * (e + 2.0f);
+  return x * (n / (n + 2.0f));
+}
+
+// t + x (1 - t^2) sigmoid(x) = t + x 4 e (1 + e) / (n + 2)^2: NaN at both infinities, as in PyTorch.
+LT_INLINE vf mish_slope(vf x) {
+  const vf e = exp_flushed(vmin(splat(kMishIsLinear), x)), n = e * (e + 2.0f);
+  const vf share = 1.0f / (n + 2.0f), bend = 4.0f * e * (1.0f + e) * share * share;
+  return fma(x, x < splat(kMishIsLinear) ? bend : vf{}, n * share);
+}
+
 // log(1 + y) for y in [0, 1]: the rounding error of 1 + y is put back.
 LT_INLINE vf log1p_unit(vf y) {
   const vf u = 1.0f + y;

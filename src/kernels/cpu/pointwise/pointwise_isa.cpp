@@ -56,6 +56,10 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kHardSigmoid) return hard_sigmoid(x);
   // x clip(x/6 + 1/2, 0, 1)
   if constexpr (op == kHardSwish) return x * hard_sigmoid(x);
+  // x tanh(log(1 + exp(x)))
+  if constexpr (op == kMish) return mish(x);
+  // 0 for NaN, as in PyTorch
+  if constexpr (op == kSign) return x > zero ? one : x < zero ? -one : zero;
   if constexpr (op == kClip) return vmin(b, vmax(a, x));
 }
 
@@ -69,6 +73,7 @@ LT_INLINE vf slope(vf x, vf a) {
   if constexpr (op == kFastGelu) return fast_gelu_slope(x);
   if constexpr (op == kSwish) return swish_slope(x, one);
   if constexpr (op == kQuickGelu) return swish_slope(x, a);
+  if constexpr (op == kMish) return mish_slope(x);
   return one;
 }
 

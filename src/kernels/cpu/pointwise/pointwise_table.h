@@ -33,6 +33,7 @@ enum class UnaryGradOp : uint8_t {
   kGelu,
   kFastGelu,
   kSwish,
+  kMish,
   kQuickGelu,
 };
 constexpr int kUnaryGradOps = static_cast<int>(UnaryGradOp::kQuickGelu) + 1;

@@ -31,6 +31,7 @@ struct UnaryCase {
 };
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double mish(double x) { return x * std::tanh(x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x))); }
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 void check_unary(const UnaryCase& each, const std::vector<float>& x) {
@@ -67,6 +68,8 @@ TEST(Pointwise, VectorMathIsWithinFiveInTenMillionEverywhere) {
   check_unary({"Abs", [](double v) { return std::abs(v); }, 0, 0}, x);
   check_unary({"Neg", [](double v) { return -v; }, 0, 0}, x);
   check_unary({"Relu", [](double v) { return v != v ? v : std::max(v, 0.0); }, 0, 0}, x);
+  check_unary({"Sign", [](double v) { return static_cast<double>((v > 0) - (v < 0)); }, 0, 0}, x);
+  check_unary({"Mish", mish, 5e-7, 1.1e-36}, x);
   check_unary({"Softplus",
                [](double v) { return v > 50 ? v : std::log1p(std::exp(v)); },
                4e-7,
@@ -106,6 +109,7 @@ TEST(Pointwise, GradientsAreTheSlopes) {
       {"FastGeluGrad",
        [](double v) { return v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }},
       {"SwishGrad", [](double v) { return v * sigmoid(v); }},
+      {"MishGrad", mish},
       {"QuickGeluGrad", [](double v) { return v * sigmoid(static_cast<double>(1.702f) * v); }, kQuick},
   };
   for (int64_t n : {1, 3, 17, 513, 70001}) {

@@ -91,6 +91,34 @@ void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t
   });
 }
 
+// Maxima, minima or products of the columns of planes [rows, cols], row after row.
+template <RowReduce op>
+void fold_columns(const float* x, float* out, int64_t planes, int64_t rows, int64_t cols) {
+  constexpr int64_t kPanel = 256;
+  const int64_t panels = (cols + kPanel - 1) / kPanel;
+  for_row_chunks(planes * panels, rows * std::min(cols, kPanel), 0.3, [&](int64_t first, int64_t count) {
+    for (int64_t task = first; task < first + count; ++task) {
+      const int64_t plane = task / panels, column = task % panels * kPanel, width = std::min(kPanel, cols - column);
+      const float* from = x + plane * rows * cols + column;
+      float folded[kPanel];
+      std::copy_n(from, width, folded);
+      for (int64_t r = 1; r < rows; ++r) {
+        from += cols;
+        for (int64_t c = 0; c < width; ++c) {
+          const float value = from[c], old = folded[c];
+          if constexpr (op == RowReduce::kProd) {
+            folded[c] = old * value;
+          } else {
+            const bool better = (op == RowReduce::kMax ? value > old : value < old) | (value != value);
+            folded[c] = better ? value : old;
+          }
+        }
+      }
+      std::copy_n(folded, width, out + plane * cols + column);
+    }
+  });
+}
+
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
 
 KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, Fallback fallback) {
@@ -100,6 +128,13 @@ KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, F
   const bool sum = op == RowReduce::kSum || op == RowReduce::kMean;
   if (pattern.shape == Shape::kRows) {
     reduce_rows(op, from, to, size[0], size[1]);
+    return nullptr;
+  }
+  if (!sum && pattern.shape == Shape::kColumns) {
+    const auto fold = op == RowReduce::kMax   ? fold_columns<RowReduce::kMax>
+                      : op == RowReduce::kMin ? fold_columns<RowReduce::kMin>
+                                              : fold_columns<RowReduce::kProd>;
+    fold(from, to, size[0], size[1], size[2]);
     return nullptr;
   }
   if (!sum || pattern.shape == Shape::kOther) return fallback(call, pattern.fallback);
@@ -148,6 +183,9 @@ KernelStatus reduce_max(const KernelCall& call, const Pattern& pattern) {
 }
 KernelStatus reduce_min(const KernelCall& call, const Pattern& pattern) {
   return run(call, pattern, RowReduce::kMin, reference::reduce_min);
+}
+KernelStatus reduce_prod(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kProd, reference::reduce_prod);
 }
 
 // ---- bf16 and f16: sums over the first dims, as gradients of biases are, without an f32 copy of x

@@ -18,6 +18,13 @@ void reduce_rows(const float* x, float* out, int64_t rows, int64_t cols) {
         for (int64_t i = 0; i < cols; ++i) nan |= x[i] != x[i];
       }
       *out = nan ? kNaN : top;
+    } else if constexpr (op == RowReduce::kProd) {
+      vf product = splat(1.0f);
+      for_vectors(cols, [&](int64_t i, auto count)
+                            LT_INLINE_LAMBDA { product *= keep_lanes(load(x + i, count), count, 1.0f); });
+      for (int half = kLanes / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) product[i] = product[i] * product[i + half];
+      *out = product[0];
     } else {
       const float total = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(x + i, count); });
       *out = op == RowReduce::kMean ? total / static_cast<float>(cols) : total;
@@ -62,9 +69,10 @@ void gather_sum(const float* x, int64_t stride, const int32_t* rows_at, int64_t 
 
 }  // namespace
 
-constinit const ReductionsTable reductions_table = {{reduce_rows<RowReduce::kSum>, reduce_rows<RowReduce::kMean>,
-                                                     reduce_rows<RowReduce::kMax>, reduce_rows<RowReduce::kMin>},
-                                                    sum_rows,
-                                                    gather_sum};
+constinit const ReductionsTable reductions_table = {
+    {reduce_rows<RowReduce::kSum>, reduce_rows<RowReduce::kMean>, reduce_rows<RowReduce::kMax>,
+     reduce_rows<RowReduce::kMin>, reduce_rows<RowReduce::kProd>},
+    sum_rows,
+    gather_sum};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -7,8 +7,8 @@
 
 namespace lowtide::cpu {
 
-enum class RowReduce : uint8_t { kSum, kMean, kMax, kMin };
-constexpr int kRowReduces = static_cast<int>(RowReduce::kMin) + 1;
+enum class RowReduce : uint8_t { kSum, kMean, kMax, kMin, kProd };
+constexpr int kRowReduces = static_cast<int>(RowReduce::kProd) + 1;
 
 struct ReductionsTable {
   // out[r] over row r; maximum and minimum hand on NaN. cols >= 1 for those.

@@ -15,7 +15,7 @@ struct Shape {
 };
 const Shape kShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
 
-const char* const kNames[] = {"cpu.ReduceSum", "cpu.ReduceMean", "cpu.ReduceMax", "cpu.ReduceMin"};
+const char* const kNames[] = {"cpu.ReduceSum", "cpu.ReduceMean", "cpu.ReduceMax", "cpu.ReduceMin", "cpu.ReduceProd"};
 
 void reduce(int op, int64_t axis, const float* x, float* out, const Shape& shape) {
   run_kernel(kNames[op], {floats(x, {shape.rows, shape.cols})}, {floats(out, {axis == 0 ? shape.cols : shape.rows})},
@@ -35,17 +35,21 @@ TEST(RowReduce, AgreesWithDoubles) {
         },
         [&](const std::vector<float>& out) {
           for (int64_t r = 0; r < rows; ++r) {
-            double sum = 0, squares = 0, top = -kInf, low = kInf;
+            double sum = 0, squares = 0, top = -kInf, low = kInf, product = 1;
             for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
               sum += x[i];
               squares += double{x[i]} * x[i];
               top = std::max<double>(top, x[i]);
               low = std::min<double>(low, x[i]);
+              product *= x[i];
             }
-            const double wanted[] = {sum, sum / cols, top, low};
+            const double wanted[] = {sum, sum / cols, top, low, product};
             for (int op = 0; op < kRowReduces; ++op) {
-              const double slack = op < 2 ? 1e-6 * std::sqrt(squares * cols) / (op == 1 ? cols : 1) : 0;
-              expect_close(&out[op * rows + r], 1, [&](int64_t) { return wanted[op]; }, 2e-6, slack);
+              // Long products are below the normal range.
+              const double slack = op < 2    ? 1e-6 * std::sqrt(squares * cols) / (op == 1 ? cols : 1)
+                                   : op == 4 ? 1e-37
+                                             : 0;
+              expect_close(&out[op * rows + r], 1, [&](int64_t) { return wanted[op]; }, op == 4 ? 2e-5 : 2e-6, slack);
             }
           }
         });
@@ -55,6 +59,30 @@ TEST(RowReduce, AgreesWithDoubles) {
   reduce(static_cast<int>(RowReduce::kMax), 1, nan.data(), out, {2, 3});
   EXPECT_TRUE(std::isnan(out[0]));
   EXPECT_EQ(out[1], kInf);
+}
+
+TEST(FoldColumns, AgreesWithTheReference) {
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{1, 3, 1}, {3, 70, 5}, {2, 9, 700}}) {
+    const int64_t outputs = sizes[0] * sizes[2];
+    std::vector<float> x = random_floats(outputs * sizes[1], 6);
+    x[sizes[2]] = std::nanf("");
+    for (const std::string op : {"ReduceMax", "ReduceMin", "ReduceProd"}) {
+      SCOPED_TRACE(testing::Message() << op << " of " << testing::PrintToString(sizes));
+      const auto run = [&](const std::string& provider) {
+        std::vector<float> out(outputs);
+        run_kernel(provider + "." + op, {floats(x.data(), sizes)}, {floats(out.data(), {sizes[0], sizes[2]})},
+                   {{"axes", std::vector<int64_t>{1}}, {"keepdims", false}});
+        return out;
+      };
+      const std::vector<float> wanted = run("reference");
+      for_every_run([&] { return run("cpu"); },
+                    [&](const std::vector<float>& found) {
+                      expect_close(
+                          found.data(), outputs, [&](int64_t i) { return wanted[i]; }, op == "ReduceProd" ? 1e-5 : 0,
+                          1e-37);
+                    });
+    }
+  }
 }
 
 TEST(SumColumns, AgreesWithDoubles) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/windows/images.h"
 #include "kernels/cpu/windows/resize.h"
+#include "kernels/cpu/windows/volumes.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 
@@ -11,44 +12,13 @@ namespace lowtide::cpu {
 
 namespace {
 
-constexpr int64_t kChannels = 64;        // of one task
-constexpr int64_t kSummedChannels = 16;  // of one that sums a plane of halves in its scratch
-
-// Input rows (or columns) that one output covers: first, then every `dilation`, `taps` of them, `first_tap` the first
-// that lies inside.
-struct Span {
-  int64_t begin, end;
-};
-
-struct Window {
-  int64_t kernel[2], strides[2], pads[4], dilations[2] = {1, 1};
-  explicit Window(const BoundCall& call) {
-    const BoundAttrs& attrs = *call.attrs;
-    for (int i = 0; i < 2; ++i) {
-      kernel[i] = attrs.ints("kernel_shape")[i];
-      strides[i] = attrs.ints("strides")[i];
-      pads[i] = attrs.ints("pads")[i];
-      pads[i + 2] = attrs.ints("pads")[i + 2];
-      if (attrs.has("dilations")) dilations[i] = attrs.ints("dilations")[i];
-    }
-  }
-  // Taps k of output o that read inside [0, size).
-  Span taps(int dim, int64_t o, int64_t size) const {
-    const int64_t start = o * strides[dim] - pads[dim], d = dilations[dim];
-    const int64_t begin = start < 0 ? (-start + d - 1) / d : 0;
-    const int64_t end = start < size ? std::min(kernel[dim], (size - start + d - 1) / d) : 0;
-    return {begin, std::max(begin, end)};
-  }
-  int64_t source(int dim, int64_t o, int64_t k) const { return o * strides[dim] - pads[dim] + k * dilations[dim]; }
-};
-
 const char* supports_max_pool(const KernelQuery& query) {
   if (!query.outputs[0].present || !query.outputs[1].present) return "values or indices are not wanted";
   return supports_image(query);
 }
 
 template <class T>
-void max_pool_of(const KernelCall& call, const Window& window) {
+void max_pool_of(const KernelCall& call, const Window<2>& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0], &indices = call.outputs[1];
   ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
@@ -88,7 +58,7 @@ void max_pool_of(const KernelCall& call, const Window& window) {
   });
 }
 
-KernelStatus max_pool(const KernelCall& call, const Window& window) {
+KernelStatus max_pool(const KernelCall& call, const Window<2>& window) {
   with_type(call.inputs[0], [&]<class T>(T) { max_pool_of<T>(call, window); });
   return nullptr;
 }
@@ -120,24 +90,12 @@ KernelStatus max_pool_grad(const KernelCall& call) {
 }
 
 // What one output of an average pool divides by.
-float divisor_of(const Window& window, bool include_pad, const TensorRef& x, int64_t oh, int64_t ow) {
-  int64_t product = 1;
-  const int64_t out[2] = {oh, ow};
-  for (int i = 0; i < 2; ++i) {
-    const int64_t begin = out[i] * window.strides[i] - window.pads[i];
-    const int64_t end = std::min(begin + window.kernel[i], x.sizes[2 + i] + window.pads[2 + i]);
-    product *= include_pad ? end - begin : std::min(end, x.sizes[2 + i]) - std::max<int64_t>(begin, 0);
-  }
-  return static_cast<float>(product);
+float divisor_of(const AverageWindow<2>& window, const TensorRef& x, int64_t oh, int64_t ow) {
+  return static_cast<float>(window.counted(0, oh, x.sizes[2]) * window.counted(1, ow, x.sizes[3]));
 }
 
-struct Averages : Window {
-  explicit Averages(const BoundCall& call) : Window(call), include_pad(call.attrs->b("count_include_pad")) {}
-  bool include_pad;
-};
-
 template <class T>
-void average_pool_of(const KernelCall& call, const Averages& window) {
+void average_pool_of(const KernelCall& call, const AverageWindow<2>& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
@@ -152,7 +110,7 @@ void average_pool_of(const KernelCall& call, const Averages& window) {
               for (int64_t i = 0; i < count; ++i) sum[i] += from[i];
             }
           }
-          const float divisor = divisor_of(window, window.include_pad, x, oh, ow);
+          const float divisor = divisor_of(window, x, oh, ow);
           T* to = at<T>(y, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) to[i] = sum[i] / divisor;
         }
@@ -161,12 +119,12 @@ void average_pool_of(const KernelCall& call, const Averages& window) {
   });
 }
 
-KernelStatus average_pool(const KernelCall& call, const Averages& window) {
+KernelStatus average_pool(const KernelCall& call, const AverageWindow<2>& window) {
   with_type(call.inputs[0], [&]<class T>(T) { average_pool_of<T>(call, window); });
   return nullptr;
 }
 
-KernelStatus average_pool_grad(const KernelCall& call, const Averages& window) {
+KernelStatus average_pool_grad(const KernelCall& call, const AverageWindow<2>& window) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   with_type(dx, [&]<class T>(T) {
     sum_planes<T>(call, dx, [&](const SummedPlane<T>& run) {
@@ -174,7 +132,7 @@ KernelStatus average_pool_grad(const KernelCall& call, const Averages& window) {
         const Span rows = window.taps(0, oh, dx.sizes[2]);
         for (int64_t ow = 0; ow < dy.sizes[3]; ++ow) {
           const Span cols = window.taps(1, ow, dx.sizes[3]);
-          const float divisor = divisor_of(window, window.include_pad, dx, oh, ow);
+          const float divisor = divisor_of(window, dx, oh, ow);
           const T* from = at<const T>(dy, run.n, run.first, oh, ow);
           for (int64_t kh = rows.begin; kh < rows.end; ++kh) {
             for (int64_t kw = cols.begin; kw < cols.end; ++kw) {

@@ -1,0 +1,66 @@
+#include "kernels/cpu/test_calls.h"
+#include "kernels/cpu/test_runs.h"
+
+namespace lowtide::cpu {
+namespace {
+
+constexpr int64_t kSizes[] = {2, 3, 4, 5};
+
+struct Case {
+  const char* mode;
+  std::vector<int64_t> pads;
+};
+
+// Against the reference: pads that crop, and some that are wider than what they repeat.
+TEST(FoldedPad, AgreesWithTheReferenceAndItsGradientIsSummed) {
+  std::vector<Case> cases;
+  for (const char* mode : {"reflect", "edge", "wrap"}) {
+    cases.push_back({mode, {0, 0, 1, 2, 0, 0, 2, 1}});
+    cases.push_back({mode, {0, 1, 0, 3, 1, 2, 3, 4}});
+    cases.push_back({mode, {0, 0, -1, 2, 0, 0, 2, -1}});
+    cases.push_back({mode, {1, 0, 9, 11, 0, 0, 7, 12}});
+  }
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.mode << " " << testing::PrintToString(c.pads));
+    const std::vector<int64_t> sizes(kSizes, kSizes + 4);
+    std::vector<int64_t> padded;
+    int64_t numel = 1, made = 1;
+    for (size_t i = 0; i < 4; ++i) {
+      padded.push_back(sizes[i] + c.pads[i] + c.pads[i + 4]);
+      numel *= sizes[i];
+      made *= padded[i];
+    }
+    BoundAttrs attrs{{"mode", std::string(c.mode)}};
+    attrs.set("pads", c.pads);
+    attrs.set("shape", sizes);
+    const auto run = [&](const std::string& name, DType dtype, const void* x, const void* dy, void* y, void* dx) {
+      EXPECT_EQ(run_kernel(name + (name == "cpu" ? ".Pad.folded" : ".Pad"), {tensor(x, dtype, sizes)},
+                           {tensor(y, dtype, padded)}, attrs),
+                nullptr);
+      EXPECT_EQ(run_kernel(name + ".PadGrad", {tensor(dy, dtype, padded)}, {tensor(dx, dtype, sizes)}, attrs), nullptr);
+    };
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const std::vector<uint16_t> short_x = halves(dtype, random_floats(numel, 1)),
+                                  short_dy = halves(dtype, random_floats(made, 2));
+      const std::vector<float> x = widened(dtype, short_x), dy = widened(dtype, short_dy);
+      std::vector<float> wanted(made + numel), last;
+      run("reference", DType::kF32, x.data(), dy.data(), wanted.data(), wanted.data() + made);
+      for_every_run(
+          [&] {
+            std::vector<float> found(made + numel, NAN);
+            run("cpu", DType::kF32, x.data(), dy.data(), found.data(), found.data() + made);
+            return last = found;
+          },
+          [&](const std::vector<float>& found) {
+            expect_close(found.data(), made, [&](int64_t i) { return wanted[i]; }, 0, 0);
+            expect_close(found.data() + made, numel, [&](int64_t i) { return wanted[made + i]; }, 1e-5, 1e-5);
+          });
+      std::vector<uint16_t> short_found(made + numel);
+      run("cpu", dtype, short_x.data(), short_dy.data(), short_found.data(), short_found.data() + made);
+      EXPECT_EQ(short_found, halves(dtype, last));  // one rounding
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lowtide::cpu
