@@ -109,24 +109,15 @@ static std::vector<Dim> strides_of(Call& c, const std::vector<Dim>& kernel) {
   return given.empty() ? kernel : c.window("stride", kernel.size(), 1);
 }
 
-// A pool of one dim goes over two, the first of size 1: images have kernels.
-static ValueId as_image(Call& c, ValueId x, std::vector<Dim>& pads, std::initializer_list<std::vector<Dim>*> units) {
-  if (pads.size() != 2) return x;
-  pads = {0, pads[0], 0, pads[1]};
-  for (std::vector<Dim>* each : units) each->insert(each->begin(), Dim(1));
-  return c.b.unsqueeze(x, {2});
-}
-
 bool lower_max_pool(Call& c) {
   const size_t spatial = spatial_of(c);
-  std::vector<Dim> kernel = c.window("kernel_size", spatial, 1), strides = strides_of(c, kernel),
-                   pads = twice(c.window("padding", spatial, 0)), dilations = c.window("dilation", spatial, 1);
-  const ValueId x = as_image(c, batched(c, c.tensor("self"), spatial), pads, {&kernel, &strides, &dilations});
+  const ValueId x = batched(c, c.tensor("self"), spatial);
+  const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
   const NodeId node = c.b.node(Op::kMaxPool, {x},
                                {{"kernel_shape", kernel},
-                                {"strides", strides},
-                                {"pads", pads},
-                                {"dilations", dilations},
+                                {"strides", strides_of(c, kernel)},
+                                {"pads", twice(c.window("padding", spatial, 0))},
+                                {"dilations", c.window("dilation", spatial, 1)},
                                 {"ceil_mode", c.flag("ceil_mode")}});
   const std::vector<ValueId> outputs = c.b.graph().node(node).outputs;
   for (size_t i = 0; i < 2; ++i)
@@ -134,9 +125,8 @@ bool lower_max_pool(Call& c) {
   return true;
 }
 
-static ValueId average(Call& c, ValueId x, std::vector<Dim> kernel, std::vector<Dim> strides, std::vector<Dim> pads,
-                       bool ceil_mode, bool count_pads) {
-  x = as_image(c, x, pads, {&kernel, &strides});
+static ValueId average(Call& c, ValueId x, const std::vector<Dim>& kernel, const std::vector<Dim>& strides,
+                       const std::vector<Dim>& pads, bool ceil_mode, bool count_pads) {
   return c.b.op(Op::kAveragePool, {x},
                 {{"kernel_shape", kernel},
                  {"strides", strides},
