@@ -22,7 +22,7 @@ from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
 from . import trees
-from .assigned_buffers import assigned_buffers, replaced_buffers, write_assigned
+from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits
@@ -140,8 +140,7 @@ class _Flat(torch.nn.Module):
             _refuse_assigned_parameters(path, child, parameters)
             assigned += assigned_buffers(path, child, buffers)
         # Here and not later: the exporter puts attributes back itself.
-        values = self.observation.take_writes()
-        write_assigned(assigned, (output, values))
+        values = self.observation.take_writes(assigned)
         self.observation.note_changes()
         output = self._kept(output)
         leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
