@@ -178,7 +178,7 @@ class Observation:
     def refusal(self):
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
-        error.changed = self.changes.words
+        error.changed = self.changes.recurring
         return error
 
     def refuse_leftovers(self, known):

@@ -103,6 +103,23 @@ class Guards:
         place, now = self._places[number], self.now(number)
         return place.tell(now) if place.tell else value_change(*place.subject, place.before, now)
 
+    def leave_out(self, changed):
+        """What forward itself changes may be anything from now on. `changed`: Changes.recurring."""
+        keys = {id(container): keys for container, keys in changed}
+        left = set()
+        for number, place in enumerate(self._places):
+            if place.parent in left or self._is_one_of(place, keys):
+                left.add(number)
+            if number in left or keys.get(id(self.now(number)), ()) is None:
+                self.native.leave_out(number)
+
+    def _is_one_of(self, place, keys):
+        """Whether it is an entry of a container in `keys`, and among those."""
+        if place.way is Way.ROOT:
+            return False
+        above = id(self.now(place.parent))
+        return above in keys and (keys[above] is None or place.key in keys[above])
+
     def digest(self):
         """A hash that is the same in another process where all of this is. NotCacheable says what has none."""
         digest = Digest()
