@@ -200,6 +200,19 @@ def test_a_clone_of_a_buffer_is_what_it_was(door, reasons):
     assert reasons(wrapped) is None
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_a_clone_of_a_weight_is_what_it_was(door, reasons):
+    """The first forward's gradients were those of the second one's weights."""
+    module = Of(lambda m, a: (a * m.scale) @ m.l.weight.clone(), scale=torch.nn.Parameter(torch.ones(4)))
+    eager, wrapped = copy.deepcopy(module), through(door, module)
+    for each, owner in ((eager, eager), (wrapped, module)):
+        first = each(x())
+        owner.l.weight.data.mul_(3)
+        (first * each(x())).sum().backward()
+    assert_same([p.grad for p in module.parameters()], [p.grad for p in eager.parameters()])
+    assert reasons(wrapped) is None
+
+
 # ---- autocast, checkpoints, hooks, transforms
 
 
@@ -332,6 +345,30 @@ def test_a_list_that_grows_with_each_call():
         wrapped(x()).sum().backward()
         assert len(module.log) == index + 1
     assert "1 of 1 pieces in the engine" in wrapped.fallback_reason
+
+
+def numbers_and_a_tensor(m, a, labels):
+    m.meter.update(len(labels), a.detach().mean().item())
+    return m.l(a)[labels].sum()
+
+
+class Meter:
+    total, count = 0.0, 0
+
+    def update(self, count, mean):
+        self.total += mean * count
+        self.count += count
+
+
+def test_numbers_before_tensors_among_a_pieces_arguments():
+    """What Dynamo knows of the tensors' sizes was taken for that of others: KeyError, an internal error."""
+    module = Of(numbers_and_a_tensor)
+    module.meter = Meter()
+    wrapped = ORTModule(module)
+    for rows in (3, 4, 5):
+        labels = torch.arange(rows)
+        torch.testing.assert_close(wrapped(x(rows, 4), labels), module.l(x(rows, 4)).sum())
+    assert module.meter.count == 12 and "pieces in the engine" in wrapped.fallback_reason
 
 
 def test_hooks_that_come_later_are_seen_by_pieces():
