@@ -18,8 +18,8 @@ _SQUEEZES = {
 
 
 def require_no_ones(target, arguments, sizes):
-    """`arguments`: by name, a tensor as its fake one. UnsupportedError where data tells the size, NeedsConstants where a
-    slice such as y[:, t : t + 1] has one element as long as there is a t."""
+    """`arguments`: by name, a tensor as its fake one. UnsupportedError where data tells the size; NeedsConstants where
+    the size is no input's own and 1, as that of a slice y[:, t : t + 1] whenever there is a t."""
     if target not in _SQUEEZES:
         return
     shape = arguments["self"].shape
