@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "base/check.h"
 #include "bindings.h"
@@ -105,6 +104,7 @@ bool Guards::has_right_keys(const Place& place, nb::handle now) const {
 }
 
 bool Guards::is_right(const Place& place, nb::handle now, size_t index) {
+  if (place.is_left_out) return true;
   if (place.expected == Expected::kNothing) return !now.is_valid();
   if (!now.is_valid()) return false;
   switch (place.expected) {
@@ -129,8 +129,9 @@ bool Guards::is_right(const Place& place, nb::handle now, size_t index) {
 
 // Which names share a tensor is a part of the graph.
 std::optional<size_t> Guards::find_shared() const {
-  std::vector<size_t> order(tensors_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<size_t> order;
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    if (!places_[place_of_[i]].is_left_out) order.push_back(i);
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return std::pair(tensors_[a].object.ptr(), a) < std::pair(tensors_[b].object.ptr(), b);
   });
@@ -190,6 +191,7 @@ void bind_guards(nb::module_& module) {
             return broken ? nb::object(nb::make_tuple(broken->place, broken->shares)) : nb::none();
           },
           "None, or (number of the first place where something else is, whether only what it shares is another).")
+      .def("leave_out", &Guards::leave_out, "place"_a, "Whatever is there, or nothing, is right from now on.")
       .def("release", &Guards::release, "Lets go of the tensors that the latest find_broken saw.");
 }
 

@@ -42,6 +42,9 @@ class Guards {
   // The first place where something else is. Looks at every place, and at requires_grad of every tensor.
   std::optional<Broken> find_broken();
 
+  // Anything, or nothing, is right at the place from now on.
+  void leave_out(size_t place) { places_.at(place).is_left_out = true; }
+
   // A tensor as the latest find_broken() saw it.
   struct Tensor {
     nanobind::object object;
@@ -59,6 +62,7 @@ class Guards {
     Expected expected = Expected::kAnything;
     nanobind::object key, value, type;
     Py_ssize_t size = 0;  // of a list or tuple
+    bool is_left_out = false;
   };
   nanobind::object reach(const Place& place, nanobind::handle parent) const;
   bool is_right(const Place& place, nanobind::handle now, size_t index);

@@ -138,12 +138,21 @@ class Walk {
   // The caller may change an output in place: what PyTorch copies (a clone, a list of one that is joined, the sum of
   // one number) shares no bytes with an input or with what is another output's memory.
   ValueId with_own_memory(ValueId captured, ValueId result) {
+    if (is_clone_of_output(captured, result)) return builder_.op(Op::kCopy, {result}, {{"keeps", true}});
     if (!output_memories_.contains(captured) || may_share(captured_.node(captured_.value(captured).producer)) ||
         is_complex(graph_.type(result).dtype))
       return result;
     const ValueId bytes = base_of_views(graph_, result);
     if (graph_.value(bytes).producer && shown_.insert(bytes).second) return result;
     return builder_.op(Op::kCopy, {result}, {{"keeps", true}});
+  }
+
+  // Which backward may read after the caller has changed the output. Its lowering has made no copy.
+  bool is_clone_of_output(ValueId captured, ValueId result) const {
+    const Node& node = captured_.node(captured_.value(captured).producer);
+    return node.target == "aten::clone.default" && is_float(graph_.type(result).dtype) &&
+           output_memories_.contains(memory(node.inputs[0])) &&
+           base_of_views(graph_, result) == base_of_views(graph_, map(node.inputs[0]));
   }
 
   ValueId map(ValueId captured) const { return captured ? lowered_[captured.at()] : ValueId{}; }

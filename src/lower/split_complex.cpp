@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
+#include <span>
 
 #include "lower/call.h"
 
@@ -42,6 +42,14 @@ constexpr std::string_view kAlike[] = {"aten::view.default",         "aten::resh
                                        "aten::neg.default",          "aten::to.dtype",
                                        "aten::to.dtype_layout",      "aten::to.device",
                                        "aten::_to_copy.default",     "aten::expand_as.default"};
+
+// What writes in place become. PyTorch has no gradients of these with complex numbers.
+constexpr std::string_view kScatters[] = {"aten::slice_scatter.default", "aten::select_scatter.default",
+                                          "aten::copy.default"};
+
+bool is_one_of(std::string_view target, std::span<const std::string_view> targets) {
+  return std::find(targets.begin(), targets.end(), target) != targets.end();
+}
 
 class Splitter {
  public:
@@ -162,9 +170,10 @@ class Splitter {
     if (node.op != Op::kAten || node.inputs.empty() || node.outputs.empty() || !node.outputs[0]) return false;
     first_new_ = out_.value_count();
     if (makes_pair(node)) return true;
+    if (is_one_of(node.target, kScatters)) return do_alike(node);
     if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId input) { return has_pair(input); }))
       return false;
-    if (std::find(std::begin(kAlike), std::end(kAlike), node.target) != std::end(kAlike)) return do_alike(node);
+    if (is_one_of(node.target, kAlike)) return do_alike(node);
     const auto is = [&](std::string_view name) { return node.target == name; };
     if (is("aten::mul.Tensor") || is("aten::mul.Scalar")) return multiply(node);
     if (is("aten::div.Tensor") || is("aten::div.Scalar")) return divide(node);
@@ -208,7 +217,8 @@ class Splitter {
   bool do_alike(const Node& node) {
     for (ValueId output : node.outputs)
       if (output && !is_complex_value(output)) return false;
-    const bool joins = node.target == "aten::cat.default" || node.target == "aten::stack.default";
+    const bool joins =
+        node.target == "aten::cat.default" || node.target == "aten::stack.default" || is_one_of(node.target, kScatters);
     for (ValueId input : node.inputs)
       if (joins && !is_complex_value(input)) return false;
     std::array<std::vector<ValueId>, 2> made;

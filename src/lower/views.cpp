@@ -11,14 +11,14 @@ namespace lowtide {
 
 bool lower_same(Call& c) { return c.result(c.tensor("self")); }
 
-// The caller may change an argument or a buffer before backward reads it: a copy is there to keep what it was. What
-// memory_format asks for is another layout.
+// The caller may change an argument, a buffer or a parameter before backward reads it: a copy is there to keep what it
+// was. What memory_format asks for is another layout.
 bool lower_clone(Call& c) {
   const ValueId x = c.tensor("self");
   const Value& base = c.b.graph().value(base_of_views(c.b.graph(), x));
   if (base.producer || !is_float(c.b.dtype(x)) || c.has("memory_format")) return c.result(x);
   const InputKind kind = c.b.graph().inputs()[static_cast<size_t>(base.output_index)].kind;
-  if (kind != InputKind::kInput && kind != InputKind::kBuffer) return c.result(x);
+  if (kind == InputKind::kConstant) return c.result(x);
   return c.result(c.b.op(Op::kCopy, {x}, {{"keeps", true}}));
 }
 

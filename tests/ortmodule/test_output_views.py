@@ -32,6 +32,8 @@ FORWARDS = {
     "views of alike": lambda y: (y.cos().t(), y.cos()[0]),
     "dropout of nothing": lambda y: (y, torch.dropout(y, 0.0, True)),
     "saved": lambda y: (y.tanh(),) * 2,
+    "what a clone leads to": lambda y: (y, y.clone().sin()),
+    "what a clone of a view leads to": lambda y: (y, y.t().clone().sin()),
 }
 
 

@@ -220,6 +220,24 @@ def test_what_a_hook_notes_is_no_reason_to_export_again(cls, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_what_a_hook_notes_hides_no_other_change():
+    """The list that the hook changes comes before the user's flag, and was all that was looked at."""
+    ours, theirs = pair(Plain)
+    a_list, flag = [], [True]
+
+    def note(module, inputs, output):
+        if flag[0]:
+            a_list[:] = [output.mean().item()]
+
+    ours.up.register_forward_hook(note)
+    check(ours, theirs, [batch(), batch()])
+    assert "pieces in the engine" in ours.fallback_reason
+    flag[0] = False
+    check(ours, theirs, [batch()])
+    assert a_list and ours.fallback_reason is None
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
 def test_prints_are_printed_each_time(capsys):
     ours, theirs = pair(Printing)
     check(ours, theirs, [batch(), batch()])

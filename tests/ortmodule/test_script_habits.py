@@ -68,6 +68,23 @@ def test_squeeze_removes_a_batch_of_one_only():
     assert wrapped.transition_counts()["in training mode"]["sizes"] == 1
 
 
+@pytest.mark.parametrize("length", [3, 4])
+def test_slices_of_one_are_squeezed(length):
+    """As scores of tags: no graph had a size that its own guard allowed."""
+
+    def forward(m, a, labels):
+        scores = m.l(a)
+        return sum(scores[:, t].gather(1, labels[:, t : t + 1]).squeeze(1) for t in range(a.shape[1]))
+
+    module = Of(forward)
+    wrapped = ORTModule(module)
+    for rows in (3, 5, 1):
+        a, labels = x(rows, length, 4), torch.arange(rows * length).view(rows, length) % 4
+        expected = module.l(a).gather(2, labels[..., None]).sum((1, 2))
+        torch.testing.assert_close(wrapped(a, labels), expected)
+    assert wrapped.fallback_reason is None
+
+
 # ---- writes that autograd does not see
 
 
@@ -200,6 +217,20 @@ def test_a_clone_of_a_buffer_is_what_it_was(door, reasons):
     assert reasons(wrapped) is None
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_a_clone_of_a_weight_is_what_it_was(door, reasons):
+    """The first forward's gradients were those of the second one's weights."""
+    module = Of(lambda m, a: (a * m.scale) @ m.l.weight.clone(), scale=torch.nn.Parameter(torch.ones(4)))
+    eager, wrapped = copy.deepcopy(module), through(door, module)
+    for each, owner in ((eager, eager), (wrapped, module)):
+        first = each(x())
+        owner.l.weight.data.mul_(3)
+        (first * each(x())).sum().backward()
+    for ours, theirs in zip(module.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert reasons(wrapped) is None
+
+
 # ---- autocast, checkpoints, hooks, transforms
 
 
@@ -293,6 +324,58 @@ def test_backward_inside_of_forward(door):
     torch.testing.assert_close(module.l.weight.grad, eager.l.weight.grad)
 
 
+# ---- what is no submodule, what is detached, what is written as a complex number
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("forward", [lambda m, a: m.l(a) + m.others[0](a), lambda m, a: m.l(a) * m.others[1]])
+def test_parameters_in_a_plain_list_have_gradients(door, forward, reasons):
+    """They had none, in silence."""
+    module = Of(forward)
+    module.others = [torch.nn.Linear(4, 4), torch.nn.Parameter(torch.ones(4))]
+    eager = copy.deepcopy(module)
+    wrapped = through(door, module)
+    for _ in range(2):
+        for each, call in ((eager, eager), (module, wrapped)):
+            call(x()).square().sum().backward()
+            each.found = [each.others[0].weight.grad, each.others[1].grad, each.l.weight.grad]
+        for ours, theirs in zip(module.found, eager.found, strict=True):
+            assert (ours is None) == (theirs is None)
+            assert ours is None or torch.allclose(ours, theirs)
+        with torch.no_grad():
+            for each in (eager, module):
+                each.others[0].weight -= 0.1
+                each.others[1].mul_(0.5)
+    assert reasons(wrapped) is None
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_detached_view_of_a_weight_needs_no_gradient(door):
+    wrapped = through(door, Of(lambda m, a: (m.l(a), m.l.weight.detach(), m.l.weight.t(), a.detach())))
+    found = wrapped(x(grad=True))
+    assert [output.requires_grad for output in found] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_writes_of_complex_numbers_into_slices(door, reasons):
+    """As Fourier neural operators have them: PyTorch's slice_scatter has no gradient."""
+
+    def forward(m, a):
+        spectrum = torch.fft.rfft(m.l(a))
+        kept = torch.zeros_like(spectrum)
+        kept[..., :2] = torch.einsum("bi,io->bo", spectrum[..., :2], m.w)
+        kept[:, 2] = spectrum[:, 1]
+        return torch.fft.irfft(kept, n=4)
+
+    module = Of(forward, w=torch.nn.Parameter(torch.complex(x(2, 2), x(2, 2) + 1)))
+    eager, wrapped = copy.deepcopy(module), through(door, module)
+    for each in (eager, wrapped):
+        each(x()).square().sum().backward()
+    for ours, theirs in zip(module.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert reasons(wrapped) is None
+
+
 # ---- pieces that begin in submodules
 
 
@@ -332,6 +415,30 @@ def test_a_list_that_grows_with_each_call():
         wrapped(x()).sum().backward()
         assert len(module.log) == index + 1
     assert "1 of 1 pieces in the engine" in wrapped.fallback_reason
+
+
+def numbers_and_a_tensor(m, a, labels):
+    m.meter.update(len(labels), a.detach().mean().item())
+    return m.l(a)[labels].sum()
+
+
+class Meter:
+    total, count = 0.0, 0
+
+    def update(self, count, mean):
+        self.total += mean * count
+        self.count += count
+
+
+def test_numbers_before_tensors_among_a_pieces_arguments():
+    """What Dynamo knows of the tensors' sizes was taken for that of others: KeyError, an internal error."""
+    module = Of(numbers_and_a_tensor)
+    module.meter = Meter()
+    wrapped = ORTModule(module)
+    for rows in (3, 4, 5):
+        labels = torch.arange(rows)
+        torch.testing.assert_close(wrapped(x(rows, 4), labels), module.l(x(rows, 4)).sum())
+    assert module.meter.count == 12 and "pieces in the engine" in wrapped.fallback_reason
 
 
 def test_hooks_that_come_later_are_seen_by_pieces():

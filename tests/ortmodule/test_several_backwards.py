@@ -198,10 +198,10 @@ def test_what_no_gradient_depends_on_may_change_or_go():
     assert_same_bits(torch.autograd.grad(kept, a), expected)
 
 
-def test_a_step_holds_no_argument_that_autograd_does_not():
+def test_a_step_holds_no_activation_that_autograd_does_not():
     wrapped = ORTModule(Of(lambda m, a, b: torch.tanh(m.l(a) + b)))
-    wrapped(x(), x())
-    b = x() + 1
+    wrapped(x(), x(grad=True) + 1).sum().backward()  # a step with one backward
+    b = x(grad=True) + 1
     loss = wrapped(x(), b).sum()
     seen = weakref.ref(b)
     del b
@@ -210,6 +210,47 @@ def test_a_step_holds_no_argument_that_autograd_does_not():
     loss.backward(retain_graph=True)
     with pytest.raises(EngineError, match="argument 'args_1', which is gone: hold it until the last backward"):
         loss.backward()
+    once = wrapped.l.weight.grad.clone()
+    loss = wrapped(x(), x(grad=True) + 1).sum()  # now a step is known to have two
+    loss.backward(retain_graph=True)
+    loss.backward()
+    torch.testing.assert_close(wrapped.l.weight.grad, once * 2)
+
+
+@pytest.mark.parametrize("door", ["wrapper", "compile"])
+def test_arguments_that_nobody_else_holds(door):
+    """A mask and a bias, and what another module made: they were gone at the second backward."""
+
+    def attends(m, a, mask, bias):
+        return (m.l(a.relu() + 1) + bias).masked_fill(mask == 0, -1e4).softmax(-1)
+
+    torch.compiler.reset()
+    below, above = torch.nn.Linear(4, 4).double(), Of(attends).double()
+    compiled = ORTModule(above) if door == "wrapper" else torch.compile(above, backend=compile_backend.lowtide)
+    for target in (above, compiled, above, compiled):
+        out = target(below(x().double()), torch.tensor([0, 1, 1, 1]), x().double())
+        out[0].square().sum().backward(retain_graph=True)
+        out[1].square().sum().backward()
+        if target is above:
+            expected = [below.weight.grad.clone(), above.l.weight.grad.clone()]
+        else:
+            torch.testing.assert_close([below.weight.grad, above.l.weight.grad], expected)
+        below.zero_grad()
+        above.zero_grad()
+    assert door == "compile" or compiled.fallback_reason is None
+
+
+def test_a_batch_is_held_no_longer_than_what_autograd_saves():
+    wrapped = ORTModule(Of(lambda m, a, b: torch.tanh(m.l(a) + b)))
+    b = x() + 1
+    loss = wrapped(x(), b).sum()
+    seen = weakref.ref(b)
+    del b
+    gc.collect()
+    assert seen() is not None
+    loss.backward()
+    gc.collect()
+    assert seen() is None
 
 
 def test_numbers_among_the_arguments():

@@ -194,10 +194,12 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
     needs to know them.
 
     `constant`: if there is one, a capture for such calls in which some were constants of these `values`, {name: value};
-    `refusing`: a capture with the same numbers that does not fit the call; `facts`: known before any of them.
+    `refusing`: a capture with the same numbers that does not fit the call; `facts`: known before any of them, of a call
+    without inputs for numbers.
     """
     names = call.names(module.forward)
-    facts = facts or Facts()
+    tensors = [index for index in range(len(names)) if index not in call.number_indices()]
+    facts = (facts or Facts()).renumbered(tensors)
     if constant is not None:
         facts = constant.facts.renumbered([names.index(name) for name in constant.exported.names])
     if refusing is not None:
@@ -210,7 +212,6 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
     if not call.number_indices() and not captured.exported.asks_for_classes:
         return captured  # nobody can have told these strings from others
     # Or with the values of this call, which may show less of an accident: 0 * x is 0.
-    tensors = [index for index in range(len(names)) if index not in call.number_indices()]
     facts = captured.facts.renumbered({index: place for place, index in enumerate(tensors)})
     constant = capture(module, call.args, call.kwargs, facts)
     if reason := difference(constant.exported, captured.exported, call.number_values(module.forward)):

@@ -1,15 +1,12 @@
-"""`self.b = new` of a buffer in forward becomes a write into b."""
-
-import torch
+"""`self.b = new` of a buffer in forward."""
 
 from lowtide.errors import UnsupportedError
-
-from . import trees
+from lowtide.guards import Write
 
 
 def assigned_buffers(path, module, before):
-    """[(what was there, `new`)] of each `self.b = new`; the old ones are put back, and are to be written: the exporter
-    itself keeps what its outermost module has, and no more."""
+    """[(Write, `new`)] of each `self.b = new`; the old ones are put back, since the exporter itself keeps what its
+    outermost module has, and no more."""
     assigned = []
     for name, old in before.items():
         new = module._buffers.get(name)
@@ -19,7 +16,7 @@ def assigned_buffers(path, module, before):
             raise UnsupportedError(
                 f"forward replaces the buffer '{path}.{name}' by one of another type".replace("'.", "'")
             )
-        assigned.append((old, new))
+        assigned.append((Write(path, name), new))
         module._buffers[name] = old
     if added := [name for name in module._buffers if name not in before]:
         raise UnsupportedError(f"forward adds the buffer '{added[0]}'")
@@ -39,17 +36,3 @@ def replaced_buffers(children):
 
 def _is_of_other_type(old, new):
     return old is None or new is None or new.shape != old.shape or new.dtype != old.dtype
-
-
-def write_assigned(assigned, output):
-    """Into each old buffer its new value, which may lie in another one that is written."""
-    written = {old.untyped_storage()._cdata for old, _ in assigned}
-
-    def is_written(tensor):
-        return isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata in written
-
-    if written and any(map(is_written, trees.flatten_output(output)[0])):
-        raise UnsupportedError("forward returns a buffer that it replaces")
-    values = [new.detach().clone() if is_written(new) else new.detach() for _, new in assigned]
-    for (old, _), value in zip(assigned, values, strict=True):
-        old.copy_(value)

@@ -23,7 +23,7 @@ from lowtide.guards.values import is_plain
 from lowtide.log import exporter_is_heard, logger
 
 from . import trees
-from .assigned_buffers import assigned_buffers, replaced_buffers, write_assigned
+from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits
@@ -143,8 +143,7 @@ class _Flat(torch.nn.Module):
             _refuse_assigned_parameters(path, child, parameters)
             assigned += assigned_buffers(path, child, buffers)
         # Here and not later: the exporter puts attributes back itself.
-        values = self.observation.take_writes()
-        write_assigned(assigned, (output, values))
+        values = self.observation.take_writes(assigned)
         self.observation.note_changes()
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another

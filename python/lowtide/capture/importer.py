@@ -139,7 +139,8 @@ class _Importer:
         elif spec.kind is InputKind.BUFFER:
             tensor, kind = self._module.get_buffer(path), "buffer"
         elif spec.kind is InputKind.CONSTANT_TENSOR:
-            tensor, kind = self._exported.program.constants[spec.target], "constant"
+            constant = self._exported.program.constants[spec.target]
+            tensor, kind = self._exported.guards.parameter_of(constant), "constant"
         else:
             raise UnsupportedError(f"the exported program takes a {spec.kind.name.lower()}")
         if id(tensor) in self._source_of_tensor:  # tied: one input for all names

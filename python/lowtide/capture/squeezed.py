@@ -4,6 +4,8 @@ import torch
 
 from lowtide.errors import UnsupportedError
 
+from .sizes import NeedsConstants
+
 aten = torch.ops.aten
 _SQUEEZES = {
     aten.squeeze.default,
@@ -16,7 +18,8 @@ _SQUEEZES = {
 
 
 def require_no_ones(target, arguments, sizes):
-    """`arguments`: by name, a tensor as its fake one. UnsupportedError where data tells the size."""
+    """`arguments`: by name, a tensor as its fake one. UnsupportedError where data tells the size; NeedsConstants where
+    the size is no input's own and 1, as that of a slice y[:, t : t + 1] whenever there is a t."""
     if target not in _SQUEEZES:
         return
     shape = arguments["self"].shape
@@ -26,4 +29,7 @@ def require_no_ones(target, arguments, sizes):
             continue
         if sizes.is_data(shape[dim]):
             raise UnsupportedError("a size from data may be 1, which squeeze removes")
+        size = sizes.resolve(shape[dim])
+        if shape[dim].node.hint == 1 and getattr(size, "args", ()):
+            raise NeedsConstants(sizes.dims_of(size))
         sizes.add_guard(shape[dim] != 1)

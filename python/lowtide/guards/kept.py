@@ -108,6 +108,8 @@ class Changes:
     def __init__(self, things):
         self._things = [(thing, thing.now()) for thing in things]
         self.words = things[0].changed()
+        # [(container, keys)] of what is not settled by a call or two; None for keys: all of it.
+        self.recurring = [(thing.thing, thing.recurring_keys()) for thing in things]
 
     def may_become_stable(self):
         """Whether a later call could find all of it done: random numbers are drawn again, a tensor is another one."""
@@ -153,6 +155,10 @@ class _Thing:
     def changed(self):
         return None if _same(self.before, self.now()) else self.where
 
+    def recurring_keys(self):
+        """Of what was changed, and will be again in each call."""
+        return None
+
     def restore(self):
         now = self.now()
         if len(now) != len(self.before) or any(a is not b for a, b in zip(self.before, now, strict=True)):
@@ -190,11 +196,19 @@ class _Entries(_Thing):
         return dict(_base(self.thing).items(self.thing))
 
     def changed(self):
+        key = next(self._changed_keys(), self)
+        if key is self:
+            return None
+        return self.where(key) if callable(self.where) else self.where
+
+    def recurring_keys(self):
+        return [key for key in self._changed_keys() if not _may_settle(self.before.get(key))]
+
+    def _changed_keys(self):
         now = self.now()
         for key in (*self.before, *(key for key in now if key not in self.before)):
             if key not in now or key not in self.before or not _same(self.before[key], now[key]):
-                return self.where(key) if callable(self.where) else self.where
-        return None
+                yield key
 
     def values_of(self, state):
         return state.values()
@@ -241,6 +255,9 @@ class _Cell(_Thing):
             return (self.thing.cell_contents,)
         except ValueError:  # an empty one
             return ()
+
+    def recurring_keys(self):
+        return None if self.before and not _may_settle(self.before[0]) else ()
 
     def put(self, content):
         if content:
@@ -377,6 +394,11 @@ def _array_or_generator(thing):
         return None if isinstance(thing, random.SystemRandom) else _PythonGenerator
     known = numpy is not None and isinstance(thing, numpy.random.Generator | numpy.random.RandomState)
     return _NumpyGenerator if known else None
+
+
+def _may_settle(before):
+    """Whether what was there looks like something that forward sets once: a mode, a flag, what is made when needed."""
+    return before is None or isinstance(before, str | int)
 
 
 def _base(table):

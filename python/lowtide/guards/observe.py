@@ -154,9 +154,10 @@ class Observation:
         for write in self._counters:
             vars(self._modules[write.path])[write.name] = Counter(_attribute_words(write.path, write.name))
 
-    def take_writes(self):
-        """At the end of forward, before its changes are noted: the values of the writes that have no step."""
-        self.writes, values = [], []
+    def take_writes(self, assigned):
+        """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
+        [(Write, value)] of buffers."""
+        self.writes, values = [write for write, _ in assigned], [value for _, value in assigned]
         for path, module in self._modules.items():
             for name, value in self._kept.take(vars(module), is_computed).items():
                 self.writes.append(Write(path, name))
@@ -183,7 +184,7 @@ class Observation:
     def refusal(self):
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
-        error.changed = self.changes.words
+        error.changed = self.changes.recurring
         return error
 
     def refuse_leftovers(self, known):

@@ -63,6 +63,7 @@ class Guards:
         self._places = []
         self._shared = {}  # id of a tensor → number of its first place, while all of them are there
         self._constants = {}  # id of a constant of the graph → number of its place, or None
+        self._parameters = None  # memory → parameter, once a constant asks
         self._known = {}  # (number of an object, way) → number of its __dict__ or class
         self._tensors = {}  # (id of the owner, name) → number of a parameter, a buffer, an attribute
         self.hooks = []  # (hook, number)
@@ -102,6 +103,23 @@ class Guards:
             number = self._places[number].parent
         place, now = self._places[number], self.now(number)
         return place.tell(now) if place.tell else value_change(*place.subject, place.before, now)
+
+    def leave_out(self, changed):
+        """What forward itself changes may be anything from now on. `changed`: Changes.recurring."""
+        keys = {id(container): keys for container, keys in changed}
+        left = set()
+        for number, place in enumerate(self._places):
+            if place.parent in left or self._is_one_of(place, keys):
+                left.add(number)
+            if number in left or keys.get(id(self.now(number)), ()) is None:
+                self.native.leave_out(number)
+
+    def _is_one_of(self, place, keys):
+        """Whether it is an entry of a container in `keys`, and among those."""
+        if place.way is Way.ROOT:
+            return False
+        above = id(self.now(place.parent))
+        return above in keys and (keys[above] is None or place.key in keys[above])
 
     def digest(self):
         """A hash that is the same in another process where all of this is. NotCacheable says what has none."""
@@ -143,6 +161,14 @@ class Guards:
             number = self._shared.get(id(tensor))
             self._constants[id(tensor)] = number if number is not None and self.now(number) is tensor else None
         return self._constants[id(tensor)]
+
+    def parameter_of(self, constant):
+        """The parameter that a constant of the graph is, as of a module in a plain list; else the constant itself. The
+        exporter keeps such a parameter's data alone, which would get no gradient."""
+        if self._parameters is None:
+            found = map(self.now, self._shared.values())
+            self._parameters = {_memory(thing): thing for thing in found if isinstance(thing, torch.nn.Parameter)}
+        return self._parameters.get(_memory(constant), constant)
 
     # ---- as data
 
@@ -267,6 +293,10 @@ class Guards:
                 self._places[number].token = (*self._places[number].token, tensor.requires_grad)
             elif tensor is not None and expected is Expected.SAME:
                 self.type_of(number, type(tensor))  # which changes when a lazy one gets its shape
+
+
+def _memory(tensor):
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _is_layer(module):

@@ -1,4 +1,4 @@
-"""What forward sets in each call anew: tensors and sizes in attributes of modules, and counters."""
+"""What forward sets in each call anew: tensors and sizes in attributes of modules, buffers, and counters."""
 
 from dataclasses import dataclass
 
@@ -69,9 +69,13 @@ def _is_constant(leaf):
     return isinstance(leaf, PLAIN)
 
 
+def _table(module, name):
+    return module._buffers if name in module._buffers else vars(module)
+
+
 def setters(module, writes):
     """A function (values of those that have no step) that makes them in a module."""
-    owners = [(vars(module.get_submodule(write.path)), write) for write in writes]
+    owners = [(_table(module.get_submodule(write.path), write.name), write) for write in writes]
 
     def make(values):
         rest = iter(values)

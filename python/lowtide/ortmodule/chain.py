@@ -94,8 +94,9 @@ class _FirstRegion(torch.autograd.Function):
         # PyTorch looks in backward whether somebody changed these in place, and hooks on saved tensors see them.
         saved_inputs, saved_outputs = agent.saved_by(plan)
         saved = [outputs[index] for index in saved_outputs]
-        ctx.save_for_backward(*call.tensors.take(saved_inputs), *saved, *call.forward.take_before())
-        ctx.given = agent.remember(call.tensors, call.sizes, plan)
+        given = ctx.given = agent.remember(call.tensors, call.sizes, plan)
+        inputs = call.tensors.take(saved_inputs)
+        ctx.save_for_backward(*inputs, *saved, *given.take_holder(), *call.forward.take_before())
         if agent.outputs_without_grad:
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
@@ -123,7 +124,7 @@ def _all_gradients(ctx, incoming, saved):
     if torch.is_grad_enabled():
         return agent.differentiable_gradients(forward, ctx.given.recall(saved), incoming, ctx.given.sizes)
     if forward.pending is not None:
-        return agent.backward(forward, incoming, saved[: len(ctx.given.saved)])
+        return agent.backward(forward, incoming, ctx.given.of_step(saved)[: len(ctx.given.saved)])
     # The backward before has used the activations up.
     inputs = ctx.given.recall(saved)
     forward = agent.forward_again(forward, inputs, ctx.given.sizes)

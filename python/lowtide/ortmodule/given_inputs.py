@@ -12,8 +12,10 @@ _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 class InputMemory:
-    """Of one captured graph. A step that has one backward must not hold more than autograd does, so that arguments are
-    remembered weakly. Those that no gradient depends on may be gone, or be others by then."""
+    """Of one captured graph. Arguments are remembered weakly: those that no gradient depends on may be gone, or be
+    others by then. The rest of a batch is held as long as autograd holds what it saves, as eager's masks, indices and
+    targets are. Activations, arguments with a gradient, are held in the first step, and in all if some step had a
+    further backward: one that has a single backward must not hold more than autograd does."""
 
     def __init__(self, captured, session):
         self._sources = captured.sources
@@ -27,6 +29,10 @@ class InputMemory:
         types = [captured.graph.value_type(entry["value"]) for entry in captured.graph.inputs()]
         self._dtypes, self._shapes = [_TORCH_DTYPES[dtype] for dtype, _ in types], [shape for _, shape in types]
         self._reads = session.gradient_reads
+        read = [index for index in self._arguments if index in self._reads]
+        self._activations = [index for index in read if self._sources[index].requires_grad]
+        self._batch = [index for index in read if not self._sources[index].requires_grad]
+        self.had_backward, self.had_further_backward = False, False  # some step
         self.written = sorted(set(self._reads) & set(session.updated_inputs))  # by forward itself: kept as they were
         self._watched = {}  # plan → inputs that gradients depend on and autograd does not watch
 
@@ -51,13 +57,21 @@ class InputMemory:
             tensors.take(self._others),
             sizes,
             saved,
+            self._holder(tensors),
             watched,
             [version_of(tensor) for tensor in tensors.take(watched)],
         )
 
+    def _holder(self, tensors):
+        """Empty, or with one tensor for autograd to save: what a further backward needs lives as long as that."""
+        holds_all = self.had_further_backward or not self.had_backward
+        held = self._batch + self._activations if holds_all else self._batch
+        return [_holding(tensors.take(held))] if held else []
+
     def recall(self, given, saved):
         """All inputs in order, from GivenInputs and the tensors that autograd saved: those that forward writes as they
         were before it. EngineError where somebody else has changed one that gradients depend on."""
+        self.had_further_backward = True
         found = dict(zip(self._others, given.others, strict=True))
         found.update((index, tensor()) for index, tensor in zip(self._arguments, given.arguments, strict=True))
         found.update(zip(given.saved, saved[: len(given.saved)], strict=True))
@@ -88,6 +102,19 @@ class InputMemory:
         return f"{words.get(source.kind, source.kind)} '{source.paths[0] if source.paths else source.name}'"
 
 
+class _Holder(bytearray):
+    """The bytes of a tensor, which live as long as it does, and others with them. Were those saved themselves, PyTorch
+    would look whether somebody changed them in place, also for a backward that reads none of them."""
+
+    __slots__ = ("tensors",)
+
+
+def _holding(tensors):
+    holder = _Holder(1)
+    holder.tensors = tensors
+    return torch.frombuffer(holder, dtype=torch.uint8)
+
+
 class _AsItWas(torch.autograd.Function):
     """A tensor with the history of another one."""
 
@@ -106,17 +133,22 @@ _AGAIN = "a second backward, or one under create_graph=True, runs forward again.
 class GivenInputs:
     """The inputs of one call."""
 
-    __slots__ = ("arguments", "memory", "others", "saved", "sizes", "versions", "watched")
+    __slots__ = ("arguments", "holder", "memory", "others", "saved", "sizes", "versions", "watched")
 
-    def __init__(self, memory, arguments, others, sizes, saved, watched, versions):
+    def __init__(self, memory, arguments, others, sizes, saved, holder, watched, versions):
         self.memory, self.arguments, self.others, self.sizes = memory, arguments, others, sizes
-        self.saved, self.watched, self.versions = saved, watched, versions
+        self.saved, self.holder, self.watched, self.versions = saved, holder, watched, versions
+
+    def take_holder(self):
+        holder, self.holder = self.holder, []
+        return holder
 
     def recall(self, saved):
         return self.memory.recall(self, saved)
 
     def of_step(self, saved):
-        """Of the tensors that autograd saved, those that the step's own backward reads."""
+        """Of the tensors that autograd saved, those that the step's own backward reads, which begins."""
+        self.memory.had_backward = True
         return saved[: len(saved) - len(self.memory.written)]
 
 

@@ -314,7 +314,9 @@ class Refusal:
     def __init__(self, module, error, before):
         """`before`: the Refusal of an earlier try, or None."""
         self.failure = Failure.of(error)
-        self._guards, self._changed = error.guards, error.changed
+        self._guards = error.guards
+        if self._guards is not None:
+            self._guards.leave_out(error.changed)
         self._modes = Guards.of_modes(module, () if error.guards is None else error.guards.replaced)
         self._tries = 1
         if before is not None and before._modes.hold():
@@ -326,10 +328,7 @@ class Refusal:
             return False
         if self._guards is None or self._tries >= _MOST_TRIES:
             return True
-        change = self._guards.why()
-        if change is None or self._changed is None:
-            return change is None
-        return change.text.startswith(self._changed.removeprefix("the ") + " ")
+        return self._guards.hold()
 
 
 class _Graph:

@@ -132,6 +132,8 @@ class TrainingAgent:
         for index, view in views.items():
             # Not out of autograd's Function: views of inputs, which autograd shall see as views.
             outputs[index] = view.build(tensors)
+            if self.training and index in self.outputs_without_grad:
+                outputs[index] = outputs[index].detach()
         results = []
         for kind, index in self._results:
             if kind == "source":

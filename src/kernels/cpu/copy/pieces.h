@@ -1,4 +1,5 @@
-// What is put together of copies of boxes of one operand: Pad with a constant, Roll, Flip, Tile, RepeatInterleave, Trilu.
+// What is put together of copies of boxes of one operand: Pad with a constant, Roll, Flip, Tile, RepeatInterleave,
+// Trilu.
 #pragma once
 
 #include "kernels/cpu/copy/copy.h"
