@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from on_four import LEVEL, each_model_and_run
 from ranks import run_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "training"))
 from memory_counter import counted_environment  # noqa: E402
 
-LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
 CASES = [
     ("gpt2", ("offload",), {}, True),
@@ -50,10 +50,16 @@ def test_training_is_eagers(model, cases, variables):
 
 
 @pytest.mark.long
+@each_model_and_run
+def test_four_processes(model, cases, variables):
+    output = run_ranks("fsdp_cases.py", model, *cases, ranks=4, timeout=380, **variables)
+    assert output.count(": right on rank") == 4 * len(cases)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["gpt2", "resnet"])
-def test_four_processes(model):
-    output = run_ranks("fsdp_cases.py", model, "plain", "accumulation", "by_two", ranks=4, timeout=380)
-    assert output.count(": right on rank") == 4 * 3
+def test_reshard_after_forward_may_be_a_number(model):
+    assert run_ranks("fsdp_cases.py", model, "by_two", ranks=4).count(": right on rank") == 4
 
 
 @pytest.mark.long

@@ -4,13 +4,13 @@ with the plain module, and each reads the other's checkpoints."""
 import importlib.util
 
 import pytest
+from on_four import LEVEL, each_model_and_run
 from ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see requirements-libraries.txt"
 )
 CASES = ("plain", "accumulation", "clipping", "budget", "autocast", "checkpoint")
-LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 each = pytest.mark.parametrize("model, stage", [(m, s) for m in ("gpt2", "bert", "t5", "resnet") for s in (1, 2, 3)])
 
 
@@ -26,9 +26,10 @@ def test_gpt2(stage):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", [2, 3])
-def test_four_processes(stage):
-    train("gpt2", stage, ["plain"], ranks=4)
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@each_model_and_run
+def test_four_processes(model, stage, cases, variables):
+    train(model, stage, cases, ranks=4, **variables)
 
 
 @pytest.mark.long
