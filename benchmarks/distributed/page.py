@@ -16,8 +16,8 @@ optimizer* that of the whole step, of the rank that needs most; *sent* is what o
 *travels*: milliseconds of a step in which something that rank 0 has begun is on its way, from where it begins to its
 end, also while another rank is not there yet; *hidden* is the share of them in which rank 0 computes and does not wait.
 *gained* is how much of the time that the exchange of all gradients takes by itself does not show in a step beside the
-same step without it (`no_sync`): on one machine gloo's threads have the same cores as the kernels, so that what is hidden
-slows kernels down, and less is gained than is hidden, or something lost.
+same step without it (`no_sync`): on one machine gloo's threads have the same cores as the kernels, so that what is
+hidden slows kernels down, and less is gained than is hidden, or something lost.
 """
 
 
@@ -118,9 +118,9 @@ def overlap_lines(traces):
 
 def in_backward_lines(found):
     """`found`: by model and way, what in_backward.py gives."""
-    yield "Of one process (`--in-backward`), above parameters: peak of forward and backward where gradients are *kept*, and"
-    yield "where a hook *updates* each parameter and drops its gradient; *stash* is what is there when forward has returned,"
-    yield "outputs included, *bucket* the largest of what hooks are given together (in eager one gradient)."
+    yield "Of one process (`--in-backward`), above parameters: peak of forward and backward where gradients are *kept*,"
+    yield "and where a hook *updates* each parameter and drops its gradient; *stash* is what is there when forward has"
+    yield "returned, outputs included, *bucket* the largest of what hooks are given together (in eager one gradient)."
     yield ""
     yield "| model | way | gradients MB | kept MB | updates MB | stash MB | bucket MB | updates, of stash and bucket |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|"
