@@ -23,15 +23,15 @@ CASES = [
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("gpt2", ("divided", "one_refuses", "other_plan", "around_one_refuses"), TORCH, True),
-    ("gpt2", ("autocast",), {}, True),
+    ("gpt2", ("autocast", "dropout"), {}, True),
     ("bert", ("plain", "accumulation", "clipping"), {}, True),
-    ("bert", ("budget", "autocast"), {}, True),
+    ("bert", ("budget", "autocast", "dropout"), {}, True),
     ("bert", ("plain", "accumulation"), LEVEL, True),
     ("resnet", ("plain", "accumulation", "clipping"), {}, True),
     ("resnet", ("budget", "autocast"), {}, True),
     ("resnet", ("plain", "accumulation"), LEVEL, True),
     ("t5", ("plain", "accumulation", "clipping"), {}, True),
-    ("t5", ("budget", "autocast"), {}, True),
+    ("t5", ("budget", "autocast", "dropout"), {}, True),
     ("t5", ("plain", "accumulation"), LEVEL, True),
 ]
 

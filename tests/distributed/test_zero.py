@@ -38,6 +38,11 @@ def test_stage_3_alone():
 
 
 @pytest.mark.long
+def test_the_entry_of_ortmodule_switches_stage_3_on():
+    train("gpt2", 3, ["entry"], ORTMODULE_ENABLE_ZERO_STAGE3="0")
+
+
+@pytest.mark.long
 def test_ranks_may_have_other_plans_where_gradients_leave_in_the_same_order():
     train("gpt2", 2, ["other_plan"])
 
@@ -60,6 +65,12 @@ def test_pytorch_runs_what_the_plan_cannot_gather(stage, case, variables):
 @each
 def test_training_is_deepspeeds(model, stage):
     train(model, stage, CASES)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model, stage", [("gpt2", 1), ("gpt2", 2), ("gpt2", 3), ("bert", 3), ("t5", 3)])
+def test_each_process_draws_what_it_does_alone(model, stage):
+    train(model, stage, ["dropout"])
 
 
 @pytest.mark.long
