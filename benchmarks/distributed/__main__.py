@@ -4,8 +4,9 @@
 Each wrapper around each way to run the model takes its turn, round by round, in fresh processes that torchrun starts
 under a counter of malloc and mmap; cores are divided among ranks. What is found is stored in
 benchmarks/distributed/points.json, of which --write makes the figures of docs/distributed.md. --overlap records when
-gradients leave and buckets travel in one backward instead; --simulate tells of 8 to 1,024 processes on the network of
-network.json, which are not there; --tests runs the tests that train whole models, and tells which have run.
+gradients leave and buckets travel in one backward instead; --in-backward counts bytes of one process whose optimizer
+updates in backward; --simulate tells of 8 to 1,024 processes on the network of network.json, which are not there;
+--tests runs the tests that train whole models, and tells which have run.
 """
 
 import argparse
@@ -43,6 +44,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=3, help="timed steps a turn (3)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each (2)")
     parser.add_argument("--overlap", action="store_true", help="instead: events of one backward under ddp")
+    parser.add_argument("--in-backward", action="store_true", help="instead: bytes with an optimizer in backward")
     parser.add_argument("--simulate", action="store_true", help="instead: 8 to 1,024 processes that are not there")
     parser.add_argument("--tests", nargs=argparse.REMAINDER, help="instead: the tests; what follows is pytest's")
     parser.add_argument("--stored", action="store_true", help="measure nothing: what is stored")
@@ -138,7 +140,7 @@ def over_rounds(rows):
 
 class Points:
     """What is stored: {"turns": {model/ranks: {wrapper/way: row}}, "overlap": {model: {way: trace}},
-    "tests": {wrapper/model/case/ranks: cell}, "simulated": {model: rows}}."""
+    "in_backward": {model: {way: bytes}}, "tests": {wrapper/model/case/ranks: cell}, "simulated": {model: rows}}."""
 
     def __init__(self):
         self._read()
@@ -166,6 +168,15 @@ def trace(options, model, points):
             points.add("overlap", model, way, ranks[0])
 
 
+def update_in_backward(options, model, points):
+    for way in options.ways:
+        ranks = run_ranks("in_backward.py", 1, way, model=model)
+        if isinstance(ranks, str):
+            yield {"error": ranks}
+        else:
+            points.add("in_backward", model, way, ranks[0])
+
+
 def predict(options, model, points):
     from simulated import simulated
 
@@ -182,7 +193,8 @@ def main():
         cells = run_tests(options.tests)
         points.merge("tests", cells)
         options.models = []
-    found, work = [], trace if options.overlap else predict if options.simulate else measure
+    instead = {trace: options.overlap, update_in_backward: options.in_backward, predict: options.simulate}
+    found, work = [], next((each for each, asked in instead.items() if asked), measure)
     for model in [] if options.stored else options.models:
         found += work(options, model, points)
     failed = any("error" in row for row in found) or not all(cell["right"] for cell in cells.values())

@@ -19,6 +19,7 @@ from models import build
 from modes import find_mode
 from others import Others
 from sent import sent_bytes
+from traffic import Traffic
 from wrappers import WRAPPERS
 
 WARM_UP = 3  # exports, makes what is kept between steps, and lets DistributedDataParallel order its buckets
@@ -66,7 +67,22 @@ def measure(model_name, wrapper_name, mode_name, steps):
         result["together_ms"] = statistics.median(before_update for before_update, _ in times)
         torch.distributed.barrier()
         result["exchange_ms"] = timed(lambda: exchange(model))
-    return result
+    return {**result, **watched(trained, batch, steps)}
+
+
+def watched(trained, batch, steps):
+    """What travels in a step, and what of it is hidden. Apart from the steps that are timed: watching takes time."""
+    traffic = Traffic()
+    if isinstance(trained.outer, torch.nn.parallel.DistributedDataParallel):
+        trained.outer.register_comm_hook(None, traffic.send_bucket)
+    for _ in range(steps):
+        trained.clear()
+        torch.distributed.barrier()
+        with traffic:
+            trained.forward_backward(batch)
+            traffic.backward_ended()
+            trained.update()
+    return {name: ms / steps for name, ms in traffic.figures().items()}
 
 
 def peaks(trained, batch):

@@ -6,6 +6,7 @@ import copy
 import functools
 
 import torch
+from alone import train_alone
 from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -110,33 +111,12 @@ def compare_autocast(name):
 
 
 def compare_dropout(name):
-    """Each rank draws what it does alone: beside it, one process runs both, and averages their gradients by hand."""
+    """Each rank draws what it does alone."""
     model, make_batch = zoo.build(name, dropout=0.1, dtype=torch.float64)
-    alone = [copy.deepcopy(model) for _ in range(torch.distributed.get_world_size())]
+    losses, parameters = train_alone(copy.deepcopy(model), make_batch, STEPS)
     torch.manual_seed(torch.distributed.get_rank())
     outer = DistributedDataParallel(ORTModule(model))
-    found = [train(outer, make_batch), *model.parameters()]
-    wrapped = [ORTModule(one) for one in alone]
-    optimizers = [torch.optim.SGD(one.parameters(), lr=0.01, momentum=0.9) for one in alone]
-    losses = [[] for _ in alone]
-    states = [torch.Generator().manual_seed(rank).get_state() for rank in range(len(alone))]
-    for step in range(STEPS):
-        for rank, one in enumerate(wrapped):
-            torch.set_rng_state(states[rank])
-            optimizers[rank].zero_grad()
-            loss = one(**make_batch(seed=step * len(alone) + rank)).loss
-            loss.backward()
-            losses[rank].append(loss.detach())
-            states[rank] = torch.get_rng_state()
-        for parameters in zip(*(one.parameters() for one in alone), strict=True):
-            mean = sum(parameter.grad for parameter in parameters) / len(alone)
-            for parameter in parameters:
-                parameter.grad = mean.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-    rank = torch.distributed.get_rank()
-    assert not torch.equal(losses[0][0], losses[1][0])
-    assert_same(found, [torch.stack(losses[rank]), *alone[rank].parameters()])
+    assert_same([train(outer, make_batch), *model.parameters()], [losses, *parameters])
 
 
 def compare_compiled(name):

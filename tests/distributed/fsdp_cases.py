@@ -1,5 +1,6 @@
 """One rank: training under fully_shard through ORTModule and in eager. Arguments: the model, then cases."""
 
+import copy
 import functools
 import gc
 import sys
@@ -7,6 +8,7 @@ import tempfile
 
 import torch
 import zoo
+from alone import train_alone
 from comparisons import assert_as_near, assert_same
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
@@ -170,6 +172,17 @@ def compare_autocast(name):
     assert_as_near(trained(ORTModule, True), eager, exact, start)
 
 
+def compare_dropout(name):
+    """Each rank draws what it does alone."""
+    model, make_batch = zoo.build(name, dropout=0.1, dtype=torch.float64)
+    losses, parameters = train_alone(copy.deepcopy(model), make_batch, STEPS)
+    torch.manual_seed(torch.distributed.get_rank())
+    outer = ORTModule(shard(model, name))
+    found = train(outer, make_batch)
+    assert outer.fallback_reason is None, outer.fallback_reason
+    assert_same([found, *(each.full_tensor() for each in model.parameters())], [losses, *parameters])
+
+
 def check_plan(outer):
     """Parameters are gathered in forward, small ones of a group together, and once more where backward reads them:
     but for those that it reads first."""
@@ -243,7 +256,7 @@ def main():
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
     for label in cases:
-        checks = {"state": check_state, "autocast": compare_autocast}
+        checks = {"state": check_state, "autocast": compare_autocast, "dropout": compare_dropout}
         checks[label](name) if label in checks else compare(name, label)
         print(f"{name} {label}: right on rank {torch.distributed.get_rank()}", flush=True)
         gc.collect()

@@ -23,11 +23,11 @@ class NormInItsDtype(T5LayerNorm):
         return self.weight * (hidden_states * torch.rsqrt(variance + self.variance_epsilon))
 
 
-def build(name, dtype):
+def build(name, dtype, dropout=0.0):
     """t5's norms sum in f32 also where the model is f64, so that two orders of summing, also two of eager's, give
     parameters that differ by 1e-7 after 20 steps. With three micro-steps one ReLU of 294,912 reads 1e-8 at step 9, of
     another sign then, and parameters part by 1e-5 a step from there on. With norms in f64 they are eager's to 1e-15."""
-    model, make_batch = zoo.build(name, dtype=dtype)
+    model, make_batch = zoo.build(name, dropout=dropout, dtype=dtype)
     for module in model.modules() if name == "t5" else ():
         if isinstance(module, T5LayerNorm):
             module.__class__ = NormInItsDtype

@@ -4,9 +4,9 @@ eager's.
 overlap: buckets travel while backward runs, from the second step on (the first has one bucket, PyTorch's own rule)."""
 
 import pytest
+from on_four import LEVEL, each_model_and_run
 from ranks import run_ranks
 
-LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 CASES = [
     ("gpt2", ("plain", "inside", "overlap"), {}, False),
     (
@@ -42,7 +42,7 @@ def test_training_is_eagers(model, cases, variables):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["gpt2", "resnet"])
-def test_four_processes(model):
-    output = run_ranks("ddp_cases.py", model, "plain", "accumulation", ranks=4, timeout=380)
-    assert output.count(": right on rank") == 4 * 2
+@each_model_and_run
+def test_four_processes(model, cases, variables):
+    output = run_ranks("ddp_cases.py", model, *cases, ranks=4, timeout=380, **variables)
+    assert output.count(": right on rank") == 4 * len(cases)

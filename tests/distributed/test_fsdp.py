@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from on_four import LEVEL, each_model_and_run
 from ranks import run_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "training"))
 from memory_counter import counted_environment  # noqa: E402
 
-LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 TORCH = {"ORTMODULE_FALLBACK_POLICY": "FALLBACK_UNSUPPORTED_TORCH_MODEL"}
 CASES = [
     ("gpt2", ("offload",), {}, True),
@@ -23,15 +23,15 @@ CASES = [
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
     ("gpt2", ("plain", "accumulation"), LEVEL, True),
     ("gpt2", ("divided", "one_refuses", "other_plan", "around_one_refuses"), TORCH, True),
-    ("gpt2", ("autocast",), {}, True),
+    ("gpt2", ("autocast", "dropout"), {}, True),
     ("bert", ("plain", "accumulation", "clipping"), {}, True),
-    ("bert", ("budget", "autocast"), {}, True),
+    ("bert", ("budget", "autocast", "dropout"), {}, True),
     ("bert", ("plain", "accumulation"), LEVEL, True),
     ("resnet", ("plain", "accumulation", "clipping"), {}, True),
     ("resnet", ("budget", "autocast"), {}, True),
     ("resnet", ("plain", "accumulation"), LEVEL, True),
     ("t5", ("plain", "accumulation", "clipping"), {}, True),
-    ("t5", ("budget", "autocast"), {}, True),
+    ("t5", ("budget", "autocast", "dropout"), {}, True),
     ("t5", ("plain", "accumulation"), LEVEL, True),
 ]
 
@@ -50,10 +50,16 @@ def test_training_is_eagers(model, cases, variables):
 
 
 @pytest.mark.long
+@each_model_and_run
+def test_four_processes(model, cases, variables):
+    output = run_ranks("fsdp_cases.py", model, *cases, ranks=4, timeout=380, **variables)
+    assert output.count(": right on rank") == 4 * len(cases)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["gpt2", "resnet"])
-def test_four_processes(model):
-    output = run_ranks("fsdp_cases.py", model, "plain", "accumulation", "by_two", ranks=4, timeout=380)
-    assert output.count(": right on rank") == 4 * 3
+def test_reshard_after_forward_may_be_a_number(model):
+    assert run_ranks("fsdp_cases.py", model, "by_two", ranks=4).count(": right on rank") == 4
 
 
 @pytest.mark.long

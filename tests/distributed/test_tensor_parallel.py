@@ -11,6 +11,7 @@ PYTORCH = {"ORTMODULE_FALLBACK_POLICY": "|".join(f"FALLBACK_UNSUPPORTED_{kind}" 
     "cases, ranks, variables",
     [
         (("mlp", "llama"), 2, {}),
+        pytest.param(("budget_of_each",), 2, {}, marks=pytest.mark.long),
         pytest.param(("sequences", "budget", "context_parallel"), 2, {}, marks=pytest.mark.long),
         pytest.param(("unknown", "output", "input"), 2, PYTORCH, marks=pytest.mark.long),
         pytest.param(("and_fully_shard",), 4, {}, marks=pytest.mark.long),

@@ -4,13 +4,13 @@ with the plain module, and each reads the other's checkpoints."""
 import importlib.util
 
 import pytest
+from on_four import LEVEL, each_model_and_run
 from ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see requirements-libraries.txt"
 )
 CASES = ("plain", "accumulation", "clipping", "budget", "autocast", "checkpoint")
-LEVEL = {"ORTMODULE_MEMORY_OPT_LEVEL": "1"}
 each = pytest.mark.parametrize("model, stage", [(m, s) for m in ("gpt2", "bert", "t5", "resnet") for s in (1, 2, 3)])
 
 
@@ -26,14 +26,20 @@ def test_gpt2(stage):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", [2, 3])
-def test_four_processes(stage):
-    train("gpt2", stage, ["plain"], ranks=4)
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@each_model_and_run
+def test_four_processes(model, stage, cases, variables):
+    train(model, stage, cases, ranks=4, **variables)
 
 
 @pytest.mark.long
 def test_stage_3_alone():
     train("gpt2", 3, ["kept", "init", "gathered", "evaluation"])
+
+
+@pytest.mark.long
+def test_the_entry_of_ortmodule_switches_stage_3_on():
+    train("gpt2", 3, ["entry"], ORTMODULE_ENABLE_ZERO_STAGE3="0")
 
 
 @pytest.mark.long
@@ -59,6 +65,12 @@ def test_pytorch_runs_what_the_plan_cannot_gather(stage, case, variables):
 @each
 def test_training_is_deepspeeds(model, stage):
     train(model, stage, CASES)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model, stage", [("gpt2", 1), ("gpt2", 2), ("gpt2", 3), ("bert", 3), ("t5", 3)])
+def test_each_process_draws_what_it_does_alone(model, stage):
+    train(model, stage, ["dropout"])
 
 
 @pytest.mark.long

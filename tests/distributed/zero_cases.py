@@ -7,10 +7,12 @@ import tempfile
 
 import deepspeed
 import torch
+from alone import train_alone
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases, zoo
 
 from lowtide.ortmodule import ORTModule
+from lowtide.utils.hooks import configure_ort_compatible_zero_stage3
 
 # DeepSpeed would compile its own communication in shared memory, behind a lock that a killed run leaves behind.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
@@ -28,6 +30,7 @@ CASES = {
     "gathered": {"gathers": True},
     "evaluation": {"evaluates": True},
     "around": {"calls_with_all": True, "refused": "is gathered around the call"},
+    "entry": {"switches_on": True},
     "off": {"refused": "ORTMODULE_ENABLE_ZERO_STAGE3 is off"},
 }
 
@@ -35,8 +38,10 @@ CASES = {
 class Training:
     """A model of the zoo with its engine of DeepSpeed."""
 
-    def __init__(self, name, stage, case, dtype=torch.float64, through_lowtide=True):
+    def __init__(self, name, stage, case, dtype=torch.float64, through_lowtide=True, dropout=0.0):
         self.stage, self.case = stage, case
+        if case.get("switches_on") and through_lowtide:
+            configure_ort_compatible_zero_stage3()
         config = {
             "train_micro_batch_size_per_gpu": 2,
             "zero_optimization": {
@@ -53,7 +58,7 @@ class Training:
                 name
             )  # modules that PyTorch would else import inside, where zero.Init has replaced Tensor.__new__
         with deepspeed.zero.Init(config_dict_or_path=config, enabled=bool(case.get("init"))):
-            self.model, make_batch = build(name, dtype)
+            self.model, make_batch = build(name, dtype, dropout)
         self._make_batch = functools.partial(make_batch, **case.get("batch", {}))
         options = case.get("options", {})
         if torch.distributed.get_rank() == 1:
@@ -138,6 +143,17 @@ def compare_autocast(name, stage, case):
     assert_as_near(ours, eager, exact, start)
 
 
+def compare_dropout(name, stage):
+    """Each rank draws what it does alone."""
+    model, make_batch = build(name, torch.float64, dropout=0.1)
+    losses, parameters = train_alone(model, make_batch, STEPS)
+    unclipped = {"config": {"gradient_clipping": 0.0}}  # DeepSpeed's own default is 1
+    training = Training(name, stage, unclipped, dropout=0.1)
+    torch.manual_seed(torch.distributed.get_rank())
+    found, *state = training.run(0, STEPS).end()
+    assert_same([found, *state[: len(parameters)]], [losses, *parameters])
+
+
 def compare_checkpoints(name, stage):
     """Written around ORTModule and read around the plain module, and back."""
     folders = [None]
@@ -166,6 +182,8 @@ def run(name, label):
     stage, _, label = label.partition("-")
     if label == "checkpoint":
         compare_checkpoints(name, int(stage))
+    elif label == "dropout":
+        compare_dropout(name, int(stage))
     elif label == "autocast":
         compare_autocast(name, int(stage), CASES[label])
     else:

@@ -293,7 +293,8 @@ class TrainingAgent:
 
     def collectives(self, sizes):
         """What processes do together in a call with these sizes, as text."""
-        return self.session.collectives(self.symbol_values(sizes))
+        text = self.session.collectives(self.symbol_values(sizes))
+        return text if self._check is None else f"{text}\nall of it again without recipes"
 
     def memory_stat(self, memory_optimization_config="", probe_config="", sizes=None, peaks=True):
         """What could be recomputed or compressed, as Session.memory_stat of src/report/insight.h tells it: rows, tables
