@@ -47,40 +47,24 @@ void join(const KernelCall& call, const PickedLines& picked) {
   });
 }
 
-constexpr int64_t kLinesOfATask = 16;
-
-// Lines that are summed side by side: no more than what stays in the cache.
-int64_t lines_together(int64_t size) {
-  constexpr int64_t kMostSums = int64_t{1} << 16;
-  return std::clamp<int64_t>(kMostSums / std::max<int64_t>(size, 1), 1, kLinesOfATask);
-}
-
-// Each group of lines is summed in its own piece of scratch.
+// Each line is summed in its own piece of scratch.
 template <class T>
 void add_halves(const KernelCall& call, const PickedLines& picked) {
   T* y = call.outputs[0].as<T>();
   const T* updates = call.inputs[2].as<const T>();
   const int64_t* indices = call.inputs[1].as<const int64_t>();
-  const PickedLines::Line step = picked.next();
-  const int64_t tasks = (picked.lines + kLinesOfATask - 1) / kLinesOfATask, most = lines_together(picked.size);
+  constexpr int64_t kLinesOfATask = 16;
+  const int64_t tasks = (picked.lines + kLinesOfATask - 1) / kLinesOfATask;
   const bool small = picked.lines * (picked.picks + picked.size) < 20000;
-  run_tasks(tasks, picked.size * most, call.scratch, call.scratch_bytes, small, [&](int64_t task, float* sums) {
-    const int64_t first = task * kLinesOfATask, count = std::min(picked.lines - first, kLinesOfATask);
-    picked.for_groups(first, count, most, [&](const PickedLines::Line& at, int64_t n) {
-      // body(a sum, the number of y that it belongs to)
-      const auto for_sums = [&](auto body) {
-        for (int64_t i = 0; i < picked.size; ++i)
-          for (int64_t j = 0; j < n; ++j) body(sums[i * n + j], y[at.along + i * picked.along_step + j * step.along]);
-      };
-      for_sums([](float& sum, T& place) { sum = place; });
-      for (int64_t i = 0; i < picked.picks; ++i) {
-        const int64_t* from = indices + at.indices + i * picked.indices_step;
-        const T* update = updates + at.other + i * picked.other_step;
-        for (int64_t j = 0; j < n; ++j)
-          sums[wrapped(from[j * step.indices], picked.size) * n + j] += update[j * step.other];
-      }
-      for_sums([](float& sum, T& place) { place = sum; });
-    });
+  run_tasks(tasks, picked.size, call.scratch, call.scratch_bytes, small, [&](int64_t task, float* sums) {
+    const int64_t end = std::min(picked.lines, (task + 1) * kLinesOfATask);
+    for (int64_t number = task * kLinesOfATask; number < end; ++number) {
+      const auto [to, at, from] = picked.line(number);
+      for (int64_t i = 0; i < picked.size; ++i) sums[i] = y[to + i * picked.along_step];
+      for (int64_t i = 0; i < picked.picks; ++i)
+        sums[wrapped(indices[at + i * picked.indices_step], picked.size)] += updates[from + i * picked.other_step];
+      for (int64_t i = 0; i < picked.size; ++i) y[to + i * picked.along_step] = sums[i];
+    }
   });
 }
 
@@ -151,8 +135,7 @@ const char* supports_scatter_elements(const KernelQuery& query) {
 int64_t scatter_elements_scratch(const BoundCall& call) {
   const TensorRef& y = call.outputs[0];
   if (!is_half(y.dtype) || call.attrs->s("reduction") != "add") return 0;
-  const int64_t size = y.sizes[call.attrs->i("axis")];
-  return size * lines_together(size) * kFloatBytes * parallel_threads();
+  return y.sizes[call.attrs->i("axis")] * kFloatBytes * parallel_threads();
 }
 
 KernelStatus scatter_elements(const KernelCall& call, const ScatteredElements& picked) {

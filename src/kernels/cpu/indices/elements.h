@@ -15,16 +15,8 @@ struct PickedLines {
   };
   Line line(int64_t number) const;
 
-  // body(first line, n) for lines [first, first + count) by groups of up to `most`: each line of a group is `next()`
-  // from the one before, and they lie side by side where that is nearer than the axis; else a group is one line.
-  template <class Body>
-  void for_groups(int64_t first, int64_t count, int64_t most, Body body) const;
-  Line next() const {
-    return rank_ > 0 ? Line{dims_[rank_ - 1].along, dims_[rank_ - 1].indices, dims_[rank_ - 1].other} : Line{};
-  }
-
-  // body(index, offset of its line, offset of its update or of what it picks) for those lines, each from its beginning
-  // to its end.
+  // body(index, offset of its line, offset of its update or of what it picks) for lines [first, first + count), each
+  // from its beginning to its end. Neighbours that lie side by side advance together.
   template <class Body>
   void for_each(const int64_t* indices, int64_t first, int64_t count, Body body) const;
 
@@ -40,25 +32,19 @@ struct PickedLines {
 };
 
 template <class Body>
-void PickedLines::for_groups(int64_t first, int64_t count, int64_t most, Body body) const {
-  const int64_t width = rank_ > 0 ? dims_[rank_ - 1].size : 1;
-  const bool together = next().indices < indices_step;
+void PickedLines::for_each(const int64_t* indices, int64_t first, int64_t count, Body body) const {
+  const Dim last = rank_ > 0 ? dims_[rank_ - 1] : Dim{1, 0, 0, 0};
+  const bool together = last.indices < indices_step;
   for (int64_t number = first; number < first + count;) {
-    const int64_t n = together ? std::min({most, first + count - number, width - number % width}) : 1;
-    body(line(number), n);
+    // Lines side by side: those that differ in the last dim alone.
+    const int64_t n = together ? std::min(first + count - number, last.size - number % last.size) : 1;
+    const auto [along, at, other] = line(number);
+    for (int64_t i = 0; i < picks; ++i) {
+      const int64_t *from = indices + at + i * indices_step, to = other + i * other_step;
+      for (int64_t j = 0; j < n; ++j) body(from[j * last.indices], along + j * last.along, to + j * last.other);
+    }
     number += n;
   }
-}
-
-template <class Body>
-void PickedLines::for_each(const int64_t* indices, int64_t first, int64_t count, Body body) const {
-  const Line step = next();
-  for_groups(first, count, count, [&](const Line& at, int64_t n) {
-    for (int64_t i = 0; i < picks; ++i) {
-      const int64_t *from = indices + at.indices + i * indices_step, to = at.other + i * other_step;
-      for (int64_t j = 0; j < n; ++j) body(from[j * step.indices], at.along + j * step.along, to + j * step.other);
-    }
-  });
 }
 
 struct GatheredElements : PickedLines {
