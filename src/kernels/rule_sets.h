@@ -37,6 +37,7 @@ constexpr OperandRules kLinearLossGrad = lacking(kAnyStrides, 6);
 constexpr OperandRules kLinearLossGradRows = lacking({}, 6);
 // (dx, dweight, dbias) from logits that lie where dweight goes.
 constexpr OperandRules kPanelLossGradRows = {.outputs = {OutputRule{}, OutputRule{.takes = 1}}};
+constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannelsLast), OutputLayout::kChannelsLast);
 // Attention and its gradient (dq, dk, dv).
 constexpr OperandRules kHeads = with_output_layout(kAnyStrides, OutputLayout::kHeadsLast);
 

@@ -97,23 +97,21 @@ bool lower_mse_loss(Call& c) {
 
 bool lower_l1_loss(Call& c) { return reduced(c, c.b.op(Op::kAbs, {difference(c)})); }
 
-// d^2/2 below the knee, linear above: huber has slope delta there, smooth_l1 slope 1.
-static bool knee_loss(Call& c, double knee, double below, double above) {
+// With c = clip(d, -knee, knee): d^2/2 = c (d - c/2) below the knee, linear with slope `knee` above. The slope is c, as
+// if c were constant: where c moves, d - c is 0.
+static ValueId knee_loss(Call& c, double knee) {
   Builder& b = c.b;
-  const ValueId d = difference(c), size = b.op(Op::kAbs, {d});
-  const ValueId square = b.mul(b.mul(d, d), below);
-  const ValueId line = b.mul(b.add(size, -knee / 2), above);
-  return reduced(c, b.op(Op::kWhere, {b.op(Op::kLess, {size, b.scalar_like(knee, size)}), square, line}));
+  const ValueId d = difference(c);
+  const ValueId slope = b.op(Op::kDetach, {b.op(Op::kClip, {d}, {{"min", -knee}, {"max", knee}})});
+  return b.mul(slope, b.sub(d, b.mul(slope, 0.5)));
 }
 bool lower_smooth_l1_loss(Call& c) {
   const double beta = c.real("beta", 1);
   if (beta == 0) return lower_l1_loss(c);
-  return knee_loss(c, beta, 0.5 / beta, 1);
+  const ValueId loss = knee_loss(c, beta);
+  return reduced(c, beta == 1 ? loss : c.b.mul(loss, 1 / beta));
 }
-bool lower_huber_loss(Call& c) {
-  const double delta = c.real("delta", 1);
-  return knee_loss(c, delta, 0.5, delta);
-}
+bool lower_huber_loss(Call& c) { return reduced(c, knee_loss(c, c.real("delta", 1))); }
 
 // ---- probabilities
 

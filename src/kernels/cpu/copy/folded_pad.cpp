@@ -3,6 +3,7 @@
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/supports.h"
 #include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
@@ -47,14 +48,16 @@ void add_padded_row(const TensorRef& dy, int64_t row, const FoldedPad& pad, floa
 
 }  // namespace
 
-FoldedPad::FoldedPad(const BoundCall& call, const TensorRef& plain_tensor, const TensorRef& padded_tensor)
+FoldedPad::FoldedPad(const BoundCall& call, const TensorRef& plain_tensor, const TensorRef& padded_tensor,
+                     bool channels_last)
     : last(plain_tensor.rank - 1) {
   const std::string& name = call.attrs->s("mode");
   mode = name == "reflect" ? Mode::kReflect : name == "edge" ? Mode::kEdge : Mode::kWrap;
   for (int i = 0; i <= last; ++i) {
-    before[i] = call.attrs->ints("pads")[i];
-    plain[i] = plain_tensor.sizes[i];
-    padded[i] = padded_tensor.sizes[i];
+    const int dim = !channels_last || i == 0 ? i : i == last ? 1 : i + 1;
+    before[i] = call.attrs->ints("pads")[dim];
+    plain[i] = plain_tensor.sizes[dim];
+    padded[i] = padded_tensor.sizes[dim];
     plain_rows *= i < last ? plain[i] : 1;
     padded_rows *= i < last ? padded[i] : 1;
   }
@@ -86,6 +89,7 @@ int64_t FoldedPad::source_row(int64_t padded_row) const {
 template <class Body>
 void FoldedPad::for_each_padded(int dim, int64_t at, Body body) const {
   const int64_t size = plain[dim], low = -before[dim], high = padded[dim] - before[dim];
+  if (low == 0 && high == size) return body(at);
   if (mode == Mode::kEdge || size == 1) {
     const int64_t first = at == 0 && low < 0 ? low : at, past = at == size - 1 && high > size ? high : at + 1;
     for (int64_t c = std::max(first, low); c < std::min(past, high); ++c) body(c - low);
@@ -122,11 +126,11 @@ KernelStatus folded_pad(const KernelCall& call, const FoldedPad& pad) {
   return nullptr;
 }
 
-int64_t folded_pad_grad_scratch(const BoundCall& call) {
-  return row_numbers(FoldedPadGrad(call)) * kFloatBytes * parallel_threads();
-}
+namespace {
 
-KernelStatus folded_pad_grad(const KernelCall& call, const FoldedPadGrad& pad) {
+int64_t sums_scratch(const FoldedPad& pad) { return row_numbers(pad) * kFloatBytes * parallel_threads(); }
+
+KernelStatus sum_rows(const KernelCall& call, const FoldedPad& pad) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   const int64_t width = pad.plain[pad.last], numbers = row_numbers(pad);
   const int64_t rows_each = std::max<int64_t>(1, 16384 / numbers);
@@ -146,5 +150,28 @@ KernelStatus folded_pad_grad(const KernelCall& call, const FoldedPadGrad& pad) {
   });
   return nullptr;
 }
+
+const char* supports_images_layout(const KernelQuery& query) {
+  const OperandInfo& images = query.inputs[0];
+  return images.rank == 4 && images.layout == Layout::kChannelsLast ? nullptr : "channels are not last";
+}
+
+}  // namespace
+
+int64_t folded_pad_grad_scratch(const BoundCall& call) { return sums_scratch(FoldedPadGrad(call)); }
+KernelStatus folded_pad_grad(const KernelCall& call, const FoldedPadGrad& pad) { return sum_rows(call, pad); }
+
+const char* supports_images_pad(const KernelQuery& query) {
+  const char* reason = supports_images_layout(query);
+  return reason != nullptr ? reason : supports_folded_pad(query);
+}
+KernelStatus images_pad(const KernelCall& call, const ImagesPad& pad) { return folded_pad(call, pad); }
+
+const char* supports_images_pad_grad(const KernelQuery& query) {
+  const char* reason = supports_images_layout(query);
+  return reason != nullptr ? reason : supports_float(query);
+}
+int64_t images_pad_grad_scratch(const BoundCall& call) { return sums_scratch(ImagesPadGrad(call)); }
+KernelStatus images_pad_grad(const KernelCall& call, const ImagesPadGrad& pad) { return sum_rows(call, pad); }
 
 }  // namespace lowtide::cpu

@@ -5,10 +5,11 @@
 
 namespace lowtide::cpu {
 
-// Row-major x within y, or dx within dy. Negative pads crop.
+// x within y, or dx within dy, by dims in the order of memory: row-major, or images with their channels last. Negative
+// pads crop.
 struct FoldedPad {
-  FoldedPad(const BoundCall& call, const TensorRef& plain, const TensorRef& padded);
-  explicit FoldedPad(const BoundCall& call) : FoldedPad(call, call.inputs[0], call.outputs[0]) {}
+  FoldedPad(const BoundCall& call, const TensorRef& plain, const TensorRef& padded, bool channels_last);
+  explicit FoldedPad(const BoundCall& call) : FoldedPad(call, call.inputs[0], call.outputs[0], false) {}
 
   // Where a padded coordinate comes from.
   int64_t source(int dim, int64_t coordinate) const;
@@ -30,9 +31,22 @@ const char* supports_folded_pad(const KernelQuery& query);
 KernelStatus folded_pad(const KernelCall& call, const FoldedPad& pad);
 
 struct FoldedPadGrad : FoldedPad {
-  explicit FoldedPadGrad(const BoundCall& call) : FoldedPad(call, call.outputs[0], call.inputs[0]) {}
+  explicit FoldedPadGrad(const BoundCall& call) : FoldedPad(call, call.outputs[0], call.inputs[0], false) {}
 };
 int64_t folded_pad_grad_scratch(const BoundCall& call);
 KernelStatus folded_pad_grad(const KernelCall& call, const FoldedPadGrad& pad);
+
+struct ImagesPad : FoldedPad {
+  explicit ImagesPad(const BoundCall& call) : FoldedPad(call, call.inputs[0], call.outputs[0], true) {}
+};
+const char* supports_images_pad(const KernelQuery& query);
+KernelStatus images_pad(const KernelCall& call, const ImagesPad& pad);
+
+struct ImagesPadGrad : FoldedPad {
+  explicit ImagesPadGrad(const BoundCall& call) : FoldedPad(call, call.outputs[0], call.inputs[0], true) {}
+};
+const char* supports_images_pad_grad(const KernelQuery& query);
+int64_t images_pad_grad_scratch(const BoundCall& call);
+KernelStatus images_pad_grad(const KernelCall& call, const ImagesPadGrad& pad);
 
 }  // namespace lowtide::cpu

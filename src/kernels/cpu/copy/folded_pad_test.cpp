@@ -33,31 +33,42 @@ TEST(FoldedPad, AgreesWithTheReferenceAndItsGradientIsSummed) {
     BoundAttrs attrs{{"mode", std::string(c.mode)}};
     attrs.set("pads", c.pads);
     attrs.set("shape", sizes);
-    const auto run = [&](const std::string& name, DType dtype, const void* x, const void* dy, void* y, void* dx) {
-      EXPECT_EQ(run_kernel(name + (name == "cpu" ? ".Pad.folded" : ".Pad"), {tensor(x, dtype, sizes)},
-                           {tensor(y, dtype, padded)}, attrs),
-                nullptr);
-      EXPECT_EQ(run_kernel(name + ".PadGrad", {tensor(dy, dtype, padded)}, {tensor(dx, dtype, sizes)}, attrs), nullptr);
-    };
-    for (const DType dtype : {DType::kBF16, DType::kF16}) {
-      const std::vector<uint16_t> short_x = halves(dtype, random_floats(numel, 1)),
-                                  short_dy = halves(dtype, random_floats(made, 2));
-      const std::vector<float> x = widened(dtype, short_x), dy = widened(dtype, short_dy);
-      std::vector<float> wanted(made + numel), last;
-      run("reference", DType::kF32, x.data(), dy.data(), wanted.data(), wanted.data() + made);
-      for_every_run(
-          [&] {
-            std::vector<float> found(made + numel, NAN);
-            run("cpu", DType::kF32, x.data(), dy.data(), found.data(), found.data() + made);
-            return last = found;
-          },
-          [&](const std::vector<float>& found) {
-            expect_close(found.data(), made, [&](int64_t i) { return wanted[i]; }, 0, 0);
-            expect_close(found.data() + made, numel, [&](int64_t i) { return wanted[made + i]; }, 1e-5, 1e-5);
-          });
-      std::vector<uint16_t> short_found(made + numel);
-      run("cpu", dtype, short_x.data(), short_dy.data(), short_found.data(), short_found.data() + made);
-      EXPECT_EQ(short_found, halves(dtype, last));  // one rounding
+    for (const bool channels_last : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "channels last " << channels_last);
+      const auto images = [&](const void* data, DType dtype, const std::vector<int64_t>& s) {
+        if (!channels_last) return tensor(data, dtype, s);
+        return tensor(data, dtype, s, {s[1] * s[2] * s[3], 1, s[1] * s[3], s[1]});
+      };
+      const std::string kernels[] = {channels_last ? "cpu.Pad.images" : "cpu.Pad.folded",
+                                     channels_last ? "cpu.PadGrad.images" : "cpu.PadGrad"};
+      const auto run = [&](bool reference, DType dtype, const void* x, const void* dy, void* y, void* dx) {
+        EXPECT_EQ(run_kernel(reference ? "reference.Pad" : kernels[0], {images(x, dtype, sizes)},
+                             {images(y, dtype, padded)}, attrs),
+                  nullptr);
+        EXPECT_EQ(run_kernel(reference ? "reference.PadGrad" : kernels[1], {images(dy, dtype, padded)},
+                             {images(dx, dtype, sizes)}, attrs),
+                  nullptr);
+      };
+      for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        const std::vector<uint16_t> short_x = halves(dtype, random_floats(numel, 1)),
+                                    short_dy = halves(dtype, random_floats(made, 2));
+        const std::vector<float> x = widened(dtype, short_x), dy = widened(dtype, short_dy);
+        std::vector<float> wanted(made + numel), last;
+        run(true, DType::kF32, x.data(), dy.data(), wanted.data(), wanted.data() + made);
+        for_every_run(
+            [&] {
+              std::vector<float> found(made + numel, NAN);
+              run(false, DType::kF32, x.data(), dy.data(), found.data(), found.data() + made);
+              return last = found;
+            },
+            [&](const std::vector<float>& found) {
+              expect_close(found.data(), made, [&](int64_t i) { return wanted[i]; }, 0, 0);
+              expect_close(found.data() + made, numel, [&](int64_t i) { return wanted[made + i]; }, 1e-5, 1e-5);
+            });
+        std::vector<uint16_t> short_found(made + numel);
+        run(false, dtype, short_x.data(), short_dy.data(), short_found.data(), short_found.data() + made);
+        EXPECT_EQ(short_found, halves(dtype, last));  // one rounding
+      }
     }
   }
 }

@@ -11,8 +11,6 @@
 
 namespace lowtide::cpu {
 
-constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannelsLast), OutputLayout::kChannelsLast);
-
 constexpr int64_t kChannels = 64;        // of one task
 constexpr int64_t kSummedChannels = 16;  // of one that sums a plane of halves in its scratch
 
