@@ -37,6 +37,13 @@ T* shifted(T* p, int64_t by) {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 // What scratch is cut into.
+// The sizes before an axis of row-major x, along it, and behind it.
+struct AlongAxis {
+  AlongAxis(const TensorRef& x, int64_t axis)
+      : outer(product_of_sizes(x, 0, axis)), size(x.sizes[axis]), inner(product_of_sizes(x, axis + 1, x.rank)) {}
+  int64_t outer, size, inner;
+};
+
 constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace lowtide::cpu

@@ -38,14 +38,6 @@ KernelStatus cumulate(const KernelCall& call, const Cumulation& along) {
 
 }  // namespace
 
-Cumulation::Cumulation(const BoundCall& call) : reverse(call.attrs->b("reverse", false)) {
-  const TensorRef& x = call.inputs[0];
-  const int64_t axis = call.attrs->i("axis");
-  outer = product_of_sizes(x, 0, axis);
-  size = x.sizes[axis];
-  inner = product_of_sizes(x, axis + 1, x.rank);
-}
-
 const char* supports_cum_sum(const KernelQuery& query) {
   switch (query.inputs[0].dtype) {
     case DType::kF32:

@@ -1,13 +1,13 @@
 // Sums of all numbers up to each one along an axis, of row-major tensors.
 #pragma once
 
-#include "kernels/kernel.h"
+#include "kernels/cpu/dense.h"
 
 namespace lowtide::cpu {
 
-struct Cumulation {
-  explicit Cumulation(const BoundCall& call);
-  int64_t outer, size, inner;  // sizes before the axis, along it, behind it
+struct Cumulation : AlongAxis {
+  explicit Cumulation(const BoundCall& call)
+      : AlongAxis(call.inputs[0], call.attrs->i("axis")), reverse(call.attrs->b("reverse", false)) {}
   bool reverse;
 };
 const char* supports_cum_sum(const KernelQuery& query);

@@ -41,14 +41,6 @@ KernelStatus run_grad(const KernelCall& call, const SoftmaxPlanes& planes, Softm
 
 }  // namespace
 
-SoftmaxPlanes::SoftmaxPlanes(const BoundCall& call) {
-  const TensorRef& x = call.inputs[0];
-  const int64_t axis = call.attrs->i("axis");
-  outer = product_of_sizes(x, 0, axis);
-  size = x.sizes[axis];
-  inner = product_of_sizes(x, axis + 1, x.rank);
-}
-
 const char* supports_planes(const KernelQuery& query) {
   const int rank = query.inputs[0].rank;
   if (rank == 0 || query.attrs->i("axis") == rank - 1) return "over the last axis";

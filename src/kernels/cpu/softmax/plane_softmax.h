@@ -1,13 +1,12 @@
 // Softmax over an axis that is not the last one: rows side by side in memory.
 #pragma once
 
-#include "kernels/kernel.h"
+#include "kernels/cpu/dense.h"
 
 namespace lowtide::cpu {
 
-struct SoftmaxPlanes {
-  explicit SoftmaxPlanes(const BoundCall& call);
-  int64_t outer, size, inner;  // sizes before the axis, along it, behind it
+struct SoftmaxPlanes : AlongAxis {
+  explicit SoftmaxPlanes(const BoundCall& call) : AlongAxis(call.inputs[0], call.attrs->i("axis")) {}
 };
 const char* supports_planes(const KernelQuery& query);
 KernelStatus plane_softmax(const KernelCall& call, const SoftmaxPlanes& planes);
