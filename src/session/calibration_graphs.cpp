@@ -103,22 +103,22 @@ graph @images(%x: f32[$b, 3, $p, $p] input, %labels: i64[$b] input, %w0: f32[$c,
     %h5: f32[$c] param, %sa: f32[$c] buffer, %ta: f32[$c] buffer, %w3: f32[$d, $c, 1, 1] param, %g3: f32[$d] param,
     %h3: f32[$d] param, %s3: f32[$d] buffer, %t3: f32[$d] buffer, %w4: f32[$d, $c, 1, 1] param, %g4: f32[$d] param,
     %h4: f32[$d] param, %s4: f32[$d] buffer, %t4: f32[$d] buffer, %head: f32[1000, $d] param, %bias: f32[1000] param) {
-  %c0: f32[$b, $c, $q, $q] = Conv(dilations=[1, 1], group=1, pads=[3, 3, 3, 3], strides=[2, 2]) %x, %w0
+  %c0: f32[$b, $c, $q, $q] = Conv(dilations=[1, 1], group=1, kernel_shape=[7, 7], pads=[3, 3, 3, 3], strides=[2, 2]) %x, %w0
   %n0: f32[$b, $c, $q, $q], %m0: f32[$c], %i0: f32[$c], %s5: f32[$c], %t5: f32[$c] = BatchNormalization(epsilon=1e-05, momentum=0.1) %c0, %g0, %h0, %s0, %t0
   %a0: f32[$b, $c, $q, $q] = Relu %n0
   %p0: f32[$b, $c, $r, $r], %j0: i64[$b, $c, $r, $r] = MaxPool(ceil_mode=false, dilations=[1, 1], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]) %a0
-  %c1: f32[$b, $c, $r, $r] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]) %p0, %w1
+  %c1: f32[$b, $c, $r, $r] = Conv(dilations=[1, 1], group=1, kernel_shape=[1, 1], pads=[0, 0, 0, 0], strides=[1, 1]) %p0, %w1
   %n1: f32[$b, $c, $r, $r], %m1: f32[$c], %i1: f32[$c], %s6: f32[$c], %t6: f32[$c] = BatchNormalization(epsilon=1e-05, momentum=0.1) %c1, %g1, %h1, %s1, %t1
   %a1: f32[$b, $c, $r, $r] = Relu %n1
-  %c2: f32[$b, $c, $o, $o] = Conv(dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[2, 2]) %a1, %w2
+  %c2: f32[$b, $c, $o, $o] = Conv(dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]) %a1, %w2
   %n2: f32[$b, $c, $o, $o], %m2: f32[$c], %i2: f32[$c], %s7: f32[$c], %t7: f32[$c] = BatchNormalization(epsilon=1e-05, momentum=0.1) %c2, %g2, %h2, %s2, %t2
   %a2: f32[$b, $c, $o, $o] = Relu %n2
-  %c5: f32[$b, $c, $o, $o] = Conv(dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]) %a2, %w5
+  %c5: f32[$b, $c, $o, $o] = Conv(dilations=[1, 1], group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1]) %a2, %w5
   %n5: f32[$b, $c, $o, $o], %m5: f32[$c], %i5: f32[$c], %sb: f32[$c], %tb: f32[$c] = BatchNormalization(epsilon=1e-05, momentum=0.1) %c5, %g5, %h5, %sa, %ta
   %a5: f32[$b, $c, $o, $o] = Relu %n5
-  %c3: f32[$b, $d, $o, $o] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]) %a5, %w3
+  %c3: f32[$b, $d, $o, $o] = Conv(dilations=[1, 1], group=1, kernel_shape=[1, 1], pads=[0, 0, 0, 0], strides=[1, 1]) %a5, %w3
   %n3: f32[$b, $d, $o, $o], %m3: f32[$d], %i3: f32[$d], %s8: f32[$d], %t8: f32[$d] = BatchNormalization(epsilon=1e-05, momentum=0.1) %c3, %g3, %h3, %s3, %t3
-  %c4: f32[$b, $d, $o, $o] = Conv(dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[2, 2]) %p0, %w4
+  %c4: f32[$b, $d, $o, $o] = Conv(dilations=[1, 1], group=1, kernel_shape=[1, 1], pads=[0, 0, 0, 0], strides=[2, 2]) %p0, %w4
   %n4: f32[$b, $d, $o, $o], %m4: f32[$d], %i4: f32[$d], %s9: f32[$d], %t9: f32[$d] = BatchNormalization(epsilon=1e-05, momentum=0.1) %c4, %g4, %h4, %s4, %t4
   %sum: f32[$b, $d, $o, $o] = Add %n3, %n4
   %a3: f32[$b, $d, $o, $o] = Relu %sum
