@@ -28,6 +28,16 @@ static std::optional<DType> first_dtype(const Graph& graph, const std::vector<Va
   return std::nullopt;
 }
 
+KernelClass priced_kernels(const Node& node) {
+  const bool is_gradient = node.op == Op::kConvGrad;
+  if ((node.op != Op::kConv && !is_gradient) || !node.attrs.has("kernel_shape") || node.attrs.i("group") != 1)
+    return info(node.op).kernels;
+  const std::vector<Dim>& window = node.attrs.ints("kernel_shape");
+  if (!std::all_of(window.begin(), window.end(), [](const Dim& dim) { return dim.is(1); }))
+    return info(node.op).kernels;
+  return is_gradient ? KernelClass::kPlaceConvolutionGrad : KernelClass::kPlaceConvolution;
+}
+
 DType priced_dtype(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const std::optional<DType> made = first_dtype(graph, node.outputs), read = first_dtype(graph, node.inputs);
@@ -64,7 +74,7 @@ static constexpr double kMessageMilliseconds = 0.36, kBytesAMillisecond = 3e6;
 double Prices::milliseconds(const Graph& graph, NodeId node, const DimValues& dims) const {
   if (is_collective(graph.node(node).op))
     return kMessageMilliseconds + cost_at(graph, node, dims).bytes / kBytesAMillisecond;
-  const KernelClass kernels = info(graph.node(node).op).kernels;
+  const KernelClass kernels = priced_kernels(graph.node(node));
   if (kernels == KernelClass::kFree || adds_incoming_gradient(graph, graph.node(node))) return 0;
   return milliseconds(kernels, priced_dtype(graph, node), cost_at(graph, node, dims));
 }

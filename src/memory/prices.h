@@ -52,6 +52,9 @@ class Prices {
 // The share of `bytes` that come from memory.
 double far_share(const Prices& prices, double bytes);
 
+// The class whose rates price a node: the op's, of a convolution by its window.
+KernelClass priced_kernels(const Node& node);
+
 // The dtype whose rates price a node: of its first output; of its first operand where there is none, where that is of
 // bools (a comparison takes as long as reading what it compares), and where of two dtypes of floats it has the narrower
 // (the loss of bf16 logits is f32).

@@ -125,11 +125,23 @@ TEST(Prices, TakeLittleTimeThemselves) {
 // A row per class in the list, none for what takes no time: without one a node of the class could not be priced.
 TEST(Prices, ThatAreShippedHaveEveryClass) {
   const Prices prices;
-  for (const OpInfo& op : all_ops()) {
-    if (op.kernels == KernelClass::kFree) continue;
-    EXPECT_TRUE(prices.rates.contains({op.kernels, DType::kF32})) << op.name;
+  for (KernelClass kernels : all_kernel_classes()) {
+    if (kernels == KernelClass::kFree) continue;
+    EXPECT_TRUE(prices.rates.contains({kernels, DType::kF32})) << name(kernels);
   }
   for (const auto& [key, rates] : prices.rates) EXPECT_LE(rates.far_gb, rates.near_gb) << name(key.first);
+}
+
+TEST(Prices, OfAConvolutionGoByItsWindow) {
+  const auto of = [](const char* weight, const char* attrs) {
+    const Graph graph =
+        graph_of(concat("%x: f32[2, 4, 5, 5] input, %w: f32[", weight, "] param"),
+                 concat("%y: f32[2, 4, 5, 5] = Conv(dilations=[1, 1], strides=[1, 1], ", attrs, ") %x, %w"));
+    return name(priced_kernels(graph.node(graph.order().front())));
+  };
+  EXPECT_EQ(of("4, 4, 1, 1", "group=1, kernel_shape=[1, 1], pads=[0, 0, 0, 0]"), "place_convolution");
+  EXPECT_EQ(of("4, 1, 1, 1", "group=4, kernel_shape=[1, 1], pads=[0, 0, 0, 0]"), "convolution");
+  EXPECT_EQ(of("4, 4, 3, 3", "group=1, kernel_shape=[3, 3], pads=[1, 1, 1, 1]"), "convolution");
 }
 
 TEST(Prices, SurviveTheirText) {

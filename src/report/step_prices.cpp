@@ -15,7 +15,7 @@ std::vector<StepPrice> step_prices(const Graph& graph, const Program& program, c
     StepPrice price;
     price.step = static_cast<int32_t>(i);
     price.op = node.op;
-    price.kernels = info(node.op).kernels;
+    price.kernels = priced_kernels(node);
     price.dtype = priced_dtype(graph, id);
     const Kernel* kernel = step.kind == StepKind::kKernel ? find_kernel(step.kernel) : nullptr;
     const Op op = kernel != nullptr ? kernel->op : node.op;

@@ -25,7 +25,7 @@ TEST(Calibrate, HasGraphsOfEveryClassOfKernelsButCalls) {
     const Stages stages(std::move(graph), {});
     const Graph training = parse(stages.training_text);
     for (NodeId node : training.order()) {
-      found.insert(name(info(training.node(node).op).kernels));
+      found.insert(name(priced_kernels(training.node(node))));
       dtypes.insert(priced_dtype(training, node));
     }
   }
