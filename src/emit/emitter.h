@@ -65,6 +65,7 @@ class Emitter {
                     const std::string& name, const std::string& node);
   void emit_copy_step(const TensorType& type, const Storage& from, const Storage& to, const std::string& node);
   Storage comply(ValueId value, Accept accept, bool channels_last, const std::string& node);
+  Storage comply_repeated(ValueId value, const std::string& node);
   std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides, int32_t position,
                                   std::span<const Storage> inputs);
   // Whether the bytes of an input are such that the output could lie in them.
@@ -83,12 +84,12 @@ class Emitter {
   std::vector<std::string> symbols_;
   std::map<Dim, ExpressionId> expressions_;
   std::vector<std::optional<Storage>> places_;
-  std::vector<PlacedOperand> operands_;                 // of the program
-  std::vector<Dim> buffer_numel_;                       // elements, by buffer
-  std::vector<bool> claimed_;                           // by buffer: a gradient lives here
-  std::map<std::pair<int32_t, bool>, Storage> copies_;  // (value, channels-last) → a complying copy made in this region
-  std::map<int32_t, int32_t> context_slots_;            // value of dtype ctx → slot
-  std::map<int32_t, std::vector<size_t>> gradients_of_;  // value → graph outputs that are gradients
+  std::vector<PlacedOperand> operands_;                   // of the program
+  std::vector<Dim> buffer_numel_;                         // elements, by buffer
+  std::vector<bool> claimed_;                             // by buffer: a gradient lives here
+  std::map<std::pair<int32_t, Accept>, Storage> copies_;  // by value, as it is accepted; made in this region
+  std::map<int32_t, int32_t> context_slots_;              // value of dtype ctx → slot
+  std::map<int32_t, std::vector<size_t>> gradients_of_;   // value → graph outputs that are gradients
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
   std::map<int32_t, int32_t> begun_;             // buffer → the step that began a call which fills it
   std::map<int32_t, std::vector<int32_t>> due_;  // node → buffers whose calls have ended before it

@@ -152,14 +152,36 @@ Storage Emitter::comply(ValueId value, Accept accept, bool channels_last, const 
   const Layout layout = layout_of(type.shape, storage.strides);
   const bool wants_channels_last =
       type.shape.size() == 4 && (accept == Accept::kChannelsLast || (accept == Accept::kDense && channels_last));
+  if (accept == Accept::kAnyRepeated) return comply_repeated(value, node);
   const bool fine = accept == Accept::kAny ||
                     (accept == Accept::kInnerDense && layout != Layout::kStrided && layout != Layout::kChannelsLast) ||
                     layout == (wants_channels_last ? Layout::kChannelsLast : Layout::kRowMajor);
   if (fine) return storage;
-  const auto key = std::pair(value.index, wants_channels_last);
+  const auto key = std::pair(value.index, wants_channels_last ? Accept::kChannelsLast : Accept::kRowMajor);
   if (auto at = copies_.find(key); at != copies_.end()) return at->second;
   const Shape strides = wants_channels_last ? channels_last_strides(type.shape) : row_major_strides(type.shape);
   const Storage copy = emit_copy(type, storage, strides, BufferKind::kArena, graph_.value(value).name + ".copy", node);
+  copies_.emplace(key, copy);
+  return copy;
+}
+
+// What is read again for each entry of the batch is put in order once; of its own repeated dims one entry.
+Storage Emitter::comply_repeated(ValueId value, const std::string& node) {
+  const Storage& storage = *places_[value.at()];
+  TensorType type = graph_.type(value);
+  const size_t rank = type.shape.size();
+  const bool is_repeated = rank < 4 || type.shape[0].is(1) || storage.strides[0].is(0);
+  if (!is_repeated || rank == 0 || type.shape.back().is(1) || storage.strides.back().is(0) ||
+      storage.strides.back().is(1))
+    return storage;
+  const auto key = std::pair(value.index, Accept::kAnyRepeated);
+  if (auto at = copies_.find(key); at != copies_.end()) return at->second;
+  for (size_t i = 0; i < rank; ++i)
+    if (storage.strides[i].is(0)) type.shape[i] = 1;
+  Storage copy = emit_copy(type, storage, row_major_strides(type.shape), BufferKind::kArena,
+                           graph_.value(value).name + ".copy", node);
+  for (size_t i = 0; i < rank; ++i)
+    if (storage.strides[i].is(0)) copy.strides[i] = 0;
   copies_.emplace(key, copy);
   return copy;
 }

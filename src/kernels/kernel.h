@@ -102,6 +102,7 @@ enum class Accept : uint8_t {
   kDense,  // row-major or channels-last, the same for all inputs of that rule and rank
   kInnerDense,
   kAny,
+  kAnyRepeated,   // any, but what serves all of dim 0 of [B, H, S, D] is best read with a last stride of 0 or 1
   kChannelsLast,  // where of rank 4; else row-major
 };
 

@@ -29,12 +29,13 @@ static std::optional<DType> first_dtype(const Graph& graph, const std::vector<Va
 }
 
 KernelClass priced_kernels(const Node& node) {
-  const bool is_gradient = node.op == Op::kConvGrad;
-  if ((node.op != Op::kConv && !is_gradient) || !node.attrs.has("kernel_shape") || node.attrs.i("group") != 1)
-    return info(node.op).kernels;
+  const KernelClass kernels = info(node.op).kernels;
+  const bool is_gradient = kernels == KernelClass::kConvolutionGrad;
+  if ((kernels != KernelClass::kConvolution && !is_gradient) || !node.attrs.has("kernel_shape") ||
+      node.attrs.i("group") != 1)
+    return kernels;
   const std::vector<Dim>& window = node.attrs.ints("kernel_shape");
-  if (!std::all_of(window.begin(), window.end(), [](const Dim& dim) { return dim.is(1); }))
-    return info(node.op).kernels;
+  if (!std::all_of(window.begin(), window.end(), [](const Dim& dim) { return dim.is(1); })) return kernels;
   return is_gradient ? KernelClass::kPlaceConvolutionGrad : KernelClass::kPlaceConvolution;
 }
 

@@ -110,7 +110,8 @@ class StepChecker {
       const Accept accept = kernel.rules.input(i);
       const Layout layout = inputs[i].layout;
       const bool fits =
-          !inputs[i].present || accept == Accept::kAny || layout == Layout::kRowMajor ||
+          !inputs[i].present || accept == Accept::kAny || accept == Accept::kAnyRepeated ||
+          layout == Layout::kRowMajor ||
           (accept == Accept::kInnerDense ? layout == Layout::kInnerDense
                                          : accept != Accept::kRowMajor && layout == Layout::kChannelsLast);
       LT_USER_CHECK(ErrorKind::kInvalidProgram, fits, "operand ", i, " has strides that it cannot read");

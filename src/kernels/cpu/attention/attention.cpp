@@ -13,12 +13,13 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr OperandRules kForward = with_output_layout(
-    {.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAny, Accept::kAny}},
-    OutputLayout::kHeadsLast);
+constexpr OperandRules kForward =
+    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAnyRepeated,
+                                   Accept::kAnyRepeated}},
+                       OutputLayout::kHeadsLast);
 constexpr OperandRules kBackward =
     with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense,
-                                   Accept::kInnerDense, Accept::kRowMajor, Accept::kAny}},
+                                   Accept::kInnerDense, Accept::kRowMajor, Accept::kAnyRepeated}},
                        OutputLayout::kHeadsLast);
 
 template <class View>
