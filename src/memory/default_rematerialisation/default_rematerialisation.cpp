@@ -1,7 +1,8 @@
 // In force unless it is switched off: what is made again in backward without being asked, since it costs next to
-// nothing there. Results of LayerNorm and RMSNorm, and SiLU, whose gradients keep their inputs anyway; copies of
-// inputs; casts between floats of what is there (parameters under autocast, activations that are kept) or of such
-// results. Parameters that were gathered from processes are gathered again, but for those that backward needs at once.
+// nothing there. Results of LayerNorm and RMSNorm, and SiLU, whose gradients keep their inputs anyway; their products
+// with what is kept anyway (gated layers); copies of inputs; casts between floats of what is there (parameters under
+// autocast, activations that are kept) or of such results. Parameters that were gathered from processes are gathered
+// again, but for those that backward needs at once.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -66,6 +67,15 @@ bool is_cheap_again(const MemoryContext& context, const Node& node) {
   const bool has_inputs = std::all_of(node.inputs.begin(), node.inputs.end(),
                                       [&](ValueId input) { return !input || stash.is_alive(input); });
   if (has_trait(node.op, Trait::kRematerialisedByDefault)) return has_inputs;
+  if (has_trait(node.op, Trait::kRematerialisedAlong)) {
+    const auto is_made_again = [&](ValueId input) {
+      const Stash* kept = stash.find(input);
+      if (kept == nullptr || kept->pinned || kept->output_index != 0) return false;
+      const Node& producer = graph.node(kept->producer);
+      return has_trait(producer.op, Trait::kRematerialisedByDefault) && is_cheap_again(context, producer);
+    };
+    return has_inputs && std::any_of(node.inputs.begin(), node.inputs.end(), is_made_again);
+  }
   if (!context.cast_again || !is_float_cast(graph, node)) return false;
   if (has_inputs) return true;
   const Value& cast = graph.value(stash.base(node.inputs[0]));
