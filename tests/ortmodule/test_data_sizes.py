@@ -182,6 +182,66 @@ def test_a_number_has_no_gradient_and_keeps_its_precision():
     assert_one_graph(module.double(), [(rows(3),), (rows(1),)])
 
 
+# ---- sizes that item() reads out of tensors again
+
+
+def relative_positions(m, x):
+    """As DeBERTa's: the middle of a table, as wide as the rows are."""
+    span = torch.tensor(min(x.shape[0], 8)).detach()
+    table = m.l.weight.repeat(4, 1)[8 - span : span + 8]
+    return m.l(x) @ table.t().clamp(max=2 * span - 1), table.shape[0]
+
+
+def read_in_two_ways(m, x):
+    rows = torch.tensor(x.shape[0])
+    return m.l(x)[rows // 2 - 1 :], m.l(x)[: (rows * 2 - 4).item()], m.l(x)[:, : torch.minimum(rows, rows - 3)] * 2
+
+
+@pytest.mark.parametrize("forward", [relative_positions, read_in_two_ways], ids=lambda forward: forward.__name__)
+def test_sizes_read_back_are_sizes(forward):
+    calls = [(rows(3, count),) for count in (6, 5, 7)]
+    assert_one_graph(Of(forward).double(), calls)
+
+
+def test_a_size_read_back_plans_no_more_than_it_is():
+    def put(m, x, span):
+        return (m.l(x) @ m.l.weight.repeat(64, 1)[128 - span : span + 128].t()).exp()
+
+    by_size, by_tensor = (
+        ORTModule(Of(forward).double())
+        for forward in (lambda m, x: put(m, x, x.shape[0]), lambda m, x: put(m, x, torch.tensor(x.shape[0])))
+    )
+    peaks = []
+    for wrapped in (by_size, by_tensor):
+        step(wrapped, (rows(3),))
+        assert wrapped.fallback_reason is None
+        peaks.append(wrapped.memory_report()["planned_peak_bytes"])
+    assert peaks[1] <= 1.1 * peaks[0]
+
+
+def test_what_is_written_before_it_is_read_is_no_size_any_more():
+    def forward(m, x):
+        count = torch.tensor(x.shape[0])
+        count -= (x[:, 0] > 0).sum()
+        return m.l(x)[:count]
+
+    assert_one_graph(Of(forward).double(), [(rows(chosen),) for chosen in (3, 1)])
+
+
+def test_a_count_that_must_not_be_zero_is_checked():
+    """PyTorch's exporter asserts it where it takes a product to have elements."""
+
+    def forward(m, x):
+        chosen = (x[:, 0] > 0).sum().item()
+        kept = m.l(x)[:chosen]
+        torch._check(kept.shape[0] != 0)
+        return kept @ m.l.weight
+
+    wrapped = assert_one_graph(Of(forward).double(), [(rows(chosen),) for chosen in (3, 1)])
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
+        wrapped(rows(0))
+
+
 # ---- what else finds sizes
 
 

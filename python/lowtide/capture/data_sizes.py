@@ -14,7 +14,8 @@ from torch.utils._sympy.numbers import int_oo
 from lowtide.errors import UnsupportedError
 
 from .op_schemas import arguments_of
-from .sizes import asserted, is_from_data
+from .read_sizes import is_from_data
+from .sizes import asserted
 
 _MOST = 2**40  # of a number that is no dim's size: a position, or one that is only checked
 
@@ -131,12 +132,18 @@ class DataSizes:
             return
         if expression in (True, sympy.true) or self._sizes.always_holds(expression, self._counts):
             return
-        difference = _at_most_zero(expression)
+        difference = self._at_most_zero(expression)
         if difference is None:
             raise UnsupportedError(f"forward checks {expression}, which depends on data")
         low = 0 if isinstance(expression, sympy.Eq) else -_MOST
         attrs = {"difference": ("int", self._sizes.difference(difference)), "low": ("int", low), "high": ("int", 0)}
         self._graph.add_aten("lowtide::check_size.default", [], [], [], attrs, *origin(node))
+
+    def _at_most_zero(self, condition):
+        """As the function, and of a size that it is not 0."""
+        if isinstance(condition, sympy.Ne) and condition.rhs == 0 and condition.lhs in self._in_shapes:
+            return 1 - condition.lhs
+        return _at_most_zero(condition)
 
 
 def _free_symbols(expression):

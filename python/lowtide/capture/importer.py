@@ -217,7 +217,7 @@ class _Importer:
         value = node.meta.get("val")
         if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
             self._values[node] = value
-            if is_item(node):
+            if is_item(node) and not self._sizes.is_read_back(value):
                 self._item(node)
         elif node.target is operator.getitem:
             self._values[node] = self._values[node.args[0]][node.args[1]]
@@ -378,6 +378,7 @@ class _Importer:
             for argument, value in arguments_of(node)
             if not self._is_operand(node, argument.name, value) and not self._is_from_data(value)
         }
+        arguments = {name: self._sizes.put_in(value) for name, value in arguments.items()}
         require_no_ones(node.target, arguments, self._sizes)
         return positions_from_start(node.target, arguments, self._sizes)
 

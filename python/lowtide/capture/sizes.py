@@ -1,7 +1,6 @@
 """Symbolic sizes: which symbol is which dim of which input, and the guards under which a captured graph is right."""
 
 import contextlib
-import re
 
 import sympy
 import torch
@@ -12,6 +11,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from lowtide.errors import GraphError, UnsupportedError
 
 from .known_sizes import Guard, KnownSizes
+from .read_sizes import is_from_data, sizes_read_back
 from .size_printers import FormulaPrinter, GrammarPrinter, OutsideGrammar
 
 aten = torch.ops.aten
@@ -41,6 +41,7 @@ class Sizes(KnownSizes):
         self._exported = exported
         self._unsolved = []  # differences of sizes that must be equal, and may not be for all that is known
         self._sums = []  # (sizes from data that are added, what they add up to in sizes of the inputs)
+        self._read_back = set()  # symbols of sizes that item() read out of a tensor again
         self._replacements = {}  # sympy symbol → what it equals: a number, or an expression of other symbols
         self._replace_equal_sizes(placeholders)
         self.dims = {
@@ -163,6 +164,27 @@ class Sizes(KnownSizes):
         """Whether a size depends on what an op finds."""
         return not self._data.isdisjoint(getattr(self.resolve(value), "free_symbols", ()))
 
+    def is_read_back(self, value):
+        """Whether item() read the size, or what it is computed from, out of a tensor into which it was put."""
+        return isinstance(value, torch.SymInt) and not self._read_back.isdisjoint(value.node.expr.free_symbols)
+
+    def put_in(self, value):
+        """A number of the exporter's as what it is computed from, where that is a size that was read back."""
+        if not self.is_read_back(value):
+            return value
+        expression = self.resolve(value)
+        return expression if isinstance(expression, int) else self._symbolic(expression)
+
+    def _symbolic(self, expression):
+        return self._environment.create_symintnode(expression, hint=None)
+
+    def is_negative(self, position):
+        """Whether it counts from the end: always, or in the example."""
+        known = self.range_of(position)
+        if known.upper < 0 or known.lower >= 0:
+            return bool(known.upper < 0)
+        return self._symbolic(position).node.hint < 0
+
     def range_of(self, expression):
         return bound_sympy(expression, self._environment.var_to_range)
 
@@ -193,6 +215,9 @@ class Sizes(KnownSizes):
                     exact = without_common_factors(difference)
                 if exact is None or not self._replace_one_of(exact):
                     self._replace_one_of(difference)
+        for symbol, equal in sizes_read_back(self._exported.program, self):
+            self._replacements[symbol] = equal
+            self._read_back.add(symbol)
         self._replace_equal_data_sizes()
         for first, second in sizes_of_labels(self._exported.program):
             difference = sympy.expand(self.resolve(first) - self.resolve(second))
@@ -392,11 +417,6 @@ class Sizes(KnownSizes):
     def _add_guard(self, text):
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
-
-
-def is_from_data(symbol):
-    """Whether an export found the symbol in data: "u0"."""
-    return isinstance(symbol, sympy.Symbol) and re.fullmatch(r"u\d+", str(symbol)) is not None
 
 
 def asserted(program):
