@@ -40,5 +40,14 @@ constexpr OperandRules kPanelLossGradRows = {.outputs = {OutputRule{}, OutputRul
 constexpr OperandRules kImages = with_output_layout(every_input(Accept::kChannelsLast), OutputLayout::kChannelsLast);
 // Attention and its gradient (dq, dk, dv).
 constexpr OperandRules kHeads = with_output_layout(kAnyStrides, OutputLayout::kHeadsLast);
+// The same where rows of heads are read as they lie: q, k, v, mask?, bias? and dy, q, k, v, y, lse, mask?, bias?.
+constexpr OperandRules kHeadRows =
+    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAnyRepeated,
+                                   Accept::kAnyRepeated}},
+                       OutputLayout::kHeadsLast);
+constexpr OperandRules kHeadRowsGrad =
+    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense,
+                                   Accept::kInnerDense, Accept::kRowMajor, Accept::kAnyRepeated}},
+                       OutputLayout::kHeadsLast);
 
 }  // namespace lowtide

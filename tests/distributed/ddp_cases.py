@@ -7,7 +7,7 @@ import functools
 
 import torch
 from alone import train_alone
-from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases, zoo
+from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, memory_level, recomputes, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,6 +25,8 @@ CASES = {
     "unused": {"ddp": {"find_unused_parameters": True}},
     "comm_hook": {"comm_hook": True, "tolerance": 1e-3},  # f16 on the wire
     "inside": {"ddp_inside": True},
+    "level_1": {"memory_level": 1},
+    "level_1_accumulation": {"memory_level": 1, "micro_steps": 3},
     "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
     "other_plan": {"options_of_rank_1": {"memory_budget": "85%"}, "batch": LARGE},
     "other_shape": {"batch_of_rank_1": {"batch": 3, "length": 24}},
@@ -88,9 +90,11 @@ def compare(name, label):
     def inside(model, options):
         return ORTModule(DistributedDataParallel(model, **options), **module_options)
 
-    outer, found = run(name, case, inside if case.get("ddp_inside") else around)
+    with memory_level(case.get("memory_level")):
+        outer, found = run(name, case, inside if case.get("ddp_inside") else around)
     engine = outer if case.get("ddp_inside") else outer.module
     assert engine.fallback_reason is None, engine.fallback_reason
+    assert "memory_level" not in case or recomputes(engine)
     agent = engine._training_manager.last_agent
     assert len(agent.session.backward_regions(0)) > 1 or name == "resnet"  # which is small
     assert_same(found, expected, case.get("tolerance", 1e-6))

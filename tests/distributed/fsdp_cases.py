@@ -10,6 +10,8 @@ import torch
 import zoo
 from alone import train_alone
 from comparisons import assert_as_near, assert_same
+from exact_norms import sum_norms_in_their_dtype
+from levels import memory_level, recomputes
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -36,6 +38,8 @@ CASES = {
     "by_two": {"fsdp": {"reshard_after_forward": 2}, "steps": 4},
     "accumulation": {"micro_steps": 3},
     "clipping": {"clip": 0.1},
+    "level_1": {"memory_level": 1},
+    "level_1_accumulation": {"memory_level": 1, "micro_steps": 3},
     "budget": {"options": {"memory_budget": "90%"}, "batch": LARGE},
     "lengths": {"lengths": (16, 11)},  # by rank
     "one_group": {"one_group": True},
@@ -91,13 +95,13 @@ def shard(model, name, one_group=False, **options):
 
 
 def train(outer, make_batch, micro_steps=1, clip=None, lengths=None, optimizer=None, steps=STEPS, autocast=False):
-    rank, losses = torch.distributed.get_rank(), []
+    rank, ranks, losses = torch.distributed.get_rank(), torch.distributed.get_world_size(), []
     length = {} if lengths is None else {"length": lengths[rank]}
     optimizer = (optimizer or functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9))(outer.parameters())
     for step in range(steps):
         for micro_step in range(micro_steps):
             outer.set_requires_gradient_sync(micro_step + 1 == micro_steps)
-            batch = make_batch(seed=(step * micro_steps + micro_step) * 2 + rank, **length)
+            batch = make_batch(seed=(step * micro_steps + micro_step) * ranks + rank, **length)
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
                 loss = outer(**batch).loss
             loss.backward()
@@ -111,6 +115,7 @@ def train(outer, make_batch, micro_steps=1, clip=None, lengths=None, optimizer=N
 
 def run(name, case, wrap):
     model, make_batch = zoo.build(name, dtype=torch.float64)
+    sum_norms_in_their_dtype(model)
     options = dict(case.get("fsdp", {}))
     if "mesh" in case:
         options["mesh"] = init_device_mesh("cpu", case["mesh"], mesh_dim_names=("replicate", "shard"))
@@ -141,13 +146,15 @@ def compare(name, label):
     options = case.get("options", {})
     if torch.distributed.get_rank() == 1:
         options = case.get("options_of_rank_1", options)
-    outer, found = run(name, case, lambda model: ORTModule(model, **options))
+    with memory_level(case.get("memory_level")):
+        outer, found = run(name, case, lambda model: ORTModule(model, **options))
     if "refused" in case:
         if not case.get("hook_of_rank_1") or torch.distributed.get_rank() != 1:
             assert case["refused"] in outer.fallback_reason, outer.fallback_reason
     else:
         assert outer.fallback_reason is None, outer.fallback_reason
         check_plan(outer)
+        assert "memory_level" not in case or recomputes(outer)
         for line in case.get("holds", ()):
             assert line in outer.text("training"), outer.text("training")
     if case.get("as_if"):

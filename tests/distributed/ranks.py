@@ -25,17 +25,18 @@ def run_ranks(script, *arguments, ranks=2, timeout=240, max_restarts=0, **variab
     except subprocess.TimeoutExpired:
         started.terminate()  # it ends its ranks, which are in sessions of their own
         output, _ = started.communicate()
+        _log(script, arguments, ranks, output)
         raise AssertionError(f"{script} {arguments} did not end within {timeout} s:\n{output[-4000:]}") from None
-    _log(script, arguments, ranks, variables, output if started.returncode == 0 else "")
+    _log(script, arguments, ranks, output)
     assert started.returncode == 0, output[-4000:]
     return output
 
 
-def _log(script, arguments, ranks, variables, output):
-    """For who asks which tests have run (`./dev bench distributed --tests`): the cases that each rank found right."""
+def _log(script, arguments, ranks, output):
+    """For who asks which tests have run (`./dev bench distributed --tests`): the cases that all ranks found right."""
     if path := os.environ.get("LOG_OF_RANKS"):
         right = [case for case in arguments if output.count(f" {case}: right on rank") == ranks]
-        run = {"script": script, "arguments": arguments, "ranks": ranks, "variables": variables, "right": right}
+        run = {"script": script, "arguments": arguments, "ranks": ranks, "right": right}
         with open(path, "a") as file:
             file.write(json.dumps(run) + "\n")
 

@@ -4,7 +4,8 @@ eager's.
 overlap: buckets travel while backward runs, from the second step on (the first has one bucket, PyTorch's own rule)."""
 
 import pytest
-from on_four import LEVEL, each_model_and_run
+from on_four import CASES as ON_FOUR
+from on_four import each_model
 from ranks import run_ranks
 
 CASES = [
@@ -18,14 +19,14 @@ CASES = [
     ("gpt2", ("other_plan", "other_shape", "join"), {}, True),
     ("gpt2", ("autocast", "dropout"), {}, True),
     ("gpt2", ("compiled",), {}, True),
-    ("gpt2", ("plain", "accumulation"), LEVEL, True),
+    ("gpt2", ("level_1", "level_1_accumulation"), {}, True),
     ("bert", ("plain",), {}, True),
     ("bert", ("accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),
-    ("bert", ("plain", "accumulation", "clipping"), LEVEL, True),
+    ("bert", ("level_1", "level_1_accumulation"), {}, True),
     ("t5", ("plain", "accumulation", "clipping", "budget", "inside", "autocast", "dropout"), {}, True),
-    ("t5", ("plain", "accumulation"), LEVEL, True),
+    ("t5", ("level_1", "level_1_accumulation"), {}, True),
     ("resnet", ("plain", "accumulation", "clipping", "budget", "inside", "autocast", "sync_batch_norm"), {}, True),
-    ("resnet", ("plain", "accumulation"), LEVEL, True),
+    ("resnet", ("level_1", "level_1_accumulation"), {}, True),
 ]
 
 
@@ -42,7 +43,7 @@ def test_training_is_eagers(model, cases, variables):
 
 
 @pytest.mark.long
-@each_model_and_run
-def test_four_processes(model, cases, variables):
-    output = run_ranks("ddp_cases.py", model, *cases, ranks=4, timeout=380, **variables)
-    assert output.count(": right on rank") == 4 * len(cases)
+@each_model
+def test_four_processes(model):
+    output = run_ranks("ddp_cases.py", model, *ON_FOUR, ranks=4, timeout=380)
+    assert output.count(": right on rank") == 4 * len(ON_FOUR)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from on_four import LEVEL, each_model_and_run
+from on_four import CASES as ON_FOUR
+from on_four import each_model
 from ranks import run_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "training"))
@@ -21,18 +22,18 @@ CASES = [
     ("gpt2", ("mixed", "mixed_alone", "mixed_reductions", "mixed_outputs", "mixed_bf16"), {}, True),
     ("gpt2", ("plain", "kept", "accumulation", "clipping", "lengths", "one_group", "adam"), {}, True),
     ("gpt2", ("budget", "verify", "late", "state", "around"), {}, True),
-    ("gpt2", ("plain", "accumulation"), LEVEL, True),
+    ("gpt2", ("level_1", "level_1_accumulation"), {}, True),
     ("gpt2", ("divided", "one_refuses", "other_plan", "around_one_refuses"), TORCH, True),
     ("gpt2", ("autocast", "dropout"), {}, True),
     ("bert", ("plain", "accumulation", "clipping"), {}, True),
     ("bert", ("budget", "autocast", "dropout"), {}, True),
-    ("bert", ("plain", "accumulation"), LEVEL, True),
+    ("bert", ("level_1", "level_1_accumulation"), {}, True),
     ("resnet", ("plain", "accumulation", "clipping"), {}, True),
     ("resnet", ("budget", "autocast"), {}, True),
-    ("resnet", ("plain", "accumulation"), LEVEL, True),
+    ("resnet", ("level_1", "level_1_accumulation"), {}, True),
     ("t5", ("plain", "accumulation", "clipping"), {}, True),
     ("t5", ("budget", "autocast", "dropout"), {}, True),
-    ("t5", ("plain", "accumulation"), LEVEL, True),
+    ("t5", ("level_1", "level_1_accumulation"), {}, True),
 ]
 
 
@@ -50,10 +51,10 @@ def test_training_is_eagers(model, cases, variables):
 
 
 @pytest.mark.long
-@each_model_and_run
-def test_four_processes(model, cases, variables):
-    output = run_ranks("fsdp_cases.py", model, *cases, ranks=4, timeout=380, **variables)
-    assert output.count(": right on rank") == 4 * len(cases)
+@each_model
+def test_four_processes(model):
+    output = run_ranks("fsdp_cases.py", model, *ON_FOUR, ranks=4, timeout=380)
+    assert output.count(": right on rank") == 4 * len(ON_FOUR)
 
 
 @pytest.mark.long

@@ -4,7 +4,8 @@ with the plain module, and each reads the other's checkpoints."""
 import importlib.util
 
 import pytest
-from on_four import LEVEL, each_model_and_run
+from on_four import CASES as ON_FOUR
+from on_four import each_model
 from ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(
@@ -27,9 +28,9 @@ def test_gpt2(stage):
 
 @pytest.mark.long
 @pytest.mark.parametrize("stage", [1, 2, 3])
-@each_model_and_run
-def test_four_processes(model, stage, cases, variables):
-    train(model, stage, cases, ranks=4, **variables)
+@each_model
+def test_four_processes(model, stage):
+    train(model, stage, ON_FOUR, ranks=4)
 
 
 @pytest.mark.long
@@ -76,4 +77,4 @@ def test_each_process_draws_what_it_does_alone(model, stage):
 @pytest.mark.long
 @each
 def test_level_1(model, stage):
-    train(model, stage, ["plain", "accumulation"], **LEVEL)
+    train(model, stage, ["level_1", "level_1_accumulation"])

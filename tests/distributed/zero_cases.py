@@ -9,7 +9,7 @@ import deepspeed
 import torch
 from alone import train_alone
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, run_cases, zoo
+from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, memory_level, recomputes, run_cases, zoo
 
 from lowtide.ortmodule import ORTModule
 from lowtide.utils.hooks import configure_ort_compatible_zero_stage3
@@ -21,6 +21,8 @@ CASES = {
     "plain": {},
     "accumulation": {"config": {"gradient_accumulation_steps": 3}},
     "clipping": {"config": {"gradient_clipping": 0.1}},
+    "level_1": {"memory_level": 1},
+    "level_1_accumulation": {"memory_level": 1, "config": {"gradient_accumulation_steps": 3}},
     "budget": {"options": {"memory_budget": "85%"}, "batch": LARGE},
     "autocast": {"config": {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}},
     "other_plan": {"options_of_rank_1": {"memory_budget": "80%"}, "batch": LARGE},  # gradients leave in the same order
@@ -72,7 +74,7 @@ class Training:
 
     def run(self, first, end):
         for step in range(first, end):
-            seed = 2 * step + torch.distributed.get_rank()
+            seed = step * torch.distributed.get_world_size() + torch.distributed.get_rank()
             parameters = list(self.model.parameters()) if self.case.get("calls_with_all") else ()
             with deepspeed.zero.GatheredParameters(parameters):
                 loss = self.engine(**self._make_batch(seed=seed)).loss
@@ -109,6 +111,7 @@ class Training:
                 assert self.case["refused"] in self.module.fallback_reason, self.module.fallback_reason
         elif isinstance(self.module, ORTModule):
             assert self.module.fallback_reason is None, self.module.fallback_reason
+            assert "memory_level" not in self.case or recomputes(self.module)
             if self.stage == 3:
                 self.check_plan()
         state = self.state()
@@ -133,7 +136,9 @@ def compare(name, stage, case):
         return training.run(0, STEPS * training.engine.gradient_accumulation_steps()).end()
 
     tolerance = 1e-5 if case.get("init") else 1e-6
-    assert_same(train(), train(through_lowtide=False), tolerance)
+    with memory_level(case.get("memory_level")):
+        found = train()
+    assert_same(found, train(through_lowtide=False), tolerance)
 
 
 def compare_autocast(name, stage, case):

@@ -11,11 +11,11 @@
 #include <set>
 
 #include "../gradcheck/evaluate.h"
-#include "base/libraries.h"
 #include "base/parallel.h"
 #include "base/test_allocations.h"
 #include "grad/gradient.h"
 #include "ir/print.h"
+#include "kernels/blas/plain_gemm.h"
 #include "kernels/prepared.h"
 #include "ops/example_graphs.h"
 #include "torch_symbols/torch_symbols.h"
@@ -24,24 +24,6 @@ namespace lowtide {
 namespace {
 
 constexpr uint64_t kKey = 0x1234567890abcdef;
-
-// What stands for the process's BLAS here: what calls it is under test, not itself.
-template <class T>
-void plain_gemm(const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k, const T* alpha,
-                const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc) {
-  for (int j = 0; j < *n; ++j) {
-    for (int i = 0; i < *m; ++i) {
-      double sum = 0;
-      for (int l = 0; l < *k; ++l) {
-        const T left = *trans_a == 'N' ? a[i + int64_t{l} * *lda] : a[l + int64_t{i} * *lda];
-        const T right = *trans_b == 'N' ? b[l + int64_t{j} * *ldb] : b[j + int64_t{l} * *ldb];
-        sum += static_cast<double>(left) * static_cast<double>(right);
-      }
-      T& to = c[i + int64_t{j} * *ldc];
-      to = static_cast<T>(*alpha * sum + (*beta == 0 ? 0 : static_cast<double>(*beta) * to));
-    }
-  }
-}
 
 void chunks_backwards(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context) {
   for (int64_t b = begin + (end - begin - 1) / grain * grain; b >= begin; b -= grain)
@@ -142,12 +124,7 @@ double tolerance(DType dtype, double terms) {
 
 class KernelLists : public testing::Test {
  protected:
-  void SetUp() override {
-    Libraries libraries;
-    libraries.sgemm = plain_gemm<float>;
-    libraries.dgemm = plain_gemm<double>;
-    set_libraries(libraries);
-  }
+  void SetUp() override { set_plain_gemm(); }
   void TearDown() override {
     set_libraries({});
     set_parallel_for(nullptr, 1);

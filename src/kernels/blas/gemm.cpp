@@ -4,6 +4,7 @@
 
 #include "base/libraries.h"
 #include "base/parallel.h"
+#include "kernels/blas/attention.h"
 #include "kernels/cpu/gemm/products.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"

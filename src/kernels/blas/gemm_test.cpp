@@ -1,42 +1,16 @@
 // What the kernels ask of the process's BLAS, which here is plain loops, and what comes of it.
 #include <cmath>
 
-#include "base/libraries.h"
+#include "kernels/blas/plain_gemm.h"
 #include "kernels/cpu/test_calls.h"
 #include "kernels/cpu/test_runs.h"
 
 namespace lowtide::cpu {
 namespace {
 
-std::atomic<int> products{0};
-
-template <class T>
-void plain_gemm(const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k, const T* alpha,
-                const T* a, const int* lda, const T* b, const int* ldb, const T* beta, T* c, const int* ldc) {
-  ++products;
-  EXPECT_GE(*lda, std::max(1, *trans_a == 'N' ? *m : *k));
-  EXPECT_GE(*ldb, std::max(1, *trans_b == 'N' ? *k : *n));
-  EXPECT_GE(*ldc, std::max(1, *m));
-  for (int64_t j = 0; j < *n; ++j) {
-    for (int64_t i = 0; i < *m; ++i) {
-      double sum = 0;
-      for (int64_t l = 0; l < *k; ++l)
-        sum += double{*trans_a == 'N' ? a[i + l * *lda] : a[l + i * *lda]} *
-               double{*trans_b == 'N' ? b[l + j * *ldb] : b[j + l * *ldb]};
-      T& to = c[i + j * *ldc];
-      to = static_cast<T>(*alpha * sum + (*beta == 0 ? 0 : double{*beta} * to));
-    }
-  }
-}
-
 class BlasProducts : public testing::Test {
  protected:
-  void SetUp() override {
-    Libraries libraries;
-    libraries.sgemm = plain_gemm<float>;
-    libraries.dgemm = plain_gemm<double>;
-    set_libraries(libraries);
-  }
+  void SetUp() override { set_plain_gemm(); }
   void TearDown() override { set_libraries({}); }
 };
 
@@ -103,11 +77,11 @@ TEST_F(BlasProducts, OperandsThatBlasCannotReadGoThroughScratch) {
 TEST_F(BlasProducts, ABatchAgainstOneMatrixIsOneProduct) {
   const std::vector<float> a = random_floats(3 * kRows * kInner, 6), b = random_floats(kInner * kCols, 7);
   std::vector<float> y(3 * kRows * kCols, NAN);
-  products = 0;
+  plain_products = 0;
   EXPECT_EQ(run_kernel("blas.MatMul", {floats(a.data(), {3, kRows, kInner}), floats(b.data(), {kInner, kCols})},
                        {floats(y.data(), {3, kRows, kCols})}, {}),
             nullptr);
-  EXPECT_EQ(products, 1);
+  EXPECT_EQ(plain_products, 1);
   expect_close(
       y.data(), 3 * kRows * kCols, [&](int64_t i) { return product(a, false, b, false, i / kCols, i % kCols); }, 1e-6,
       1e-6);
@@ -129,11 +103,11 @@ TEST_F(BlasProducts, DoublesAreDoubles) {
 TEST_F(BlasProducts, SumsOfNothingAreTheAddendAndCallNobody) {
   std::vector<float> y(kRows * kCols, NAN);
   const float none = 0;
-  products = 0;
+  plain_products = 0;
   EXPECT_EQ(run_kernel("blas.MatMul", {floats(&none, {kRows, 0}), floats(&none, {0, kCols})},
                        {floats(y.data(), {kRows, kCols})}, {}),
             nullptr);
-  EXPECT_EQ(products, 0);
+  EXPECT_EQ(plain_products, 0);
   EXPECT_EQ(y, std::vector<float>(kRows * kCols, 0.0f));
 }
 

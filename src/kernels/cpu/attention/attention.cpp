@@ -13,15 +13,6 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr OperandRules kForward =
-    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kAnyRepeated,
-                                   Accept::kAnyRepeated}},
-                       OutputLayout::kHeadsLast);
-constexpr OperandRules kBackward =
-    with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense,
-                                   Accept::kInnerDense, Accept::kRowMajor, Accept::kAnyRepeated}},
-                       OutputLayout::kHeadsLast);
-
 template <class View>
 View strides_in(const TensorRef& t) {
   return {nullptr, t.strides[0], t.strides[1], t.strides[2]};
