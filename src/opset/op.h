@@ -44,7 +44,7 @@ enum class Trait : uint32_t {
   kWidensOperands = 1u << 24,           // computes f32 and reads 16 bits as well (LT_CONVERTS)
   kRoundsOperands = 1u << 25,           // computes 16 bits and reads f32 as well, rounding it
   kConvertsResults = 1u << 26,          // writes another dtype than it computes in
-  kRematerialisedAlong = 1u << 27       // so too, where one of its operands is and the others are there anyway
+  kRematerialisedAlong = 1u << 27       // so too, where an operand is and the others are there, or all are kept
 };
 
 // Kernels that the same rates price.

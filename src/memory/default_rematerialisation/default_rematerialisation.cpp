@@ -1,8 +1,8 @@
 // In force unless it is switched off: what is made again in backward without being asked, since it costs next to
 // nothing there. Results of LayerNorm and RMSNorm, and SiLU, whose gradients keep their inputs anyway; their products
-// with what is kept anyway (gated layers); copies of inputs; casts between floats of what is there (parameters under
-// autocast, activations that are kept) or of such results. Parameters that were gathered from processes are gathered
-// again, but for those that backward needs at once.
+// with what is kept anyway, and products of two values that are both kept (gates); copies of inputs; casts between
+// floats of what is there (parameters under autocast, activations that are kept) or of such results. Parameters that
+// were gathered from processes are gathered again, but for those that backward needs at once.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -74,7 +74,9 @@ bool is_cheap_again(const MemoryContext& context, const Node& node) {
       const Node& producer = graph.node(kept->producer);
       return has_trait(producer.op, Trait::kRematerialisedByDefault) && is_cheap_again(context, producer);
     };
-    return has_inputs && std::any_of(node.inputs.begin(), node.inputs.end(), is_made_again);
+    const auto is_kept = [&](ValueId input) { return stash.find(input) != nullptr; };
+    return has_inputs && (std::any_of(node.inputs.begin(), node.inputs.end(), is_made_again) ||
+                          std::all_of(node.inputs.begin(), node.inputs.end(), is_kept));
   }
   if (!context.cast_again || !is_float_cast(graph, node)) return false;
   if (has_inputs) return true;
