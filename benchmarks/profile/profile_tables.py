@@ -2,7 +2,10 @@
 
 import re
 
-PRODUCTS = ("matmul", "attention", "attention_grad", "convolution", "convolution_grad")
+CONVOLUTIONS = ("convolution", "convolution_grad", "place_convolution", "place_convolution_grad")
+PRODUCTS = ("matmul", "attention", "attention_grad", *CONVOLUTIONS)
+# Steps that could go through their elements tile by tile, one after another.
+BY_TILES = ("copy", "fill", "pointwise", "transcendental", "rotary", "random", "reduce", "softmax", "norm", "norm_grad")
 
 
 def layer_of(module):
@@ -32,9 +35,26 @@ def add_up(rows, key):
     return sorted(found.items(), key=lambda item: -item[1]["ms"])
 
 
+def handed_on(rows):
+    """Of steps that hand what they make to one other such step alone: how many, the bytes written and read again, and
+    the milliseconds that these would take if the two steps' times were nothing but traffic: tiles that stay in a
+    cache save that at most."""
+    by_step = {row["step"]: row for row in rows}
+    sums = {"steps": 0, "ms": 0.0, "bytes": 0.0}
+    for row in rows:
+        for reader, amount in row["hands_on"]:
+            pair = (row, by_step[reader])
+            if not all(each["class"] in BY_TILES and each["bytes"] for each in pair):
+                continue
+            sums["steps"] += 1
+            sums["bytes"] += 2 * amount
+            sums["ms"] += sum(each["ms"] * min(1.0, amount / each["bytes"]) for each in pair)
+    return sums
+
+
 def tables(profile):
     """{"step_ms", "kernels_ms": sum of all steps of the plan, "products": share of it, "casts", "copies": sums,
-    "tables"}."""
+    "handed_on", "tables"}."""
     rows = profile["rows"]
     total = sum(row["ms"] for row in rows)
     nothing = {"steps": 0, "ms": 0.0, "flops": 0.0, "bytes": 0.0}
@@ -48,6 +68,7 @@ def tables(profile):
         "products": sums_of(is_product)["ms"] / total if total else 0.0,
         "casts": sums_of(lambda row: row["op"] == "Cast"),
         "copies": sums_of(lambda row: row["op"] == "Copy"),
+        "handed_on": handed_on(rows),
         "tables": [
             ("Parts", "part", add_up(rows, lambda row: "products" if is_product(row) else "everything else")),
             ("Half", "half", add_up(rows, lambda row: row["made"])),
@@ -76,11 +97,14 @@ COLUMNS = ("share", "ms", "steps", "GFLOP/s", "GB/s", "MB")
 
 
 def summary(shown):
-    casts, copies = shown["casts"], shown["copies"]
+    casts, copies, handed = shown["casts"], shown["copies"], shown["handed_on"]
+    most = handed["ms"] / shown["kernels_ms"] if shown["kernels_ms"] else 0.0
     return (
         f"A step takes {shown['step_ms']:.1f} ms, its kernels {shown['kernels_ms']:.1f}; products "
         f"{shown['products']:.1%} of these. {casts['steps']} casts move {casts['bytes'] / 1e6:.1f} MB in "
-        f"{casts['ms']:.1f} ms, {copies['steps']} copies {copies['bytes'] / 1e6:.1f} MB in {copies['ms']:.1f} ms."
+        f"{casts['ms']:.1f} ms, {copies['steps']} copies {copies['bytes'] / 1e6:.1f} MB in {copies['ms']:.1f} ms. "
+        f"{handed['steps']} steps without products hand what they make to one other such step alone, "
+        f"{handed['bytes'] / 1e6:.1f} MB there and back: tiles would save {handed['ms']:.1f} ms at most ({most:.1%})."
     )
 
 

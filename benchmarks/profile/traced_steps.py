@@ -49,7 +49,8 @@ def rows_of(agent, events, steps):
         kernels[event["args"]["step"]] = event["cat"]
     sizes = agent.symbol_values()
     costs = {row[0]: row[1:] for row in agent.session.step_prices(sizes)}
-    told = json.loads(agent.session.arena_picture(sizes))["steps"]
+    picture = json.loads(agent.session.arena_picture(sizes))
+    told, handed = picture["steps"], hands_on(picture["buffers"])
     rows = []
     for number, times in sorted(durations.items()):
         times = times[: len(times) // steps * steps]
@@ -68,6 +69,21 @@ def rows_of(agent, events, steps):
                 "ms": statistics.median(sum(times[i * each : (i + 1) * each]) for i in range(steps)) if each else 0.0,
                 "flops": flops,
                 "bytes": moved,
+                "hands_on": handed.get(number, []),
             }
         )
     return rows
+
+
+def hands_on(buffers):
+    """{step: [(the one step that reads what it wrote, bytes)]} of what nobody else reads."""
+    found = {}
+    for buffer in buffers:
+        if buffer["kind"] != "temporary":
+            continue
+        writes = sorted(buffer["writes"])
+        for write, next_write in zip(writes, [*writes[1:], float("inf")], strict=True):
+            readers = [step for step in buffer["reads"] if write < step <= next_write]
+            if len(readers) == 1:
+                found.setdefault(write, []).append((readers[0], buffer["bytes"]))
+    return found

@@ -10,8 +10,8 @@ import torch
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS / "training"), str(BENCHMARKS / "profile")]
 from profile_page import page  # noqa: E402
-from profile_tables import layer_of, module_of, tables, text_of  # noqa: E402
-from traced_steps import measure_model  # noqa: E402
+from profile_tables import handed_on, layer_of, module_of, tables, text_of  # noqa: E402
+from traced_steps import hands_on, measure_model  # noqa: E402
 
 Output = namedtuple("Output", "loss")
 
@@ -52,6 +52,17 @@ def test_casts_are_counted_with_what_they_read_and_write(shown):
     assert casts["steps"] > 0
     # x goes from f32 to bf16, whatever becomes of the others.
     assert casts["bytes"] >= 64 * 32 * (4 + 2)
+
+
+def test_what_one_step_alone_reads_is_handed_on():
+    kept = {"kind": "temporary", "bytes": 100, "writes": [1], "reads": [2, 9]}
+    in_place = {"kind": "temporary", "bytes": 60, "writes": [3, 4, 5], "reads": [4, 5, 6]}
+    assert hands_on([kept, in_place]) == {3: [(4, 60)], 4: [(5, 60)], 5: [(6, 60)]}
+    rows = [
+        {"step": step, "class": name, "ms": 2.0, "bytes": 120, "hands_on": hands_on([in_place]).get(step, [])}
+        for step, name in ((3, "pointwise"), (4, "norm"), (5, "transcendental"), (6, "matmul"))
+    ]
+    assert handed_on(rows) == {"steps": 2, "bytes": 240, "ms": 4.0}
 
 
 def test_layers_are_told_apart_and_their_modules_are_not(shown):
