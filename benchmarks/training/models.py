@@ -207,6 +207,11 @@ def _swin():
     return hf.SwinForImageClassification(hf.SwinConfig(num_labels=1000)), lambda batch=4: _images(batch)
 
 
+def _convnext():
+    """Norms of channels, convolutions of one channel each."""
+    return hf.ConvNextForImageClassification(hf.ConvNextConfig(num_labels=1000)), lambda batch=4: _images(batch)
+
+
 def _segformer():
     """A loss over the pixels of logits that are made as large as the image."""
 
@@ -231,7 +236,7 @@ def _wav2vec2():
     return hf.Wav2Vec2ForSequenceClassification(config), make_batch
 
 
-# Models that torch.export had refused, or that torch.compile breaks, two with few labels, and four whose operators the
+# Models that torch.export had refused, or that torch.compile breaks, two with few labels, and five whose operators the
 # six have not; on request only.
 FURTHER = {
     "bart": _bart,
@@ -239,6 +244,7 @@ FURTHER = {
     "deberta_v2": _deberta_v2,
     "mamba": _mamba,
     "swin": _swin,
+    "convnext": _convnext,
     "segformer": _segformer,
     "mobilenet_v2": _mobilenet_v2,
     "wav2vec2": _wav2vec2,
