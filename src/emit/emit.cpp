@@ -261,7 +261,10 @@ void Emitter::emit_data_size(NodeId id) {
 
 static OperandInfo operand_info(const Graph& graph, ValueId value, const Storage& storage) {
   const TensorType& type = graph.type(value);
-  return {type.dtype, static_cast<int>(type.shape.size()), true, layout_of(type.shape, storage.strides)};
+  OperandInfo info{type.dtype, static_cast<int>(type.shape.size()), true, layout_of(type.shape, storage.strides)};
+  for (size_t i = 0; i < type.shape.size(); ++i)
+    if (type.shape[i].is_constant()) info.sizes[i] = type.shape[i].constant();
+  return info;
 }
 
 void Emitter::emit_kernel(NodeId id, int32_t position) {

@@ -76,11 +76,18 @@ enum class Layout : uint8_t {
   kInnerDense,    // last dim has stride 1 (or size 1); the others any
   kStrided,       // anything, stride 0 included
 };
+constexpr int64_t kUnknownSize = -1;
 struct OperandInfo {
   DType dtype = DType::kF32;
   int rank = 0;
   bool present = false;
   Layout layout = Layout::kRowMajor;
+  // By dim: what the plan knows of it.
+  std::array<int64_t, kMaxRank> sizes = [] {
+    std::array<int64_t, kMaxRank> none;
+    none.fill(kUnknownSize);
+    return none;
+  }();
 };
 struct KernelQuery {
   Op op;

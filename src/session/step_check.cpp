@@ -85,8 +85,10 @@ class StepChecker {
   OperandInfo info_of(int32_t id) const {
     if (id < 0) return {};
     const Shape shape = evaluated(binding_, operand(id).sizes);
-    return {operand(id).dtype, static_cast<int>(shape.size()), true,
-            layout_of(shape, evaluated(binding_, operand(id).strides))};
+    OperandInfo info{operand(id).dtype, static_cast<int>(shape.size()), true,
+                     layout_of(shape, evaluated(binding_, operand(id).strides))};
+    for (size_t i = 0; i < shape.size(); ++i) info.sizes[i] = shape[i].constant();
+    return info;
   }
 
   bool may_write(OutputLayout rule, const ProgramOperand& output, Layout layout) const {

@@ -179,6 +179,7 @@ std::optional<std::vector<Buffer>> run(const Case& test, Order order, int in_pla
     inputs.back() = make_buffer(ref, given, 0x5a);
     copy(ref, inputs.back().ref);
     input_infos.back() = {ref.dtype, ref.rank, true, layout_of(inputs.back().ref, given)};
+    std::copy(ref.sizes, ref.sizes + ref.rank, input_infos.back().sizes.begin());
   }
   for (Tensor* expected : test.outputs) {
     outputs.emplace_back();

@@ -49,6 +49,7 @@ class Windows(nn.Module):
 CASES = {
     "places": (lambda: nn.Conv2d(37, 50, 1), (3, 37, 9, 8)),
     "places, strides": (lambda: nn.Conv2d(37, 50, 1, (2, 3), bias=False), (2, 37, 11, 5)),
+    "a window a channel": (lambda: nn.Conv2d(37, 37, 5, (2, 1), 2, groups=37), (9, 37, 11, 30)),
     "mean of labels": (lambda: Weighted(reduction="mean", label_smoothing=0.1), (2, 7, 33, 40)),
     "sum of labels": (lambda: Weighted(reduction="sum"), (2, 7, 33, 40)),
     "each label": (lambda: Weighted(reduction="none", label_smoothing=0.1), (2, 7, 33, 40)),

@@ -2,9 +2,9 @@
 // channels columns. With strides, the places that are met are copied side by side.
 #include <cstring>
 
-#include "kernels/cpu/dense.h"
+#include "kernels/cpu/convolution/bias_sums.h"
+#include "kernels/cpu/convolution/depthwise_convolution.h"
 #include "kernels/cpu/gemm/multiply.h"
-#include "kernels/cpu/summed_rows.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 #include "kernels/strided.h"
@@ -17,6 +17,9 @@ constexpr OperandRules kPlaces = with_output_layout(
     {.inputs = {Accept::kChannelsLast, Accept::kDense, Accept::kRowMajor}}, OutputLayout::kChannelsLast);
 constexpr OperandRules kPlacesGrad = with_output_layout(
     {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kDense}}, OutputLayout::kFollowsInput);
+
+constexpr OperandRules kWindowsGrad = with_output_layout(
+    {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kRowMajor}}, OutputLayout::kFollowsInput);
 
 bool are_all(const BoundAttrs& attrs, std::string_view name, int64_t value) {
   if (!attrs.has(name)) return false;
@@ -157,19 +160,6 @@ struct Backward : Products<Call, Number> {
 };
 
 template <class Call, class Number>
-int64_t bias_bytes(const Backward<Call, Number>& backward) {
-  return aligned(backward.out * 4) + sum_columns_scratch_bytes(backward.rows(), backward.out);
-}
-
-// Of the gradient, in f32; rounded where it is of 16 bits.
-void sum_bias(const TensorRef& dy, int64_t rows, const TensorRef& db, char* room) {
-  const int64_t cols = db.numel();
-  float* sums = reinterpret_cast<float*>(room);
-  sum_columns({dy, 0, rows, cols}, sums, room + aligned(cols * 4));
-  for (int64_t i = 0; i < cols; i += kRun) write(db, i, 1, std::min(kRun, cols - i), sums + i);
-}
-
-template <class Call, class Number>
 KernelStatus convolve_grad(const KernelCall& call, const Backward<Call, Number>& backward) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
@@ -205,7 +195,7 @@ int64_t convolve_grad_scratch(const BoundCall& call) {
   int64_t most = 0;
   if (output(call, 0) != nullptr) most = std::max(most, multiply_scratch(backward.dx()));
   if (output(call, 1) != nullptr) most = std::max(most, multiply_scratch(backward.dw()));
-  if (output(call, 2) != nullptr) most = std::max(most, bias_bytes(backward));
+  if (output(call, 2) != nullptr) most = std::max(most, bias_sums_bytes(backward.rows(), backward.out));
   return backward.copied_bytes() + most;
 }
 

@@ -1,0 +1,92 @@
+#include "kernels/cpu/convolution/depthwise_convolution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/convolution/bias_sums.h"
+#include "kernels/cpu/dense.h"
+
+namespace lowtide::cpu {
+
+namespace {
+
+constexpr int64_t kTaskFlops = int64_t{1} << 18;
+
+// to[j][i] = from[i][j]
+void transpose(const float* from, int64_t rows, int64_t cols, float* to) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j) to[j * rows + i] = from[i * cols + j];
+}
+
+void sum_windows(const DepthwiseGrad& grad, const float* dy, const float* x, float* dw, float* room) {
+  const int64_t parts = grad.parts(), size = grad.window() * grad.channels;
+  const int64_t at_once = depthwise_table().channels_at_once, blocks = (grad.channels + at_once - 1) / at_once;
+  parallel_for(parts * blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t part = task / blocks, first = task % blocks * at_once;
+      depthwise_table().sums(grad, dy, x, room + part * size, grad.images * part / parts,
+                             grad.images * (part + 1) / parts, first, std::min(at_once, grad.channels - first));
+    }
+  });
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < size; ++i) room[i] += room[part * size + i];
+  transpose(room, grad.window(), grad.channels, dw);
+}
+
+}  // namespace
+
+DepthwiseGrad::DepthwiseGrad(const BoundCall& call) {
+  const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
+  const std::span<const int64_t> strides = call.attrs->ints("strides"), pads = call.attrs->ints("pads"),
+                                 dilations = call.attrs->ints("dilations");
+  images = x.sizes[0], channels = x.sizes[1];
+  x_height = x.sizes[2], x_width = x.sizes[3];
+  y_height = dy.sizes[2], y_width = dy.sizes[3];
+  window_height = w.sizes[2], window_width = w.sizes[3];
+  down = strides[0], right = strides[1];
+  top = pads[0], left = pads[1];
+  dilation_down = dilations[0], dilation_right = dilations[1];
+}
+
+const char* supports_depthwise_grad(const KernelQuery& query) {
+  for (const OperandInfo& operand : query.inputs)
+    if (operand.present && operand.dtype != DType::kF32) return "takes f32 only";
+  if (query.inputs[0].rank != 4) return "not two spatial dims";
+  const int64_t groups = query.attrs->i("group");
+  const OperandInfo& w = query.inputs[2];
+  return groups > 1 && w.sizes[0] == groups && w.sizes[1] == 1 ? nullptr : "channels do not have a window each";
+}
+
+int64_t depthwise_grad_scratch(const BoundCall& call) {
+  if (call.inputs[0].numel() == 0 || call.inputs[2].numel() == 0) return 0;
+  const DepthwiseGrad grad(call);
+  int64_t most = 0;
+  if (output(call, 0) != nullptr) most = std::max(most, grad.window_bytes());
+  if (output(call, 1) != nullptr) most = std::max(most, grad.parts() * grad.window_bytes());
+  if (output(call, 2) != nullptr)
+    most = std::max(most, bias_sums_bytes(grad.images * grad.y_height * grad.y_width, grad.channels));
+  return most;
+}
+
+KernelStatus depthwise_grad(const KernelCall& call, const DepthwiseGrad& grad) {
+  const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
+  const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
+  if (dy.numel() == 0 || w.numel() == 0) {
+    for (const TensorRef* none : {dx, dw, db})
+      if (none != nullptr) std::memset(none->data, 0, none->numel() * size_bytes(none->dtype));
+    return nullptr;
+  }
+  float* room = static_cast<float*>(call.scratch);
+  if (dw != nullptr) sum_windows(grad, dy.as<float>(), x.as<float>(), dw->as<float>(), room);
+  if (db != nullptr) sum_bias(dy, grad.images * grad.y_height * grad.y_width, *db, static_cast<char*>(call.scratch));
+  if (dx == nullptr) return nullptr;
+  transpose(w.as<float>(), grad.channels, grad.window(), room);
+  const int64_t line_flops = std::max<int64_t>(1, 2 * grad.x_width * grad.channels * grad.window());
+  parallel_for(grad.images * grad.x_height, std::max<int64_t>(1, kTaskFlops / line_flops),
+               [&](int64_t begin, int64_t end) {
+                 depthwise_table().lines(grad, dy.as<float>(), room, dx->as<float>(), begin, end);
+               });
+  return nullptr;
+}
+
+}  // namespace lowtide::cpu
