@@ -35,7 +35,7 @@ def test_four_processes(model, stage):
 
 @pytest.mark.long
 def test_stage_3_alone():
-    train("gpt2", 3, ["kept", "init", "gathered", "evaluation"])
+    train("gpt2", 3, ["kept", "init", "gathered", "evaluation", "lora"])
 
 
 @pytest.mark.long
