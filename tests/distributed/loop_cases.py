@@ -121,10 +121,8 @@ def average_of_weights(wrap):
     return [losses, *model.parameters(), *average.module.parameters()]
 
 
-def two_networks(wrap):
-    """A GAN: two DistributedDataParallel that train in turn, each through the other."""
-    makers, judges = perceptron(5, 16, 7), perceptron(7, 16, 1)
-    maker, judge = (DistributedDataParallel(wrap(each)) for each in (makers, judges))
+def play(maker, judge, gathered=list):
+    """Losses and parameters of two networks, each of which trains through the other."""
     of_maker, of_judge, losses = sgd(maker), sgd(judge), []
     for step in range(STEPS):
         real, made = noise(6, 7, step=step), maker(noise(6, 5, step=100 + step))
@@ -138,7 +136,14 @@ def two_networks(wrap):
         of_maker.step()
         of_maker.zero_grad()
         losses += [loss.detach(), fooled.detach()]
-    return [torch.stack(losses), *makers.parameters(), *judges.parameters()]
+    return [torch.stack(losses), *gathered(maker.parameters()), *gathered(judge.parameters())]
+
+
+def two_networks(wrap):
+    """A GAN: two DistributedDataParallel that train in turn, each through the other."""
+    makers, judges = perceptron(5, 16, 7), perceptron(7, 16, 1)
+    maker, judge = (DistributedDataParallel(wrap(each)) for each in (makers, judges))
+    return play(maker, judge)
 
 
 def difference(outer, step):
@@ -283,6 +288,86 @@ def divided_and_frozen(wrap):
     return [train(wrap(model), make_batch), *whole(model.parameters())]
 
 
+def teacher_and_pupil(wrap):
+    """The pupil learns what an average of itself says without gradients, through a wrapper of its own."""
+    model, make_batch = gpt2()
+    teachers, outer = copy.deepcopy(model), DistributedDataParallel(wrap(model))
+    teacher = wrap(teachers.requires_grad_(False))
+
+    def loss_of(step):
+        batch = make_batch(seed=seed_of(step))
+        with torch.no_grad():
+            said = teacher(**batch).logits
+        return torch.nn.functional.mse_loss(outer(**batch).logits, said + 1)
+
+    def follow(step):
+        with torch.no_grad():
+            for slow, fast in zip(teachers.parameters(), model.parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
+
+    return [train_by(loss_of, sgd(outer), follow), *model.parameters(), *teachers.parameters()]
+
+
+class Branches(torch.nn.Module):
+    """Of two layers each process takes the one that its argument asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = perceptron(6, 8, 6), perceptron(6, 9, 6)
+
+    def forward(self, x, second):
+        return (self.second if second else self.first)(x).square().mean()
+
+
+def layers_that_ranks_choose(wrap):
+    model = Branches()
+    outer = DistributedDataParallel(wrap(model), find_unused_parameters=True)
+
+    def loss_of(step):
+        return outer(noise(3, 6, step=step), second=seed_of(step) % 3 == 0)
+
+    return [train_by(loss_of, sgd(outer)), *model.parameters()]
+
+
+def group_of_one_rank(wrap):
+    """Groups of one process each: nothing is averaged."""
+    model, make_batch = gpt2()
+    groups = [torch.distributed.new_group([rank]) for rank in range(torch.distributed.get_world_size())]
+    outer = DistributedDataParallel(wrap(model), process_group=groups[torch.distributed.get_rank()])
+    return [train(outer, make_batch), *model.parameters()]
+
+
+def divided_two_networks(wrap):
+    """A GAN whose networks are both divided."""
+    makers, judges = perceptron(5, 16, 7), perceptron(7, 16, 1)
+    for layer in (*makers, *judges):
+        if list(layer.parameters()):
+            fully_shard(layer)
+    maker, judge = (wrap(fully_shard(each)) for each in (makers, judges))
+    return play(maker, judge, whole)
+
+
+def divided_but_for_some(wrap):
+    """Norms stay whole in each process, which averages their gradients by itself."""
+    model, make_batch = gpt2()
+    kept = [each for name, each in model.named_parameters() if "ln_" in name]
+    for block in model.transformer.h:
+        fully_shard(block, ignored_params=set(kept))
+    fully_shard(model, ignored_params=set(kept))
+    outer, losses = wrap(model), []
+    optimizer = sgd(outer)
+    for step in range(STEPS):
+        loss = outer(**make_batch(seed=seed_of(step))).loss
+        loss.backward()
+        for each in kept:
+            torch.distributed.all_reduce(each.grad)
+            each.grad /= torch.distributed.get_world_size()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return [torch.stack(losses), *whole(model.parameters())]
+
+
 LOOPS = {
     each.__name__: each
     for each in (
@@ -304,6 +389,11 @@ LOOPS = {
         divided_evaluation,
         divided_two_calls,
         divided_and_frozen,
+        teacher_and_pupil,
+        layers_that_ranks_choose,
+        group_of_one_rank,
+        divided_two_networks,
+        divided_but_for_some,
     )
 }
 

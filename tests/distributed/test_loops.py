@@ -8,7 +8,8 @@ CASES = [
     ("best_of_rank_0_is_loaded", "average_of_weights", "two_calls_before_backward", "loss_of_gathered_outputs"),
     ("checkpointed_layers", "divided_optimizer", "optimizers_of_parts", "parameters_frozen_on_the_way"),
     ("whole_object_saved", "lora", "divided_and_checkpointed", "divided_evaluation"),
-    ("divided_two_calls", "divided_and_frozen"),
+    ("divided_two_calls", "divided_and_frozen", "teacher_and_pupil", "layers_that_ranks_choose"),
+    ("group_of_one_rank", "divided_two_networks", "divided_but_for_some"),
 ]
 
 
