@@ -10,6 +10,8 @@ import pytest
 import torch
 from cached import graphs, run
 
+from lowtide.errors import OutOfMemory
+from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
 from lowtide.store import captures, files
 
 MODEL = """
@@ -271,6 +273,21 @@ def test_a_session_with_a_stored_plan_tells_what_the_first_told(folder, caplog):
         return session.training_text(), session.before_memory_text(), session.explain(), wrapped.explain()
 
     assert tables() == tables() and "the plan of Net is read from" in caplog.text
+
+
+def test_a_share_that_is_too_little_for_the_example_of_a_stored_graph_serves_a_larger_call(folder, exports, caplog):
+    def deep():
+        return torch.nn.Sequential(*(part for _ in range(4) for part in (torch.nn.Linear(64, 64), torch.nn.Tanh())))
+
+    few, many = torch.randn(3, 64), torch.randn(4000, 64)
+    run(deep(), few)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="lowtide"):
+        module = ORTModule(deep(), DebugOptions(LogLevel.INFO), memory_budget="75%")
+        module(many).sum().backward()
+        with pytest.raises(OutOfMemory):  # gradients alone are more
+            module(few)
+    assert len(exports) == 1 and "is ignored" not in caplog.text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, caplog):

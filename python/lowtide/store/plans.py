@@ -11,7 +11,7 @@ import logging
 import os
 
 from lowtide._lowtide import Session
-from lowtide.errors import Error, InternalError
+from lowtide.errors import Error, InternalError, OutOfMemory
 from lowtide.guards import build
 from lowtide.log import logger
 
@@ -59,11 +59,22 @@ def _planned(module, captured, options):
     session = _stored_session(path, captured, options)
     if session is None:
         session = Session(captured.graph, **options)
-        session.memory(_sizes_of(session, captured))  # under a budget: its plans are sought here, and stored
-        _store(path, session, captured)
+        if _keeps_its_budget(session, captured):
+            _store(path, session, captured)
     else:
         logger.info("the plan of %s is read from %s", type(module).__name__, path)
     return session
+
+
+def _keeps_its_budget(session, captured):
+    """Seeks plans under a budget, for the sizes of the example. A stored graph's are not those of the call, and a share
+    of their peak may be too little where the call's is not."""
+    try:
+        session.memory(_sizes_of(session, captured))
+        return True
+    except OutOfMemory as error:
+        logger.info("the plan is not cached: %s", error)
+        return False
 
 
 def _key(graph_text, options):
