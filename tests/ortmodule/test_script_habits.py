@@ -400,6 +400,31 @@ def test_writes_of_real_numbers_into_complex_ones(door, reasons):
     assert reasons(wrapped) is None
 
 
+# ---- a teacher
+
+
+@torch.inference_mode()
+def taught(m, a):
+    return m.teacher(a) * 2
+
+
+def between(m, a):
+    with torch.inference_mode():
+        target = m.teacher(a)
+        with torch.inference_mode(False):
+            learnt = m.l(a.detach())
+    return learnt - target.clone()
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("forward", [lambda m, a: m.l(a.detach()) - taught(m, a).clone(), between])
+def test_what_a_teacher_computes_in_inference_mode_has_no_gradient(door, forward, reasons):
+    """It had one, in silence."""
+    wrapped = compare(door, Of(forward, teacher=torch.nn.Linear(4, 4)), same_batch)
+    assert wrapped.teacher.weight.grad is None and wrapped.l.weight.grad is not None
+    assert reasons(wrapped) is None
+
+
 # ---- pieces that begin in submodules
 
 
