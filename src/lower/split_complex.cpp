@@ -214,17 +214,26 @@ class Splitter {
     return false;
   }
 
+  Pair of_real(ValueId captured, const Node& reader) {
+    const ValueId real = whole(captured);
+    return Pair{real, call("aten::zeros_like.default", {real}, {"self"}, out_.type(real), reader)};
+  }
+
   bool do_alike(const Node& node) {
     for (ValueId output : node.outputs)
       if (output && !is_complex_value(output)) return false;
-    const bool joins =
-        node.target == "aten::cat.default" || node.target == "aten::stack.default" || is_one_of(node.target, kScatters);
+    const bool joins = node.target == "aten::cat.default" || node.target == "aten::stack.default";
+    const bool scatters = is_one_of(node.target, kScatters);
     for (ValueId input : node.inputs)
       if (joins && !is_complex_value(input)) return false;
     std::array<std::vector<ValueId>, 2> made;
     std::vector<Pair> operands;
-    for (ValueId input : node.inputs)
-      operands.push_back(is_complex_value(input) ? pair_of(input, node) : Pair{whole(input), whole(input)});
+    for (ValueId input : node.inputs) {
+      if (is_complex_value(input))
+        operands.push_back(pair_of(input, node));
+      else
+        operands.push_back(scatters ? of_real(input, node) : Pair{whole(input), whole(input)});
+    }
     for (const bool imaginary : {false, true}) {
       std::vector<ValueId> inputs;
       for (const Pair& operand : operands) inputs.push_back(imaginary ? operand.imag : operand.real);

@@ -204,7 +204,8 @@ def test_a_later_process_reads_the_graph_with_numbers(monkeypatch, tmp_path):
 
 def test_the_processed_model_takes_numbers():
     module = Of(lambda m, a, k, n: m.l(a) * k + n)
-    manager = ORTModule(module)._training_manager._graph_transition_manager
+    wrapper = ORTModule(module)
+    manager = wrapper._training_manager._graph_transition_manager
     for k, n in ((0.5, 1), (0.75, 2)):
         _, info = manager.use_cache_or_reconstruct_post_processed_model((x(), k, n), {})
     names = info.onnx_graph_input_names

@@ -376,6 +376,55 @@ def test_writes_of_complex_numbers_into_slices(door, reasons):
     assert reasons(wrapped) is None
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_writes_of_real_numbers_into_complex_ones(door, reasons):
+    """A padded spectrum. It raised: PyTorch's own copy has no gradient in a graph."""
+
+    def forward(m, a):
+        padded = torch.zeros(a.shape[0], 6, dtype=torch.complex64)
+        padded[..., :4] = m.l(a)
+        padded[:, 5].copy_(a[:, 0] / 0)
+        turned = torch.complex(a, m.l(a)).clone()
+        turned.copy_(m.l(a).double())
+        return (padded[..., :5] * (1 + 2j)).imag + padded[:, 5:].imag, torch.fft.ifft(turned).abs()
+
+    module = Of(forward)
+    eager, wrapped = copy.deepcopy(module), through(door, module)
+    for each in (eager, wrapped):
+        outputs = each(x())
+        sum(output.square().sum() for output in outputs).backward()
+        each.found = [output.detach() for output in outputs]
+    torch.testing.assert_close(wrapped.found, eager.found)
+    for ours, theirs in zip(module.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert reasons(wrapped) is None
+
+
+# ---- a teacher
+
+
+@torch.inference_mode()
+def taught(m, a):
+    return m.teacher(a) * 2
+
+
+def between(m, a):
+    with torch.inference_mode():
+        target = m.teacher(a)
+        with torch.inference_mode(False):
+            learnt = m.l(a.detach())
+    return learnt - target.clone()
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("forward", [lambda m, a: m.l(a.detach()) - taught(m, a).clone(), between])
+def test_what_a_teacher_computes_in_inference_mode_has_no_gradient(door, forward, reasons):
+    """It had one, in silence."""
+    wrapped = compare(door, Of(forward, teacher=torch.nn.Linear(4, 4)), same_batch)
+    assert wrapped.teacher.weight.grad is None and wrapped.l.weight.grad is not None
+    assert reasons(wrapped) is None
+
+
 # ---- pieces that begin in submodules
 
 

@@ -436,7 +436,8 @@ def test_the_processed_model_constructs_inputs_and_restores_outputs(monkeypatch)
     monkeypatch.setenv("ORTMODULE_SKIPCHECK_POLICY", "SKIP_CHECK_BUILD_GRADIENT|SKIP_CHECK_EXECUTION_AGENT")
     module = Of(lambda m, a, b=None: {"out": m.l(a) + m.mean, "size": a.shape[0]})
     module.register_buffer("mean", torch.zeros(4))
-    manager = ORTModule(module)._training_manager._graph_transition_manager
+    wrapper = ORTModule(module)
+    manager = wrapper._training_manager._graph_transition_manager
     changed, info = manager.use_cache_or_reconstruct_post_processed_model((x(grad=True),), {"b": None})
     assert changed
     changed, again = manager.use_cache_or_reconstruct_post_processed_model((x(5, 4, grad=True),), {"b": None})

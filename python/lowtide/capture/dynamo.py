@@ -138,14 +138,22 @@ def _enter_autocast(*arguments):
     return mode
 
 
-def _exit_autocast(mode):
+def _enter_inference_mode(is_on):
+    mode = torch.inference_mode(is_on)
+    mode.__enter__()
+    return mode
+
+
+def _exit(mode):
     mode.__exit__(None, None, None)
 
 
-# The functions of Dynamo's graphs only leave a note in a trace: types would be those without autocast.
-_AUTOCAST = {
+# The functions of Dynamo's graphs only leave a note in a trace, or none: types would be those without autocast.
+_MODES = {
     torch.amp.autocast_mode._enter_autocast: _enter_autocast,
-    torch.amp.autocast_mode._exit_autocast: _exit_autocast,
+    torch.amp.autocast_mode._exit_autocast: _exit,
+    torch.autograd.grad_mode._enter_inference_mode: _enter_inference_mode,
+    torch.autograd.grad_mode._exit_inference_mode: _exit,
 }
 
 
@@ -193,8 +201,8 @@ def _rewritten(graph_module, placeholders, carried, written, counted):
             forward, backward = (getattr(graph_module, part.target) for part in node.args[:2])
             copy.target, copy.args = _function(forward, backward, **node.kwargs), copy.args[2:]
             copy.kwargs = {}
-        elif node.target in _AUTOCAST:
-            copy.target = _AUTOCAST[node.target]
+        elif node.target in _MODES:
+            copy.target = _MODES[node.target]
     inline_pointwise_vmap(graph)
     data_as_calls(graph)
     hooks_as_functions(graph_module, graph)

@@ -26,7 +26,7 @@ from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
-from .garbage import garbage_waits
+from .garbage import collect_young, garbage_waits
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import difference
@@ -164,6 +164,11 @@ class _Flat(torch.nn.Module):
         refuse_inlined(tensors)
         return tensors
 
+    def let_go(self):
+        """What the exporter leaves behind, which only the garbage collector frees, holds this and nothing of the
+        user's."""
+        del self.module, self.call, self.layouts, self.observation
+
     def _kept(self, output):
         if self.keep is None:
             return output
@@ -206,11 +211,15 @@ def export(module, call: Call, facts: Facts) -> Exported:
         refuse_state(module)
         for _ in range(_TRIES - 1):
             try:
-                return _export_until_stable(module, call, facts, whole)
+                exported = _export_until_stable(module, call, facts, whole)
+                break
             except UnsupportedError as error:
                 if _DISTURBED not in str(error):
                     raise
-        return _export_until_stable(module, call, facts, whole)
+        else:
+            exported = _export_until_stable(module, call, facts, whole)
+    collect_young()
+    return exported
 
 
 def _guards(module, observation, whole):
@@ -285,9 +294,8 @@ def _export(module, call, facts, observation, whole):
             except Exception as error:
                 if flat.found.mistake is not None:
                     raise InvalidArgument(str(flat.found.mistake)) from None
-                frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
                 found = unsupported_from(error, handled)
-                found.readers = observation.readers or readers(reversed(frames))
+                found.readers = observation.readers or readers(_frames_of(error))
                 raise found from error
         _forget(program)
         whole_calls.name_in(program.graph_module)
@@ -303,6 +311,8 @@ def _export(module, call, facts, observation, whole):
         observation.restore()
         observation.let_go()
         raise
+    finally:
+        flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     return Exported(
         program,
@@ -395,6 +405,11 @@ def _example(tensor, sizes):
     order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), dim))
     example = torch.empty_permuted(sizes, order, dtype=tensor.dtype) if sizes else torch.empty([], dtype=tensor.dtype)
     return example.requires_grad_(tensor.requires_grad)
+
+
+def _frames_of(error):
+    """Innermost first. Nobody keeps them: a frame that holds itself goes with the garbage collector only."""
+    return reversed([frame for frame, _ in traceback.walk_tb(error.__traceback__)])
 
 
 def _clear_frames(error):

@@ -1,5 +1,6 @@
 """ExportedProgram → Graph: one node per ATen call, nothing decided."""
 
+import functools
 import operator
 import re
 from dataclasses import dataclass, field, replace
@@ -89,7 +90,7 @@ class _Importer:
         specs = program.graph_signature.input_specs
         inputs = [node for node, spec in zip(placeholders, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
         self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
-        self._attributes = Attributes(self._sizes, self._value)
+        self._attributes = Attributes(self._sizes, functools.partial(_value_of, self._values))
         self._numbers = Numbers(self._graph, self._sizes, origin)
         self._data_sizes = DataSizes(self._graph, self._sizes, program)
         for name, (low, high) in self._sizes.ranges().items():
@@ -452,7 +453,7 @@ class _Importer:
         return [value for value in (values if isinstance(values, list) else [values]) if value is not None]
 
     def _value(self, argument):
-        return self._values[argument] if isinstance(argument, torch.fx.Node) else argument
+        return _value_of(self._values, argument)
 
     def _tensor(self, argument):
         value = self._value(argument)
@@ -485,6 +486,10 @@ class _Importer:
             if steps:
                 views.append(OutputView(places[value], steps))
         return outputs, views
+
+
+def _value_of(values, argument):
+    return values[argument] if isinstance(argument, torch.fx.Node) else argument
 
 
 def _is_number(node):

@@ -140,7 +140,8 @@ def _open_cache(leaf):
 
 def one_level(value):
     """(children, context) of a node, contexts of equal trees being equal; None for a leaf."""
-    children, spec = pytree.tree_flatten(value, is_leaf=lambda part: part is not value)
+    root = id(value)  # PyTorch's function is in a cycle, which shall not hold the value
+    children, spec = pytree.tree_flatten(value, is_leaf=lambda part: id(part) != root)
     if not spec.is_leaf():
         return children, spec
     node = _open_node(value)

@@ -26,6 +26,7 @@ from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .conditions import answering
 from .conversions import conversions
+from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
 from .lengths import with_free_sizes
@@ -92,6 +93,8 @@ class Observation:
         self._stack.enter_context(_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
         for name, converting in conversions(self.is_running).items():
             self._stack.enter_context(_attribute(torch.nn.Module, name, converting))
+        for name, entering in entered_as_no_grad(self.is_running).items():
+            self._stack.enter_context(_attribute(torch.inference_mode, name, entering))
         self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
         self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stack.enter_context(_attribute(builtins, "len", with_free_sizes(len)))

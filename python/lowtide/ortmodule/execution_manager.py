@@ -3,6 +3,7 @@
 import contextlib
 import time
 import warnings
+import weakref
 from dataclasses import replace
 
 from lowtide import environment, log
@@ -13,7 +14,7 @@ from lowtide.log import logger
 
 from .announcement import announce, announce_pieces, announce_session, tells_savings
 from .bug_reports import BugReports, bugs_are_internal_errors
-from .fallback import Failure, Fallback, reason_of
+from .fallback import Failure, Fallback, forget, reason_of
 from .graph_transition_manager import GraphTransitionManager
 from .input_density import LabelSparsity
 from .resident import Resident
@@ -112,14 +113,20 @@ class ExecutionManager:
             else:
                 self._reason = self.last_step = None
                 return result
-            # First, whether PyTorch can: a mistake in the user's call is the user's to see.
-            result = self._without_graph(failure, args, kwargs)
-            if (keep := self._kept_now()) is not None:
-                result = keep_only(result, keep)
-            self._reason = reason_of(failure)
-            if not self._tables_are_constants:  # of a piece, its module tells
-                self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
-            return result
+            try:
+                return self._after_failure(failure, args, kwargs)
+            finally:
+                forget(failure)
+
+    def _after_failure(self, failure, args, kwargs):
+        # First, whether PyTorch can: a mistake in the user's call is the user's to see.
+        result = self._without_graph(failure, args, kwargs)
+        if (keep := self._kept_now()) is not None:
+            result = keep_only(result, keep)
+        self._reason = reason_of(failure)
+        if not self._tables_are_constants:  # of a piece, its module tells
+            self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
+        return result
 
     def _announce_pieces(self):
         """Once the engine's share of a step's time is known: at the second call after the last that compiled."""
@@ -180,12 +187,13 @@ class ExecutionManager:
         training = self._module.training
         if training not in self._transitions:
             mode = f"in {'training' if training else 'evaluation'} mode{'' if self.training else ', without gradients'}"
+            manager = weakref.proxy(self)  # which is freed with its last reference
             self._transitions[training] = GraphTransitionManager(
                 self._module,
-                self._make_agent,
+                lambda captured, call: manager._make_agent(captured, call),
                 mode,
                 with_gradients=self.training,
-                tells_savings=lambda: training and tells_savings(self._options.log_level),
+                tells_savings=lambda: training and tells_savings(manager._options.log_level),
                 facts=replace(self._facts, keep=self._kept_now()),
             )
         return self._transitions[training]

@@ -6,6 +6,7 @@ import functools
 import inspect
 import types
 import warnings
+import weakref
 from pathlib import Path
 
 import torch
@@ -57,9 +58,40 @@ class _AlsoOfModule(type):
         return getattr(cls._module_class, name)
 
 
+class _Method:
+    """In a wrapper's table where a bound method would stand, which would keep the wrapper: only the garbage collector
+    would free it. Called as it is where PyTorch traces a proxy that has the table and not the class."""
+
+    def __init__(self, bind, wrapper):
+        """`bind`: from the wrapper to the bound method."""
+        self.bind, self._wrapper = bind, weakref.ref(wrapper)
+
+    def __call__(self, *args, **kwargs):
+        return self.bind(self._wrapper())(*args, **kwargs)
+
+
+class _Bound:
+    """Of the wrapper's class: what its table has under a name, a _Method bound."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __get__(self, wrapper, cls=None):
+        if wrapper is None:
+            return self
+        held = wrapper.__dict__.get(self._name)
+        if held is None:
+            raise AttributeError(self._name)
+        return held.bind(wrapper) if type(held) is _Method else held
+
+    def __set__(self, wrapper, value):
+        wrapper.__dict__[self._name] = value
+
+
 @functools.cache
-def _class_for(cls, module_class):
+def _class_for(cls, module_class, overridden):
     methods = {name: _on_original(name) for name in _CONTAINER_METHODS if hasattr(module_class, name)}
+    methods.update((name, _Bound(name)) for name in overridden)
     if "__len__" in methods:
         methods["__bool__"] = lambda self: bool(self._original)
     return type(cls)(cls.__name__, (cls,), {"__module__": cls.__module__, "_module_class": module_class, **methods})
@@ -89,7 +121,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
     __call__ = torch.nn.Module._wrapped_call_impl
 
     def __new__(cls, module=None, *args, **kwargs):
-        return super().__new__(_class_for(cls, type(module)))
+        return super().__new__(_class_for(cls, type(module), _overridden(module)))
 
     def __init__(
         self,
@@ -132,9 +164,9 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
             module, self._options, self._asked["keep_outputs"], budget, self._asked["verify"], pieces=pieces
         )
         own["_inference_manager"] = InferenceManager(module, self._options, pieces=pieces)
-        own["forward"] = types.MethodType(_with_signature_of(module), self)
+        own["forward"] = _Method(functools.partial(types.MethodType, _with_signature_of(module)), self)
         for name in _overridden(module):
-            own[name] = _as_wrapper(getattr(module, name), self)
+            own[name] = _Method(functools.partial(_as_wrapper, name), self)
         _warn_of_hidden_names(module)
         if isinstance(module, torch.nn.DataParallel):
             self._refuse(UnsupportedModel("the module is a torch.nn.DataParallel: replicas would share an engine"))
@@ -170,6 +202,8 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
             terminal_log.set_up(debug_options.python_level)
         for manager in (self._training_manager, self._inference_manager):
             manager.configure(debug_options, fallback_policy)
+
+    forward = _Bound("forward")  # with the signature of the module's
 
     # ---- what lowtide tells
 
@@ -398,15 +432,19 @@ def _is_pytorchs(function):
 
 
 def _overridden(module):
-    """Methods of nn.Module, `to` or `eval` for example, that the module's class has its own of and we don't."""
+    """Methods of nn.Module, `to` or `eval` for example, that the module's class has its own of and we don't; none of a
+    module that stays PyTorch's."""
+    if not isinstance(module, torch.nn.Module) or isinstance(module, DistributedDataParallel):
+        return ()
     base, ours = torch.nn.Module, {"forward", "_call_impl", "_wrapped_call_impl", "_slow_forward"}
     names = [name for name, value in vars(base).items() if callable(value) and not name.startswith("__")]
     theirs = [name for name in names if name in vars(module) or getattr(type(module), name) is not getattr(base, name)]
-    return [name for name in theirs if name not in ours and name not in vars(ORTModule)]
+    return tuple(name for name in theirs if name not in ours and name not in vars(ORTModule))
 
 
-def _as_wrapper(method, wrapper):
+def _as_wrapper(name, wrapper):
     """The module's method, returning the wrapper where it returns the module."""
+    method = getattr(wrapper._original, name)
 
     @functools.wraps(method)
     def call(*args, **kwargs):

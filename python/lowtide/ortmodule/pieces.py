@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import weakref
 
 import torch
 
@@ -33,9 +34,12 @@ class Pieces:
 
     def __init__(self, module, debug_options, budget, verify):
         self._module, self._compiled = module, None
-        self._submodules = Submodules(module, self._piece)
+        self._found = []  # Piece
+        pieces = weakref.proxy(self)  # Dynamo keeps what it has compiled beyond the module's last reference
+        self._backend = lambda graph_module, _: pieces._piece(graph_module)
+        self._submodules = Submodules(module, self._backend)
         self._options, self._budget, self._verify = debug_options, budget, verify
-        self.whole_submodule = WholeSubmodule(self._managers_of)
+        self.whole_submodule = WholeSubmodule(lambda submodule: pieces._managers_of(submodule))
         self._refusal = None  # why there are none
         self._breaks = {}  # "model.py:41" → reason
         self._calls = 0
@@ -57,7 +61,7 @@ class Pieces:
         if isinstance(self._module, torch.jit.ScriptModule):
             raise UnsupportedError("the module is a torch.jit.ScriptModule")
         if self._compiled is None:
-            self._compiled = torch.compile(self._module, backend=self._piece)
+            self._compiled = torch.compile(self._module, backend=self._backend)
         call = self._module if self._submodules.depth else self._compiled
         self._calls += 1
         ran = self._this_call.ran = []
@@ -106,16 +110,17 @@ class Pieces:
         )
         return InferenceManager(submodule, self._options, is_piece=True), training
 
-    def _piece(self, graph_module, _):
-        """The backend of these graphs."""
+    def _piece(self, graph_module):
+        """What runs in the place of one of Dynamo's graphs."""
         reason = getattr(graph_module, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
             self._breaks[user_line(reason.user_stack) or "?"] = _short(reason.reason)
-        piece = Piece(graph_module, self._options, None, self._budget, self._verify, self._allowance)
+        self._found.append(Piece(graph_module, self._options, None, self._budget, self._verify, self._allowance))
+        pieces, piece = weakref.proxy(self), weakref.proxy(self._found[-1])
 
         def call(*inputs):
             result = piece(*inputs)
-            self._this_call.ran.append(piece.last_run())
+            pieces._this_call.ran.append(piece.last_run())
             return result
 
         return call
