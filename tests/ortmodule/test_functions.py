@@ -87,6 +87,38 @@ def test_megatrons_functions():
     same_training(Of(lambda m, a: Reduce.apply(torch.relu(m.l(Copy.apply(a))))))
 
 
+class Rounded(Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class FirstOnly(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+def test_functions_above_an_argument_without_gradient_get_zeros():
+    """ibert's embeddings: a parameter that is reached through a function's backward only has zeros, one that is not
+    has None."""
+
+    def forward(m, a):
+        return FirstOnly.apply(FirstOnly.apply(m.l(a), Rounded.apply(m.w) * 2), m.v * 3)
+
+    parameters = {name: torch.nn.Parameter(x(4)) for name in ("w", "v")}
+    same_training(Of(forward, **parameters))
+    assert parameters["w"].grad.abs().sum() == 0 and parameters["v"].grad is None
+
+
 def test_scalars_and_tuples():
     class Affine(Function):
         @staticmethod
