@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <tuple>
 
@@ -101,13 +102,14 @@ Pending run_forward(PythonSession& self, nb::handle inputs, uint64_t random_key,
 }
 
 // `gradients`: which they are. What only absent ones lead to has none, as in PyTorch; the engine counts them as zeros.
+// Where all are absent, existing_gradients tells.
 nb::object gradients_to_python(const PythonSession& self, const Gradients& results, std::span<const int> gradients,
                                const std::vector<bool>& given) {
   const size_t count = results.size();
-  const bool all_given = std::find(given.begin(), given.end(), false) == given.end();
+  const bool all_alike = std::adjacent_find(given.begin(), given.end(), std::not_equal_to<>()) == given.end();
   // Of no source at all: zeros, as of floor.
   const auto is_reached = [&](const std::vector<int>& sources) {
-    return all_given ||
+    return all_alike ||
            std::any_of(sources.begin(), sources.end(), [&](int source) { return given[static_cast<size_t>(source)]; });
   };
   bool one_owner = true;

@@ -53,7 +53,9 @@ std::vector<int> gradient_reads(const Graph& training) {
 
 std::vector<bool> existing_gradients(const Graph& training, const std::vector<bool>& given,
                                      const std::set<std::pair<int64_t, int64_t>>& missing) {
-  // PyTorch calls the backward of every function that a gradient could reach, with zeros where none does.
+  // PyTorch calls the backward of every function that a gradient could reach, with zeros where none does. It comes
+  // without any gradient too, from a function behind this graph that gave none.
+  const bool is_any_given = std::find(given.begin(), given.end(), true) != given.end();
   std::vector<bool> reached(training.value_count()), exists(training.value_count());
   for (NodeId id : training.order()) {
     const Node& node = training.node(id);
@@ -68,7 +70,7 @@ std::vector<bool> existing_gradients(const Graph& training, const std::vector<bo
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (!node.outputs[i]) continue;
       const size_t output = node.outputs[i].at();
-      reached[output] = is_yield(node.op) ? given.at(i) : is_reached;
+      reached[output] = is_yield(node.op) ? given.at(i) || !is_any_given : is_reached;
       exists[output] = !is_function ? is_yield(node.op) ? given.at(i) : has_gradient
                                     : is_reached && !missing.contains({call->attrs.i("call"), static_cast<int64_t>(i)});
     }

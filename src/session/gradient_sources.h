@@ -18,7 +18,8 @@ std::vector<std::vector<int>> gradient_sources(const Graph& training);
 // The graph inputs, ascending, that some gradient depends on.
 std::vector<int> gradient_reads(const Graph& training);
 
-// Per graph input: whether its gradient exists in a step, where `given` tells which outputs of YieldOp have one, and
+// Per graph input: whether its gradient exists in a step, where `given` tells which outputs of YieldOp have one (with
+// none, any of them may have been reached), and
 // the backward of PythonOps gave none for these operands: (the PythonOp's `call`, operand).
 std::vector<bool> existing_gradients(const Graph& training, const std::vector<bool>& given,
                                      const std::set<std::pair<int64_t, int64_t>>& missing);

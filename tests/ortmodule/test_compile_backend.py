@@ -218,26 +218,23 @@ def test_functions_and_submodules(pieces):
     assert len(pieces) == 2
 
 
-def test_vmap_of_pointwise_calls(pieces):
+def test_vmap(pieces):
     """associative_scan is made of it: mamba under torch.compile."""
     row = torch.linspace(0.5, 1.5, 8, dtype=torch.float64)
-    for function in (lambda a, b: a * b + a.exp() / 2, lambda a, b: -a * row + b):
+    functions = (
+        lambda a, b: a * b + a.exp() / 2,
+        lambda a, b: -a * row + b,
+        lambda a, b: a.max() * b,
+        lambda a, b: a.softmax(0) @ b,
+    )
+    for function in functions:
         x, y = batch().requires_grad_(), batch().flip(0)
         mapped = torch.vmap(function)
         compiled(mapped, fullgraph=True)(x, y).square().sum().backward()
         mine, x.grad = x.grad, None
         mapped(x, y).square().sum().backward()
         torch.testing.assert_close(mine, x.grad)
-    assert [piece.fallback_reason for piece in pieces] == [None, None]
-
-
-def test_other_vmaps_run_in_pytorch(pieces):
-    """Their calls do something else to whole tensors."""
-    for function in (lambda a, b: a.max() * b, lambda a, b: a.softmax(0) @ b):
-        mapped, x, y = torch.vmap(function), batch(), batch().flip(0)
-        with pytest.warns(FallbackWarning):
-            torch.testing.assert_close(compiled(mapped)(x, y), mapped(x, y))
-    assert all(piece.fallback_reason for piece in pieces)
+    assert [piece.fallback_reason for piece in pieces] == [None] * len(functions)
 
 
 def test_arguments_named_as_pythons_keywords(pieces):

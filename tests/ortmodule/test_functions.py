@@ -1,5 +1,6 @@
 """Custom autograd Functions: what a forward takes, returns and marks, against PyTorch over several steps."""
 
+import pytest
 import torch
 from modules import Of, x
 from torch.autograd import Function
@@ -85,6 +86,52 @@ def test_megatrons_functions():
             return gradient
 
     same_training(Of(lambda m, a: Reduce.apply(torch.relu(m.l(Copy.apply(a))))))
+
+
+class Rounded(Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class FirstOnly(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+def test_functions_above_an_argument_without_gradient_get_zeros():
+    """ibert's embeddings: a parameter that is reached through a function's backward only has zeros, one that is not
+    has None."""
+
+    def forward(m, a):
+        return FirstOnly.apply(FirstOnly.apply(m.l(a), Rounded.apply(m.w) * 2), m.v * 3)
+
+    parameters = {name: torch.nn.Parameter(x(4)) for name in ("w", "v")}
+    same_training(Of(forward, **parameters))
+    assert parameters["w"].grad.abs().sum() == 0 and parameters["v"].grad is None
+
+
+@pytest.mark.usefixtures("with_pieces")
+def test_functions_in_a_piece_without_gradients_get_zeros():
+    def forward(m, a):
+        scaled, rounded = m.u * 3, Rounded.apply(m.w) * 2
+        if a.sum() > 1e9:
+            a = a * 2
+        return FirstOnly.apply(FirstOnly.apply(m.l(a), rounded), scaled)
+
+    parameters = {name: torch.nn.Parameter(x(4)) for name in ("w", "u")}
+    wrapped = same_training(Of(forward, **parameters), in_engine=False)
+    assert "2 of 2 pieces" in wrapped.fallback_reason
+    assert parameters["w"].grad.abs().sum() == 0 and parameters["u"].grad is None
 
 
 def test_scalars_and_tuples():

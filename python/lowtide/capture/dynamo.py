@@ -16,7 +16,6 @@ from .dynamo_writes import Writes
 from .export import Facts
 from .hooked import hooks_as_functions
 from .transforms import refuse_transforms
-from .vmap_regions import inline_pointwise_vmap
 
 _PREFIX = re.compile(r"^l_(self_)?|(?<![a-z])(modules|parameters|buffers)_")
 
@@ -203,7 +202,6 @@ def _rewritten(graph_module, placeholders, carried, written, counted):
             copy.kwargs = {}
         elif node.target in _MODES:
             copy.target = _MODES[node.target]
-    inline_pointwise_vmap(graph)
     data_as_calls(graph)
     hooks_as_functions(graph_module, graph)
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")

@@ -33,6 +33,7 @@ from .numbers import difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .transforms import undoing_transforms
+from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
 
 # Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
@@ -335,7 +336,9 @@ def _export(module, call, facts, observation, whole):
 
 
 def _program_of(flat, examples, shapes):
-    return torch.export.export(flat, (examples,), strict=False, dynamic_shapes=shapes)
+    program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes=shapes)
+    write_out_vmaps(program.graph_module)
+    return program
 
 
 def _forget(program):

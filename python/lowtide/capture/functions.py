@@ -295,7 +295,8 @@ def _add_call(table, function, arguments):
     for string in filter(is_unread, pytree.tree_leaves(arguments)):
         string.refuse()  # the function reads what it likes
     tensors, sizes, operands, symbols = [], [], [], {}
-    without_gradient = _inputs_without_gradient(function, len(arguments))
+    # PyTorch calls the backward of functions above such an argument all the same, with zeros.
+    without_gradient = set() if table else _inputs_without_gradient(function, len(arguments))
 
     def note(value, operand=None):
         if _is_number(value):

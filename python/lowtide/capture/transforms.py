@@ -1,5 +1,5 @@
-"""torch.func's transforms (grad, vmap, jvp …) inside of forward: torch.export cannot follow them, and what fails within
-one leaves it active."""
+"""torch.func's transforms (grad, jvp …) inside of forward: torch.export cannot follow them, and what fails within one
+leaves it active. vmap it keeps, see vmap_regions.py."""
 
 import torch
 
@@ -7,9 +7,9 @@ from lowtide.errors import UnsupportedError
 
 
 def refuse_transforms(graph):
-    """UnsupportedError where Dynamo has left a transform in a graph."""
+    """UnsupportedError where Dynamo has left a transform other than vmap in a graph."""
     names = (getattr(node.target, "__name__", "") for node in graph.nodes if node.op == "call_function")
-    if any(name.endswith("_increment_nesting") for name in names):
+    if any(name.endswith("_increment_nesting") and not name.startswith("_vmap") for name in names):
         raise UnsupportedError("forward calls transforms of torch.func, which differentiate PyTorch's own operations")
 
 

@@ -61,8 +61,8 @@ class BackwardByRegion:
             if is_last:
                 agent.inspections.backward_done(self._step, self._inspected)
         self._missing.update(missing or ())
-        if self._missing:
-            given = tuple(gradient is not None for gradient in self._gradients)
+        given = tuple(gradient is not None for gradient in self._gradients)
+        if self._missing or not any(given):
             exist = agent.gradients_that_exist(given, frozenset(self._missing))
             numbers = self._regions.gradients[number]
             found = [tensor if exist[place] else None for place, tensor in zip(numbers, found, strict=True)]

@@ -242,9 +242,9 @@ class TrainingAgent:
         found, missing, inspected = self.run_backward(run)
         if self.inspects:
             self.inspections.backward_done(step, inspected)
-        if not missing:
-            return found
         given = tuple(gradient is not None for gradient in gradients)
+        if not missing and any(given):
+            return found
         exist = self.gradients_that_exist(given, missing)
         return [gradient if exists else None for gradient, exists in zip(found, exist, strict=True)]
 
@@ -270,7 +270,7 @@ class TrainingAgent:
         if exist is None:
             if len(self._existing) >= _MOST_PATTERNS:
                 self._existing.clear()
-            exist = self._existing[given, missing] = self.session.existing_gradients(given, missing)
+            exist = self._existing[given, missing] = self.session.existing_gradients(given, missing or ())
         return exist
 
     # ---- reports
