@@ -1,4 +1,4 @@
-// Gradients of convolutions in which each channel has a window of its own, in f32: the list of the room has it.
+// Gradients of convolutions in which each channel has a window of its own: the list of the room has it.
 #pragma once
 
 #include "kernels/cpu/convolution/depthwise_table.h"
@@ -16,6 +16,7 @@ struct DepthwiseGrad : DepthwiseSizes {
   int64_t parts() const { return images < kMostParts ? images : kMostParts; }
 
   static constexpr int64_t kMostParts = 8;
+  DType dtype;
 };
 
 const char* supports_depthwise_grad(const KernelQuery& query);

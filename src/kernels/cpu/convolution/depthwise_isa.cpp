@@ -1,5 +1,5 @@
 #include "kernels/cpu/convolution/depthwise_table.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/half_vectors.h"
 
 namespace lowtide::cpu::LT_ISA {
 namespace {
@@ -10,11 +10,15 @@ LT_INLINE int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) /
 
 // dx[t] for t in [0, places), `step` places apart, of one vector of channels. Window columns meet dy at first[k] + t.
 // Every sum goes through the window in order, whichever way it is taken.
+template <class Numbers>
 struct Line {
+  using Stored = typename Numbers::Number;
+
   const DepthwiseSizes& sizes;
-  const float *dy, *windows;  // of the image, and at the channels
-  int64_t row;                // of dx, with the pad
-  int64_t phase;              // the first place, with the pad
+  const Stored* dy;      // of the image, at the channels
+  const float* windows;  // at the channels
+  int64_t row;           // of dx, with the pad
+  int64_t phase;         // the first place, with the pad
 
   // body(rows of dy, of the window)
   template <class Body>
@@ -37,37 +41,38 @@ struct Line {
   }
 
   template <class Count>
-  LT_INLINE_LAMBDA void inside(int64_t t, float* dx, int64_t step, Count count) const {
+  LT_INLINE_LAMBDA void inside(int64_t t, Stored* dx, int64_t step, Count count) const {
     const int64_t channels = sizes.channels;
     vf sum[kTile] = {};
-    for_rows([&](const float* from, const float* window) LT_INLINE_LAMBDA {
+    for_rows([&](const Stored* from, const float* window) LT_INLINE_LAMBDA {
       for_columns([&](int64_t j, int64_t first) LT_INLINE_LAMBDA {
         const vf w = load(window + j * channels, count);
-        const float* at = from + (first + t) * channels;
+        const Stored* at = from + (first + t) * channels;
 #pragma GCC unroll 16
-        for (int k = 0; k < kTile; ++k) sum[k] = fma(load(at + k * channels, count), w, sum[k]);
+        for (int k = 0; k < kTile; ++k) sum[k] = fma(Numbers::load(at + k * channels, count), w, sum[k]);
       });
     });
 #pragma GCC unroll 16
-    for (int k = 0; k < kTile; ++k) store(dx + (t + k) * step, sum[k], count);
+    for (int k = 0; k < kTile; ++k) Numbers::store(dx + (t + k) * step, sum[k], count);
   }
 
   template <class Count>
-  LT_INLINE_LAMBDA void edge(int64_t t, int64_t places, float* dx, int64_t step, Count count) const {
+  LT_INLINE_LAMBDA void edge(int64_t t, int64_t places, Stored* dx, int64_t step, Count count) const {
     const int64_t channels = sizes.channels;
     vf sum[kTile] = {};
-    for_rows([&](const float* from, const float* window) LT_INLINE_LAMBDA {
+    for_rows([&](const Stored* from, const float* window) LT_INLINE_LAMBDA {
       for_columns([&](int64_t j, int64_t first) LT_INLINE_LAMBDA {
         const vf w = load(window + j * channels, count);
         const int64_t begin = max_of(0, -(first + t)), end = min_of(places, sizes.y_width - first - t);
-        for (int64_t k = begin; k < end; ++k) sum[k] = fma(load(from + (first + t + k) * channels, count), w, sum[k]);
+        for (int64_t k = begin; k < end; ++k)
+          sum[k] = fma(Numbers::load(from + (first + t + k) * channels, count), w, sum[k]);
       });
     });
-    for (int64_t k = 0; k < places; ++k) store(dx + (t + k) * step, sum[k], count);
+    for (int64_t k = 0; k < places; ++k) Numbers::store(dx + (t + k) * step, sum[k], count);
   }
 
   template <class Count>
-  LT_INLINE_LAMBDA void run(int64_t places, float* dx, int64_t step, Count count) const {
+  LT_INLINE_LAMBDA void run(int64_t places, Stored* dx, int64_t step, Count count) const {
     int64_t low = 0, high = places;  // of places that meet dy with every column of the window
     for_columns([&](int64_t, int64_t first) LT_INLINE_LAMBDA {
       low = max_of(low, -first);
@@ -87,15 +92,17 @@ struct Line {
   }
 };
 
-void lines(const DepthwiseSizes& sizes, const float* dy, const float* windows, float* dx, int64_t begin, int64_t end) {
+template <class Numbers>
+void lines(const DepthwiseSizes& sizes, const void* dy, const float* windows, void* dx, int64_t begin, int64_t end) {
+  using Stored = typename Numbers::Number;
   const int64_t channels = sizes.channels;
   for (int64_t line = begin; line < end; ++line) {
     const int64_t image = line / sizes.x_height, row = line % sizes.x_height;
-    const float* of_image = dy + image * sizes.y_height * sizes.y_width * channels;
-    float* to = dx + line * sizes.x_width * channels;
+    const Stored* of_image = (const Stored*)dy + image * sizes.y_height * sizes.y_width * channels;
+    Stored* to = (Stored*)dx + line * sizes.x_width * channels;
     for_vectors(channels, [&](int64_t c, auto count) LT_INLINE_LAMBDA {
       for (int64_t place = 0; place < min_of(sizes.right, sizes.x_width); ++place) {
-        const Line one{sizes, of_image + c, windows + c, row + sizes.top, place + sizes.left};
+        const Line<Numbers> one{sizes, of_image + c, windows + c, row + sizes.top, place + sizes.left};
         one.run(ceil_div(sizes.x_width - place, sizes.right), to + place * channels + c, sizes.right * channels, count);
       }
     });
@@ -103,13 +110,15 @@ void lines(const DepthwiseSizes& sizes, const float* dy, const float* windows, f
 }
 
 // Of one row of the window, kColumns of its columns from `column` on, and kVectors of channels: a line of dy at a time.
-template <int kColumns, int kVectors>
+template <class Numbers, int kColumns, int kVectors>
 struct WindowRow {
+  using Stored = typename Numbers::Number;
+
   const DepthwiseSizes& sizes;
   int64_t column;
 
   template <class Count>
-  LT_INLINE_LAMBDA void add(const float* dy, const float* x, float* sums, Count count) const {
+  LT_INLINE_LAMBDA void add(const Stored* dy, const Stored* x, float* sums, Count count) const {
     const int64_t channels = sizes.channels, right = sizes.right, apart = sizes.dilation_right;
     const int64_t before = sizes.left - column * apart;  // of place p column k meets p * right - before + k * apart
     const int64_t last = (kColumns - 1) * apart;
@@ -122,20 +131,20 @@ struct WindowRow {
           const int64_t at = p * right - before + k * apart;
           if (at < 0 || at >= sizes.x_width) continue;
           for (int v = 0; v < kVectors; ++v)
-            sum[k][v] = fma(load(dy + p * channels + v * kLanes, count), load(x + at * channels + v * kLanes, count),
-                            sum[k][v]);
+            sum[k][v] = fma(Numbers::load(dy + p * channels + v * kLanes, count),
+                            Numbers::load(x + at * channels + v * kLanes, count), sum[k][v]);
         }
       }
     };
     edge(0, min_of(low, sizes.y_width));
     for (int64_t p = low; p < high; ++p) {
-      const float *of_dy = dy + p * channels, *of_x = x + (p * right - before) * channels;
+      const Stored *of_dy = dy + p * channels, *of_x = x + (p * right - before) * channels;
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        const vf d = load(of_dy + v * kLanes, count);
+        const vf d = Numbers::load(of_dy + v * kLanes, count);
 #pragma GCC unroll 8
         for (int k = 0; k < kColumns; ++k)
-          sum[k][v] = fma(d, load(of_x + k * apart * channels + v * kLanes, count), sum[k][v]);
+          sum[k][v] = fma(d, Numbers::load(of_x + k * apart * channels + v * kLanes, count), sum[k][v]);
       }
     }
     edge(max_of(min_of(low, sizes.y_width), high), sizes.y_width);
@@ -148,73 +157,81 @@ struct WindowRow {
   }
 };
 
-template <int kVectors, class Count>
-LT_INLINE void add_row(const DepthwiseSizes& sizes, const float* dy, const float* x, float* sums, Count count) {
+template <class Numbers, int kVectors, class Count>
+LT_INLINE void add_row(const DepthwiseSizes& sizes, const typename Numbers::Number* dy,
+                       const typename Numbers::Number* x, float* sums, Count count) {
   int64_t column = 0;
   while (column < sizes.window_width) {
     switch (sizes.window_width - column) {
       case 1:
-        WindowRow<1, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 1, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 1;
         break;
       case 2:
-        WindowRow<2, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 2, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 2;
         break;
       case 3:
-        WindowRow<3, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 3, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 3;
         break;
       case 4:
-        WindowRow<4, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 4, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 4;
         break;
       case 5:
-        WindowRow<5, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 5, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 5;
         break;
       case 7:
-        WindowRow<7, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 7, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 7;
         break;
       default:
-        WindowRow<6, kVectors>{sizes, column}.add(dy, x, sums, count);
+        WindowRow<Numbers, 6, kVectors>{sizes, column}.add(dy, x, sums, count);
         column += 6;
         break;
     }
   }
 }
 
-template <int kVectors, class Count>
-LT_INLINE void sum_window(const DepthwiseSizes& sizes, const float* dy, const float* x, float* sums, int64_t begin,
-                          int64_t end, Count count) {
+template <class Numbers, int kVectors, class Count>
+LT_INLINE void sum_window(const DepthwiseSizes& sizes, const typename Numbers::Number* dy,
+                          const typename Numbers::Number* x, float* sums, int64_t begin, int64_t end, Count count) {
   const int64_t channels = sizes.channels, places = sizes.window_height * sizes.window_width;
   for (int64_t k = 0; k < places; ++k)
     for (int v = 0; v < kVectors; ++v) store(sums + k * channels + v * kLanes, vf{}, count);
   for (int64_t image = begin; image < end; ++image) {
     for (int64_t y = 0; y < sizes.y_height; ++y) {
-      const float* line = dy + (image * sizes.y_height + y) * sizes.y_width * channels;
+      const auto* line = dy + (image * sizes.y_height + y) * sizes.y_width * channels;
       for (int64_t i = 0; i < sizes.window_height; ++i) {
         const int64_t row = y * sizes.down - sizes.top + i * sizes.dilation_down;
         if (row < 0 || row >= sizes.x_height) continue;
-        add_row<kVectors>(sizes, line, x + (image * sizes.x_height + row) * sizes.x_width * channels,
-                          sums + i * sizes.window_width * channels, count);
+        add_row<Numbers, kVectors>(sizes, line, x + (image * sizes.x_height + row) * sizes.x_width * channels,
+                                   sums + i * sizes.window_width * channels, count);
       }
     }
   }
 }
 
-void sums(const DepthwiseSizes& sizes, const float* dy, const float* x, float* to, int64_t begin, int64_t end,
+template <class Numbers>
+void sums(const DepthwiseSizes& sizes, const void* dy_at, const void* x_at, float* to, int64_t begin, int64_t end,
           int64_t first, int64_t count) {
+  const auto *dy = (const typename Numbers::Number*)dy_at, *x = (const typename Numbers::Number*)x_at;
   const int64_t last = first + count;
   int64_t c = first;
-  for (; c + 2 * kLanes <= last; c += 2 * kLanes) sum_window<2>(sizes, dy + c, x + c, to + c, begin, end, Full{});
-  for (; c + kLanes <= last; c += kLanes) sum_window<1>(sizes, dy + c, x + c, to + c, begin, end, Full{});
-  if (c < last) sum_window<1>(sizes, dy + c, x + c, to + c, begin, end, static_cast<int>(last - c));
+  for (; c + 2 * kLanes <= last; c += 2 * kLanes)
+    sum_window<Numbers, 2>(sizes, dy + c, x + c, to + c, begin, end, Full{});
+  for (; c + kLanes <= last; c += kLanes) sum_window<Numbers, 1>(sizes, dy + c, x + c, to + c, begin, end, Full{});
+  if (c < last) sum_window<Numbers, 1>(sizes, dy + c, x + c, to + c, begin, end, static_cast<int>(last - c));
 }
+
+template <class Numbers>
+constexpr DepthwiseLoops kLoops = {lines<Numbers>, sums<Numbers>};
 
 }  // namespace
 
-constinit const DepthwiseTable depthwise_table = {2 * kLanes, lines, sums};
+constinit const DepthwiseTable depthwise_table = {2 * kLanes, kLoops<Floats>, kLoops<Halves<true>>,
+                                                  kLoops<Halves<false>>};
 
 }  // namespace lowtide::cpu::LT_ISA

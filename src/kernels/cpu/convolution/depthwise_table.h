@@ -1,5 +1,5 @@
 // What depthwise_isa.cpp hands to depthwise_convolution.cpp: serial loops of the gradients of a convolution in which
-// each channel has a window of its own. Images are channels-last and dense, in f32.
+// each channel has a window of its own. Images are channels-last and dense.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,20 @@ struct DepthwiseSizes {
   int64_t dilation_down, dilation_right;
 };
 
-struct DepthwiseTable {
-  int64_t channels_at_once;  // of one task of `sums`
+// Of images whose numbers are all stored alike.
+struct DepthwiseLoops {
   // Lines [begin, end) of dx, which are images * x_height. `windows`: [window_height, window_width, channels].
-  void (*lines)(const DepthwiseSizes& sizes, const float* dy, const float* windows, float* dx, int64_t begin,
+  void (*lines)(const DepthwiseSizes& sizes, const void* dy, const float* windows, void* dx, int64_t begin,
                 int64_t end);
   // sums[window_height, window_width, channels] of channels [first, first + count), count <= channels_at_once, and of
   // images [begin, end); what is there is overwritten.
-  void (*sums)(const DepthwiseSizes& sizes, const float* dy, const float* x, float* sums, int64_t begin, int64_t end,
+  void (*sums)(const DepthwiseSizes& sizes, const void* dy, const void* x, float* sums, int64_t begin, int64_t end,
                int64_t first, int64_t count);
+};
+
+struct DepthwiseTable {
+  int64_t channels_at_once;  // of one task of `sums`
+  DepthwiseLoops f32, bf16, f16;
 };
 
 LT_ISA_TABLES(DepthwiseTable, depthwise_table)
