@@ -125,6 +125,38 @@ def with_unknown_code():
     return with_a_hook(hook), lambda: REGISTRY.kept
 
 
+class ReadOnly:
+    """Of a container that nobody takes anything out of, such as an output of transformers."""
+
+    def refuse(self, *args, **kwargs):
+        raise TypeError("read-only")
+
+    __delitem__ = clear = pop = remove = refuse
+
+
+@pytest.mark.parametrize("base", [dict, collections.OrderedDict, list, set, collections.deque])
+def test_read_only_containers_of_unknown_code_keep_nothing_of_a_failed_capture(base):
+    kept = type("Kept", (ReadOnly, base), {})()
+    sys.modules["lowtide_test_registry"] = REGISTRY
+    REGISTRY.kept = kept
+
+    def forward(m, a):
+        kept = sys.modules["lowtide_test_registry"].kept
+        y = m.l(a)
+        if isinstance(kept, dict):
+            kept["y"] = y
+        else:
+            (kept.add if isinstance(kept, set) else kept.append)(y)
+        return y if y.sum() > 0 else -y
+
+    try:
+        with pytest.raises(UnsupportedError):
+            capture(Of(forward), (x(),))
+    finally:
+        REGISTRY.kept = []
+    assert len(kept) == 0
+
+
 def with_inputs_in_unknown_code():
     del REGISTRY.kept[:]
     sys.modules["lowtide_test_registry"] = REGISTRY

@@ -7,6 +7,9 @@ import types
 
 import torch
 
+_COLLECTIONS = (list, set, collections.deque)
+_TABLES = (collections.OrderedDict, dict)
+
 
 def let_go(references):
     """Takes tensors out of what holds them; in words, what one of these was, or None. Python looks through all of its
@@ -23,17 +26,22 @@ def let_go(references):
     for holder in holders:
         if id(holder) in left_alone:
             continue
-        if isinstance(holder, list | set | collections.deque):
-            kept = [item for item in holder if id(item) not in ids]
-            holder.clear()
-            (holder.update if isinstance(holder, set) else holder.extend)(kept)
-        elif isinstance(holder, dict):
-            for key in [key for key, value in holder.items() if id(value) in ids]:
-                del holder[key]
+        if (kind := _kind(holder, _COLLECTIONS)) is not None:
+            kept = [item for item in kind.__iter__(holder) if id(item) not in ids]
+            kind.clear(holder)
+            (kind.update if kind is set else kind.extend)(holder, kept)
+        elif (kind := _kind(holder, _TABLES)) is not None:
+            for key in [key for key, value in kind.items(holder) if id(value) in ids]:
+                kind.__delitem__(holder, key)
         elif isinstance(holder, types.CellType):
             del holder.cell_contents
         said = said or f"a {type(holder).__qualname__}"
     return said
+
+
+def _kind(holder, kinds):
+    """Python's own class of a container: its methods run no code of users', which may forbid to take anything out."""
+    return next((kind for kind in kinds if isinstance(holder, kind)), None)
 
 
 def _of_frames(holders):
