@@ -219,10 +219,11 @@ def test_a_size_read_back_plans_no_more_than_it_is():
     assert peaks[1] <= 1.1 * peaks[0]
 
 
-def test_what_is_written_before_it_is_read_is_no_size_any_more():
+@pytest.mark.parametrize("view", [lambda count: count, lambda count: count.view(1)[0]], ids=["itself", "a view"])
+def test_what_is_written_before_it_is_read_is_no_size_any_more(view):
     def forward(m, x):
         count = torch.tensor(x.shape[0])
-        count -= (x[:, 0] > 0).sum()
+        view(count).sub_((x[:, 0] > 0).sum())
         return m.l(x)[:count]
 
     assert_one_graph(Of(forward).double(), [(rows(chosen),) for chosen in (3, 1)])

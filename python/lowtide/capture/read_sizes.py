@@ -39,14 +39,18 @@ def sizes_read_back(program, sizes):
     """
     resolve = sizes.resolve
     held = {}  # node of a 0-d tensor of integers → its value
+    others = set()  # what else is made of those: perhaps views of them
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             if not isinstance(node.target, torch._ops.OpOverload):
                 continue
             made = node.meta.get("val")
             packet = node.target.overloadpacket
-            if node.target._schema.is_mutable and packet is not aten.detach_ and not held.keys().isdisjoint(node.args):
+            touches = not held.keys().isdisjoint(node.args) or not others.isdisjoint(node.args)
+            if touches and node.target._schema.is_mutable and packet is not aten.detach_:
                 return
+            if touches:
+                others.add(node)
             if packet is aten.slice:
                 if (found := _length(node, resolve, sizes)) is not None:
                     yield found

@@ -157,41 +157,28 @@ struct WindowRow {
   }
 };
 
+template <int kCount>
+struct Columns {
+  static constexpr int count = kCount;
+};
+
 template <class Numbers, int kVectors, class Count>
 LT_INLINE void add_row(const DepthwiseSizes& sizes, const typename Numbers::Number* dy,
                        const typename Numbers::Number* x, float* sums, Count count) {
   int64_t column = 0;
+  const auto take = [&](auto columns) LT_INLINE_LAMBDA {
+    WindowRow<Numbers, decltype(columns)::count, kVectors>{sizes, column}.add(dy, x, sums, count);
+    column += columns.count;
+  };
   while (column < sizes.window_width) {
-    switch (sizes.window_width - column) {
-      case 1:
-        WindowRow<Numbers, 1, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 1;
-        break;
-      case 2:
-        WindowRow<Numbers, 2, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 2;
-        break;
-      case 3:
-        WindowRow<Numbers, 3, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 3;
-        break;
-      case 4:
-        WindowRow<Numbers, 4, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 4;
-        break;
-      case 5:
-        WindowRow<Numbers, 5, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 5;
-        break;
-      case 7:
-        WindowRow<Numbers, 7, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 7;
-        break;
-      default:
-        WindowRow<Numbers, 6, kVectors>{sizes, column}.add(dy, x, sums, count);
-        column += 6;
-        break;
-    }
+    const int64_t left = sizes.window_width - column;
+    if (left == 1) take(Columns<1>{});
+    if (left == 2) take(Columns<2>{});
+    if (left == 3) take(Columns<3>{});
+    if (left == 4) take(Columns<4>{});
+    if (left == 5) take(Columns<5>{});
+    if (left == 7) take(Columns<7>{});
+    if (left == 6 || left > 7) take(Columns<6>{});
   }
 }
 
