@@ -169,6 +169,15 @@ def test_compiled():
     assert not alive(references)
 
 
+def test_engines_of_compiled_modules_go_with_dynamos_code(pieces):
+    """Dynamo keeps it for other modules of the class."""
+    trained(torch.compile(Net(), backend=compile_backend.lowtide))
+    engines = [weakref.ref(piece.last_manager.last_agent) for piece in pieces]
+    pieces.clear()
+    torch.compiler.reset()
+    assert engines and not alive(engines)
+
+
 def test_with_subscribers(tmp_path):
     module = Net()
     GlobalSubscriberManager.subscribe(module, [StatisticsSubscriber(tmp_path / "out")])

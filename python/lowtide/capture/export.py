@@ -25,6 +25,7 @@ from lowtide.log import exporter_is_heard, logger
 from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
+from .call_tensors import CallTensors
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import collect_young, garbage_waits
 from .inspections import Inspections, inspections_as_nodes
@@ -96,6 +97,7 @@ class Exported:
     conditions: tuple = ()  # (on sizes, the answer that forward got)
     groups: tuple = ()  # Processes, by the numbers that redistributions have
     asks_for_classes: bool = False  # with strings of any value: code may have told one from a str by type()
+    questions: tuple = ()  # what forward asked of its tensors: Questions
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
@@ -115,6 +117,7 @@ class _Flat(torch.nn.Module):
         self.module = module
         self.call = call
         self.keep = keep
+        self.call_tensors = CallTensors(module, call)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
@@ -127,6 +130,7 @@ class _Flat(torch.nn.Module):
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
         self.observation.made(tensors)
+        self.call_tensors.tell(self.observation.given, tensors, self.module)
         containers = list(_containers((args, kwargs)))
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
@@ -168,7 +172,7 @@ class _Flat(torch.nn.Module):
     def let_go(self):
         """What the exporter leaves behind, which only the garbage collector frees, holds this and nothing of the
         user's."""
-        del self.module, self.call, self.layouts, self.observation
+        del self.module, self.call, self.layouts, self.observation, self.call_tensors
 
     def _kept(self, output):
         if self.keep is None:
@@ -332,6 +336,7 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.conditions),
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
+        tuple(observation.given.asked.values()),
     )
 
 

@@ -11,6 +11,7 @@ from .data import write_data
 from .digest import Digest, NotCacheable, build, code_digest
 from .draws import Draws, put_back
 from .observe import Observation
+from .questions import first_other
 from .traced_draws import in_graph
 from .tree import Change, Guards
 from .writes import Write, setters
@@ -25,6 +26,7 @@ __all__ = [
     "Write",
     "build",
     "code_digest",
+    "first_other",
     "in_graph",
     "may_ask_for_classes",
     "put_back",

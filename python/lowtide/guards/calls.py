@@ -8,8 +8,9 @@ from torch.overrides import TorchFunctionMode
 from lowtide.errors import UnsupportedError
 
 from .checks import answer_that_goes_on, checked
-from .code import is_ours
+from .code import asks_itself
 from .data import Computed
+from .questions import ASKS
 from .readers import readers
 from .slices import ask_for_ends
 from .traced_draws import MAKERS, called, has_drawn
@@ -39,8 +40,12 @@ class Calls(TorchFunctionMode):
             raise UnsupportedError(f"forward calls Tensor.{func.__name__}")
         if kwargs and isinstance(kwargs.get("generator"), torch.Generator):
             raise UnsupportedError("forward draws from a generator of its own")
-        if func == _ASKS_FOR_GRADIENT and _asks_itself(frame):
+        if func == _ASKS_FOR_GRADIENT and asks_itself(frame):
             self._observation.seen.asks_for_gradients = True
+        if func in ASKS and asks_itself(frame):
+            is_answered, answer = self._observation.given.answer(func, args, kwargs or {})
+            if is_answered:
+                return answer
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
         if func in _READS_NUMBERS and not self._observation.readers:
@@ -81,9 +86,3 @@ def _outwards(frame):
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def _asks_itself(frame):
-    """Code of users and of PyTorch's layers: torch.nn.MultiheadAttention takes another way for frozen tensors."""
-    name = frame.f_globals.get("__name__") or ""
-    return name.startswith(("torch.nn.modules.", "torch.nn.functional")) or not is_ours(name)

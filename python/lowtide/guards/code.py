@@ -76,3 +76,9 @@ def is_users_name(name):
 def is_users(thing):
     """The same of a class or a module."""
     return is_users_name(thing.__name__ if isinstance(thing, types.ModuleType) else getattr(thing, "__module__", None))
+
+
+def asks_itself(frame):
+    """Code of users and of PyTorch's layers: torch.nn.MultiheadAttention takes another way for frozen tensors."""
+    name = frame.f_globals.get("__name__") or ""
+    return name.startswith(("torch.nn.modules.", "torch.nn.functional")) or not is_ours(name)

@@ -31,6 +31,7 @@ from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
+from .questions import Given, attributes_of
 from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
@@ -71,6 +72,7 @@ class Observation:
         self.prints = []  # texts
         self.readers = ()  # submodules that read numbers out of a tensor, as readers.readers has them
         self.conditions = []  # (on sizes, what forward heard)
+        self.given = Given()  # the tensors of the trace, of which forward asks questions
         self._modules, self._counters = dict(module.named_modules()), counters
         self.changes = None  # kept.Changes that forward made
         self._kept = Kept()
@@ -95,6 +97,7 @@ class Observation:
             self._stack.enter_context(_attribute(torch.nn.Module, name, converting))
         for name, entering in entered_as_no_grad(self.is_running).items():
             self._stack.enter_context(_attribute(torch.inference_mode, name, entering))
+        self._stack.enter_context(_attribute(torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)))
         self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
         self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stack.enter_context(_attribute(builtins, "len", with_free_sizes(len)))
@@ -131,11 +134,13 @@ class Observation:
         self._count()
         self._thread, self.draws = threading.get_ident(), TracedDraws()
         self.prints, self.conditions = [], []
+        self.given.begin()
         try:
             with Calls(self):
                 return function(*args, **kwargs)
         finally:
             self._thread = None
+            self.given.end()
             self._release_tripwires()
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lowtide.capture import Call, DynamoGraph, Facts, capture, capture_with_numbers, import_again, recapture
 from lowtide.errors import InternalError, UnsupportedError
-from lowtide.guards import Change, Guards
+from lowtide.guards import Change, Guards, first_other
 from lowtide.store import CaptureCache
 
 from .bug_reports import bugs_are_internal_errors
@@ -122,9 +122,16 @@ class GraphTransitionManager:
         """The schema's graph that fits, or None."""
         sizes = seen.sizes()
         for graph in schema.graphs:
-            if graph.accepts(sizes) and graph.holds() and not self._asked_for_other_gradients(graph, seen):
+            if not graph.accepts(sizes) or not graph.holds() or self._other_answer(graph, seen):
+                continue
+            if not self._asked_for_other_gradients(graph, seen):
                 return graph
         return None
+
+    def _other_answer(self, graph, seen):
+        """The first Question that forward asked and that this call answers in another way, or None."""
+        questions = graph.captured.exported.questions
+        return first_other(questions, seen.tensors, self._module) if questions else None
 
     def _asked_for_other_gradients(self, graph, seen):
         """Forward's own code asked for requires_grad, and would get another answer now."""
@@ -142,6 +149,8 @@ class GraphTransitionManager:
             other = next((graph for graph in schema.graphs if graph.guards.hold()), None)
             return Change("draw", other.draws.why()) if other else schema.graphs[0].guards.why()
         if graph.accepts(seen.sizes()):
+            if (other := self._other_answer(graph, seen)) is not None:
+                return Change("question", other.change(seen.tensors, self._module))
             text = _other_gradients(graph.processed[0], seen)
             return Change("requires_grad asked", f"{text}, and {graph.who_asks}")
         return Change("sizes", f"sizes: {_broken(graph.captured, seen.sizes())}")

@@ -106,6 +106,13 @@ TRANSITIONS = _table(
         "forward compares a random number with a number, and no graph was traced with the answers of this call",
         "draw 0: torch.rand([]) < 0.1 was False, is now True",
     ),
+    Transition(
+        "question",
+        Action.EXPORT,
+        "forward asks whether a tensor is contiguous, a leaf or a view, has a gradient, or for its strides or an "
+        "attribute that was set on it, and gets another answer",
+        "whether argument `a` is contiguous: was True, is now False",
+    ),
     Transition("hook", Action.EXPORT, "a forward or backward hook of any module", "a forward hook of module 'fc' came"),
     Transition(
         "requires_grad asked",

@@ -11,7 +11,7 @@ import os
 import torch
 
 from lowtide.errors import InternalError
-from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest
+from lowtide.guards import Digest, Guards, NotCacheable, build, code_digest, first_other
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import PLAIN, array_key, is_array
 from lowtide.log import logger
@@ -69,7 +69,9 @@ class _Entry:
         None."""
         for path in self._paths():
             captured = self._load(path)
-            if captured is not None and captured.accepts(sizes) and captured.exported.draws.hold():
+            if captured is None or not captured.accepts(sizes) or not captured.exported.draws.hold():
+                continue
+            if first_other(captured.exported.questions, self._call.tensors, self._module) is None:
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)
                 self._found = path
                 return captured

@@ -24,6 +24,7 @@ from lowtide.guards.values import DTYPES
 from .calls import calls_from_json, calls_to_json
 from .checks import check_captured
 from .draws import draws_from_json, draws_to_json
+from .questions import questions_from_json, questions_to_json
 from .trees import DTYPE_OF, Classes, NotStorable, plain_from_json, structure_from_json, structure_to_json
 
 _LARGEST = 64 << 20  # bytes of constants
@@ -72,6 +73,7 @@ def to_text(captured, module, digest):
             "leaves": [_leaf_to_json(leaf, sizes) for leaf in exported.output_leaves],
             "is_tensor": exported.output_is_tensor,
             "draws": draws_to_json(exported.draws),
+            "questions": questions_to_json(exported.questions),
             "prints": exported.prints,
             "writes": [[write.path, write.name, write.step] for write in exported.writes],
             "guards": {
@@ -111,6 +113,7 @@ def from_text(text, module, call, digest):
         output_is_tensor=told["is_tensor"],
         guards=guards,
         draws=draws_from_json(told["draws"]),
+        questions=questions_from_json(told["questions"], call, module),
         writes=tuple(Write(*write) for write in told["writes"]),
         prints=tuple(told["prints"]),
     )
