@@ -1,5 +1,6 @@
 """Custom autograd Functions that fake tensors cannot run, that write into their inputs, or that fail."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -175,6 +176,19 @@ def test_a_forward_that_changes_its_mind_runs_in_pytorch():
     Moody.rows = 2
     with pytest.warns(UserWarning, match="where its trace had"):
         assert wrapped(x()).shape == (2, 4)
+
+
+def test_an_operator_that_pytorch_traces_with_another_shape_runs_there():
+    labels = torch.tensor([3, 0, -1, 1])
+    module = Of(lambda m, a: torch.nn.functional.multilabel_margin_loss(m.l(a), labels, reduction="none"))
+    wrapped = ORTModule(copy.deepcopy(module))
+    theirs = module(x(4))
+    with pytest.warns(UserWarning, match="where its trace had"):
+        ours = wrapped(x(4))
+    assert ours.shape == theirs.shape == ()
+    theirs.backward()
+    ours.backward()
+    assert torch.allclose(wrapped.module.l.weight.grad, module.l.weight.grad)
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])

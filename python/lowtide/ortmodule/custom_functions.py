@@ -48,8 +48,7 @@ class CallHandler:
         with torch.set_grad_enabled(wants_context), saved.recorded() if wants_context else contextlib.nullcontext():
             results = self.run(target, attrs, given)
         del given
-        if is_function:
-            _check_types(target, results, outputs)
+        _check_types(target, results, outputs)
         _copy(results, outputs)
         inputs.clear()  # so that nobody but the function could hold them
         if not wants_context:
