@@ -14,7 +14,7 @@ from lowtide.store.prices import measured_prices
 def measure(model_name, names, rounds, steps):
     model, make_batch = build(model_name)
     batch = make_batch()
-    ways = list(ways_of(model, batch, names))
+    ways = list(ways_of(model, model_name, batch, names))
     warm_up(ways, batch)
     with Others() as others:
         take_turns(ways, batch, rounds, steps)

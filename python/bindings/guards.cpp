@@ -79,6 +79,7 @@ nb::object Guards::reach(const Place& place, nb::handle parent) const {
     case Way::kDict: found = PyObject_GenericGetDict(parent.ptr(), nullptr); break;
     case Way::kType: return nb::borrow(reinterpret_cast<PyObject*>(Py_TYPE(parent.ptr())));
     case Way::kAttribute: found = PyObject_GetAttr(parent.ptr(), place.key.ptr()); break;
+    case Way::kResult: found = PyObject_CallNoArgs(parent.ptr()); break;
     case Way::kItem:
       if (PyDict_Check(parent.ptr())) {
         found = PyDict_GetItemWithError(parent.ptr(), place.key.ptr());
@@ -86,6 +87,9 @@ nb::object Guards::reach(const Place& place, nb::handle parent) const {
         found = PyList_GetItem(parent.ptr(), PyLong_AsSsize_t(place.key.ptr()));
       } else if (PyTuple_Check(parent.ptr())) {
         found = PyTuple_GetItem(parent.ptr(), PyLong_AsSsize_t(place.key.ptr()));
+      } else {
+        found = PyObject_GetItem(parent.ptr(), place.key.ptr());
+        break;
       }
       Py_XINCREF(found);
   }
@@ -170,7 +174,8 @@ void bind_guards(nb::module_& module) {
       .value("DICT", Way::kDict)
       .value("ITEM", Way::kItem)
       .value("ATTRIBUTE", Way::kAttribute)
-      .value("TYPE", Way::kType);
+      .value("TYPE", Way::kType)
+      .value("RESULT", Way::kResult);
   nb::enum_<Expected>(guards, "Expected")
       .value("ANYTHING", Expected::kAnything)
       .value("NOTHING", Expected::kNothing)

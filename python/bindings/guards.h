@@ -10,8 +10,9 @@
 namespace lowtide::bindings {
 
 // How a place is reached from the object at its parent: not at all (the object itself is held), by its __dict__, by an
-// entry of a dict, list or tuple, by an attribute, or as its class.
-enum class Way { kRoot, kDict, kItem, kAttribute, kType };
+// entry of a dict, list, tuple or other mapping, by an attribute, as its class, or as what it returns, called without
+// arguments.
+enum class Way { kRoot, kDict, kItem, kAttribute, kType, kResult };
 
 // What must be at a place.
 enum class Expected {

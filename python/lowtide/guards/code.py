@@ -18,6 +18,17 @@ def names(code):
     return found
 
 
+def texts(code):
+    """All strings in a code object and in those inside of it."""
+    found = {constant for constant in code.co_consts if type(constant) is str}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= texts(constant)
+        elif isinstance(constant, tuple):
+            found |= {part for part in constant if type(part) is str}
+    return found
+
+
 def free_cells(function):
     """[(name, place, cell)] of the variables around a function."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)

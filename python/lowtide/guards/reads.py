@@ -3,6 +3,7 @@ variables around the functions that ran."""
 
 import collections
 import functools
+import os
 import sys
 import types
 
@@ -10,8 +11,9 @@ import torch
 
 from lowtide import _lowtide
 
-from .code import content, free_cells, is_users, is_users_name, names
+from .code import content, free_cells, is_users, is_users_name, names, texts
 from .kept import has_dict
+from .states import is_state, variables
 from .values import LARGEST, PLAIN, is_plain
 from .words import MISSING, module_words
 
@@ -47,7 +49,7 @@ class _Reads:
         for hook, number in list(self._guards.hooks) if self._seen.of_hooks else ():
             self._object(hook, number, _DEEPEST)
         for code, table in self._seen.codes.items():
-            self._later(self._code, code.co_names, table)
+            self._later(self._code, code.co_names, texts(code), table)
         told = None
         while told != len(self._told):
             told = len(self._told)
@@ -172,7 +174,9 @@ class _Reads:
         return Expected.KEY if isinstance(value, collections.deque) else Expected.SET, ()
 
     def _object(self, value, number, depth):
-        if isinstance(value, torch.nn.Module):
+        if is_state(value):
+            self._value(number, Way.RESULT, None, value(), ("global", f"{value.__module__}.{value.__name__}()"))
+        elif isinstance(value, torch.nn.Module):
             self._guards.module(value, number)
             for module, place, path in list(self._guards.modules.values()):
                 self._owner(module, place, module_words(path))
@@ -218,11 +222,13 @@ class _Reads:
         if isinstance(wrapped := getattr(function, "__wrapped__", None), types.FunctionType):
             place = self._place(number, Way.ATTRIBUTE, "__wrapped__", wrapped, Expected.SAME, None)
             self._later(self._function, wrapped, place)
-        self._code(names(code), table)
+        self._code(names(code), texts(code), table)
 
-    def _code(self, told, table):
+    def _code(self, told, strings, table):
         told = frozenset(told)
         self._told |= told
+        for name in variables(told, strings):
+            self._variable(name)
         for name in sorted(told):
             if name in table:
                 self._global(table, name, told)
@@ -244,6 +250,12 @@ class _Reads:
             place = self._value(self._guards.dict_of(number), Way.ITEM, name, value, subject, not is_users(module))
             if isinstance(value, types.ModuleType):
                 self._member(value, place, told)
+
+    def _variable(self, name):
+        """Of the environment."""
+        environment = self._place(self._root(vars(os), "os"), Way.ITEM, "environ", os.environ, Expected.ANYTHING, None)
+        subject = "global", f"environment variable `{name}`"
+        self._value(environment, Way.ITEM, name, os.environ.get(name, MISSING), subject)
 
     def _root(self, table, origin):
         if id(table) not in self._roots:

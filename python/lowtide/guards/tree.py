@@ -19,6 +19,7 @@ from .code import is_users_name
 from .digest import CONTAINERS, Digest, NotCacheable
 from .observe import HOOKS, Seen
 from .reads import add_reads
+from .states import is_state
 from .values import PLAIN, PLAIN_TENSORS, array_key, describe, is_array
 from .words import (
     MISSING,
@@ -312,13 +313,18 @@ def _reach(way, key, parent):
             return dict.get(parent, key, MISSING) if isinstance(parent, dict) else parent[key]
         if way is Way.DICT:
             return vars(parent)
+        if way is Way.RESULT:
+            return parent()
         return type(parent) if way is Way.TYPE else getattr(parent, key)
     except Exception:  # of a user's property, too
         return MISSING
 
 
 def _reach_kept(way, key, parent):
-    """The same by a key from a file: no property of a class runs because of it, and no module imports another."""
+    """The same by a key from a file: no property of a class runs because of it, no function that may do something, and
+    no module imports another."""
+    if way is Way.RESULT and not is_state(parent):
+        raise ValueError(f"a place that is the result of {parent}")
     if way is Way.ATTRIBUTE and parent is not MISSING:
         classes = parent.__mro__ if isinstance(parent, type) else type(parent).__mro__
         found = next((vars(cls)[key] for cls in classes if key in vars(cls)), None)
