@@ -436,10 +436,14 @@ def _quiet():
         return
     from torch.export import _trace  # slow to import, and an export has imported it
 
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
-    loggers = [(found, found.level) for found in map(logging.getLogger, names)]
-    for found, _ in loggers:
-        found.setLevel(logging.CRITICAL + 1)
+    # One level for loggers to come: each change of a level empties the caches of all loggers there are.
+    above = logging.getLogger("torch")
+    level = above.level
+    above.setLevel(logging.CRITICAL + 1)
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("torch.")]
+    heard = [found for found in map(logging.getLogger, names) if not found.disabled]
+    for found in heard:
+        found.disabled = True
     # A failing export prints its half-made graph, on a line of its own without a switch.
     _trace.print = lambda *_, **__: None
     try:
@@ -448,8 +452,9 @@ def _quiet():
             yield
     finally:
         del _trace.print
-        for found, level in loggers:
-            found.setLevel(level)
+        above.setLevel(level)
+        for found in heard:
+            found.disabled = False
 
 
 def unsupported_from(error, handled=None):
