@@ -25,7 +25,8 @@ from .export import (
     tells_of_free_sizes,
     user_line,
 )
-from .importer import ImportedGraph, Source, import_program
+from .imported import ImportedGraph, Source
+from .importer import import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
 from .numbers import difference

@@ -2,12 +2,10 @@
 
 import bdb
 import contextlib
-import logging
 import re
 import sys
 import threading
 import traceback
-import warnings
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,7 +18,7 @@ from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
 from lowtide.guards.readers import readers
 from lowtide.guards.values import is_plain
-from lowtide.log import exporter_is_heard, logger
+from lowtide.log import logger
 
 from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
@@ -33,6 +31,7 @@ from .kept_outputs import keep_only
 from .numbers import difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
+from .silence import exporter_silenced
 from .transforms import undoing_transforms
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
@@ -282,7 +281,7 @@ def _export(module, call, facts, observation, whole):
             stack.enter_context(exclusive)
             stack.enter_context(_this_thread_exports())
             stack.enter_context(garbage_waits())
-            stack.enter_context(_quiet())
+            stack.enter_context(exporter_silenced())
             stack.enter_context(saved_tensors_hooks_masked())
             # Sizes of 0 and 1 are not special until the model's own code asks: then that is a guard like any other.
             stack.enter_context(symbolic_config.patch(backed_size_oblivious=not facts.large))
@@ -425,31 +424,6 @@ def _clear_frames(error):
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
-
-
-@contextlib.contextmanager
-def _quiet():
-    """PyTorch logs and warns about an export that fails or specialises; what matters comes with our own reason. Only
-    PyTorch's own Python code is silenced, never a stream: a debugger in forward has the terminal."""
-    if exporter_is_heard():
-        yield
-        return
-    from torch.export import _trace  # slow to import, and an export has imported it
-
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
-    loggers = [(found, found.level) for found in map(logging.getLogger, names)]
-    for found, _ in loggers:
-        found.setLevel(logging.CRITICAL + 1)
-    # A failing export prints its half-made graph, on a line of its own without a switch.
-    _trace.print = lambda *_, **__: None
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"torch(\.|$)")
-            yield
-    finally:
-        del _trace.print
-        for found, level in loggers:
-            found.setLevel(level)
 
 
 def unsupported_from(error, handled=None):

@@ -3,7 +3,7 @@
 import functools
 import operator
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -18,6 +18,7 @@ from .attributes import Attributes
 from .data_sizes import DataSizes
 from .export import origin
 from .gathers import Gathers
+from .imported import ImportedGraph, Source
 from .known_sizes import SizeText
 from .memory_order import memory_order
 from .numbers import Numbers, is_item
@@ -34,32 +35,6 @@ from .output_views import OutputView, SharedOutputs
 from .positions import positions_from_start
 from .sizes import NeedsConstants, Sizes
 from .squeezed import require_no_ones
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a graph input's tensor comes from at a call."""
-
-    kind: str  # "input", "param", "buffer" or "constant"
-    index: int = -1  # input: among the call's tensors
-    paths: tuple = ()  # param, buffer: "block.0.weight", more than one if tied; constant: of the attribute, if any
-    tensor: torch.Tensor | None = None  # constant
-    name: str = ""  # of the graph's input
-    requires_grad: bool = False
-    used: bool = True  # by some node or output
-    shard: object = None  # of a part of a parameter that the graph gathers: how it is divided
-
-
-@dataclass
-class ImportedGraph:
-    graph: Graph
-    sizes: Sizes
-    sources: list
-    # Per tensor output: ("graph", index among the graph's outputs), ("source", index) or ("view", index among views).
-    outputs: list
-    random: bool  # some node draws random numbers
-    groups: list = field(default_factory=list)  # Processes, by the numbers that collectives give them
-    views: list = field(default_factory=list)  # OutputView
 
 
 def import_program(exported, facts, module, inputs_require_grad=None, division=None) -> ImportedGraph:

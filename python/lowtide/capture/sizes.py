@@ -16,6 +16,8 @@ from .size_printers import FormulaPrinter, GrammarPrinter, OutsideGrammar
 
 aten = torch.ops.aten
 
+_LARGEST = sympy.Integer(2**63 - 1)  # of a number in 64 bits
+
 
 class NeedsConstants(Exception):
     """An expression that the graph's grammar lacks: these dims have to be constants."""
@@ -190,9 +192,11 @@ class Sizes(KnownSizes):
 
     def always_holds(self, condition, unbounded):
         """Whatever the symbols are; those of `unbounded` may be larger than the exporter takes them for."""
-        ranges = self._environment.var_to_range
-        for symbol in unbounded & condition.free_symbols:
-            ranges = {**ranges, symbol: ValueRanges(ranges[symbol].lower, int_oo)}
+        ranges = dict(self._environment.var_to_range)
+        for symbol in condition.free_symbols & ranges.keys():
+            known = ranges[symbol]
+            upper = _LARGEST if symbol in unbounded else min(known.upper, _LARGEST)
+            ranges[symbol] = ValueRanges(known.lower, max(upper, known.lower))
         known = bound_sympy(condition, ranges)
         return known.is_singleton() and bool(known.lower)
 

@@ -12,7 +12,7 @@ import torch
 
 from lowtide._lowtide import Graph
 from lowtide.capture.export import Exported, Facts
-from lowtide.capture.importer import ImportedGraph, Source
+from lowtide.capture.imported import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
 from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
 from lowtide.capture.operators import overload_of
