@@ -28,6 +28,35 @@ bool lower_gather(Call& c) {
   return c.result(c.b.op(Op::kGatherElements, {x, index}, {{"axis", Dim(c.axis("dim", c.b.rank(x)))}}));
 }
 
+static bool search_sorted(Call& c, ValueId ascending, ValueId values, bool right) {
+  Builder& b = c.b;
+  const DType dtype = b.dtype(ascending);
+  if (dtype == DType::kBool || b.dtype(values) != dtype || b.rank(ascending) == 0) return false;
+  if (b.rank(ascending) > 1) {
+    Shape rows = b.shape(values);
+    if (rows.size() != b.shape(ascending).size()) return false;
+    rows.back() = b.shape(ascending).back();
+    if (rows != b.shape(ascending)) return false;
+  }
+  return c.result(b.op(Op::kSearchSorted, {ascending, values}, {{"right", right}}));
+}
+
+bool lower_searchsorted(Call& c) {
+  ValueId ascending = c.tensor("sorted_sequence");
+  if (c.is_tensor("sorter")) {
+    const ValueId sorter = c.tensor("sorter");
+    const int64_t rank = c.b.rank(ascending);
+    if (rank == 0 || c.b.shape(sorter) != c.b.shape(ascending) || c.b.dtype(sorter) != DType::kI64) return false;
+    ascending = c.b.op(Op::kGatherElements, {ascending, sorter}, {{"axis", Dim(rank - 1)}});
+  }
+  return search_sorted(c, ascending, c.tensor("self"), c.flag("right") || c.text("side") == "right");
+}
+
+bool lower_bucketize(Call& c) {
+  const ValueId boundaries = c.tensor("boundaries");
+  return c.b.rank(boundaries) == 1 && search_sorted(c, boundaries, c.tensor("self"), c.flag("right"));
+}
+
 bool lower_take_along_dim(Call& c) {
   ValueId x = c.tensor("self"), index = c.tensor("indices");
   if (!c.has("dim"))

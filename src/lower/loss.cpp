@@ -86,6 +86,37 @@ bool lower_nll_loss(Call& c) {
   return c.result(b.div(reduce_all(b, loss, Op::kReduceSum), reduce_all(b, weight, Op::kReduceSum)));
 }
 
+// The mean is over sequences, each first divided by the length of its target.
+bool lower_ctc_loss(Call& c) {
+  Builder& b = c.b;
+  const DType dtype = c.dtype();
+  ValueId log_probs = c.tensor("log_probs"), targets = c.tensor("targets");
+  if ((dtype != DType::kF32 && dtype != DType::kF64) || b.dtype(log_probs) != dtype) return false;
+  if (is_float(b.dtype(targets)) || b.rank(targets) < 1 || b.rank(targets) > 2) return false;
+  const bool is_one = b.rank(log_probs) == 2;
+  if (is_one) log_probs = b.unsqueeze(log_probs, {1});
+  if (b.rank(log_probs) != 3) return false;
+  const Shape sequences{b.shape(log_probs)[1]};
+  if (b.rank(targets) == 2 && b.shape(targets)[0] != sequences[0]) return false;
+  const auto lengths = [&](std::string_view name) {
+    const ValueId given = c.operand(name, DType::kI64);
+    return is_one && b.rank(given) == 0 ? b.unsqueeze(given, {0}) : given;
+  };
+  const ValueId input_lengths = lengths("input_lengths"), target_lengths = lengths("target_lengths");
+  if (b.shape(input_lengths) != sequences || b.shape(target_lengths) != sequences) return false;
+  const Dim blank(c.integer("blank", 0)), classes = b.shape(log_probs)[2];
+  if (classes.is_constant() && blank.constant() >= classes.constant()) return false;
+  ValueId loss = b.op(Op::kCtcLoss, {log_probs, b.cast(targets, DType::kI64), input_lengths, target_lengths},
+                      {{"blank", blank}, {"zero_infinity", c.flag("zero_infinity")}, {"normalised", true}});
+  const std::string how = reduction_name(c);
+  if (how == "none" && is_one) return c.result(b.squeeze(loss, {0}));
+  if (how == "mean") {
+    const ValueId length = b.op(Op::kMax, {target_lengths, c.constant(Dim(1), DType::kI64)});
+    loss = b.div(loss, b.cast(length, dtype));
+  }
+  return reduced(c, loss);
+}
+
 // ---- regression
 
 static ValueId difference(Call& c) { return c.b.sub(c.operand("self", c.dtype()), c.operand("target", c.dtype())); }

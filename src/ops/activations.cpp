@@ -68,6 +68,9 @@ void grad_erf(GradContext& c) {
   c.set(0, b.mul(c.dy(), b.mul(bell, kTwoOverRootPi)));
 }
 
+void grad_lgamma(GradContext& c) { c.set(0, c.b().mul(c.dy(), c.b().op(Op::kDigamma, {c.in(0)}))); }
+void grad_digamma(GradContext& c) { c.set(0, c.b().mul(c.dy(), c.b().op(Op::kTrigamma, {c.in(0)}))); }
+
 void grad_relu(GradContext& c) { c.set(0, c.b().op(Op::kReluGrad, {c.dy(), c.out(0)})); }
 
 // dx = x > 0 ? dy : alpha*dy; y has x's sign where alpha is positive

@@ -36,6 +36,11 @@ static void add_gathers(List& list) {
   list.add(Op::kGather, "i32", {real({5, 3}), integers({4}, 0, 4, DType::kI32)}, {{"axis", 0}});
   list.add(Op::kGatherElements, "", {real({3, 4}), integers({3, 6}, 0, 3)}, {{"axis", 1}});
   list.add(Op::kGatherElements, "smaller", {real({3, 4}), integers({5, 2}, 0, 2)}, {{"axis", 0}});
+  for (bool right : {false, true}) {
+    const std::string side = right ? "right" : "left";
+    list.add(Op::kSearchSorted, side, {fixed({6}, 0, 1), fixed({2, 3})}, {{"right", right}});
+    list.add(Op::kSearchSorted, side + ", rows", {integers({2, 5}, 2, 2), integers({2, 4}, 1, 3)}, {{"right", right}});
+  }
   list.add(Op::kGatherND, "", {real({3, 4, 2}), integers({5, 2}, 0, 2)});
   list.add(Op::kGatherND, "rows", {real({3, 4}), integers({2, 2, 1}, -3, 2)});
   const auto scatter = [](int64_t axis, const char* reduction) {

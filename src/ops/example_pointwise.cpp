@@ -7,7 +7,11 @@ static void add_one_operand(List& list) {
   for (Op op : {Op::kIdentity, Op::kDetach, Op::kCopy, Op::kNeg, Op::kExp, Op::kExpm1, Op::kSin, Op::kCos, Op::kTan,
                 Op::kAtan, Op::kTanh, Op::kSigmoid, Op::kErf, Op::kSwish, Op::kMish, Op::kIsNaN, Op::kIsInf})
     list.add(op, "", {real(shape)});
-  for (Op op : {Op::kLog, Op::kLog1p, Op::kSqrt, Op::kRsqrt, Op::kReciprocal}) list.add(op, "", {real(shape, 0.3, 2)});
+  for (Op op : {Op::kLog, Op::kLog1p, Op::kSqrt, Op::kRsqrt, Op::kReciprocal, Op::kLgamma, Op::kDigamma})
+    list.add(op, "", {real(shape, 0.3, 2)});
+  for (Op op : {Op::kLgamma, Op::kDigamma}) list.add(op, "negative", {real(shape, -2.8, -2.2)});
+  list.add(Op::kTrigamma, "", {fixed(shape, 0.3, 2)});
+  list.add(Op::kTrigamma, "negative", {fixed(shape, -2.8, -2.2)});
   list.add(Op::kReciprocal, "negative", {real(shape, -2, -0.3)});
   for (Op op : {Op::kAbs, Op::kRelu, Op::kSign}) list.add(op, "", {smooth_but_at({0}, shape)});
   for (Op op : {Op::kFloor, Op::kCeil, Op::kTrunc}) list.add(op, "", {smooth_but_at({-2, -1, 0, 1, 2}, shape)});

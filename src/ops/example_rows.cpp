@@ -50,6 +50,23 @@ static void add_losses(List& list) {
   list.add(Op::kSoftmaxCrossEntropyLoss, "one row", {real({4}), integers({}, 0, 3)}, loss("mean", -100, 0));
 }
 
+// Ten steps are enough for every path, three are not for some.
+static void add_ctc_losses(List& list) {
+  const auto ctc = [](int64_t blank, bool zero_infinity, bool normalised) {
+    return Attrs{{"blank", blank}, {"zero_infinity", zero_infinity}, {"normalised", normalised}};
+  };
+  const ExampleInput padded = integers({3, 4}, 1, 3), read = integers({3}, 9, 10), lengths = integers({3}, 0, 4);
+  const ExampleInput row = integers({9}, 0, 2), threes = integers({3}, 3, 3);
+  list.add(Op::kCtcLoss, "", {real({10, 3, 5}, -3, -1), padded, read, lengths}, ctc(0, false, false));
+  list.add(Op::kCtcLoss, "in a row", {real({10, 3, 4}, -3, -1), row, read, threes}, ctc(3, false, false));
+  list.add(Op::kCtcLoss, "no path", {real({3, 3, 5}, -3, -1), padded, integers({3}, 0, 3), integers({3}, 2, 4)},
+           ctc(0, true, false));
+  const ExampleInput dloss = fixed({3}), log_probs = fixed({10, 3, 5}, -3, -1);
+  list.add(Op::kCtcLossGrad, "normalised", {dloss, log_probs, padded, read, lengths}, ctc(4, false, true));
+  list.add(Op::kCtcLossGrad, "normalised, no path",
+           {dloss, fixed({3, 3, 5}, -3, -1), padded, integers({3}, 0, 3), lengths}, ctc(0, true, true));
+}
+
 static void add_linear_losses(List& list) {
   const auto loss = [](const char* reduction, int64_t ignored, double smoothing) {
     return Attrs{{"reduction", reduction}, {"ignore_index", ignored}, {"label_smoothing", smoothing}};
@@ -217,6 +234,7 @@ static void add_attention(List& list) {
 void add_rows_and_products(List& list) {
   add_norms(list);
   add_losses(list);
+  add_ctc_losses(list);
   add_linear_losses(list);
   add_panel_losses(list);
   add_products(list);

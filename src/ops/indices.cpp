@@ -55,6 +55,18 @@ std::vector<TensorType> infer_gather_elements(const InferArgs& args) {
   return {{data.dtype, indices.shape}};
 }
 
+std::vector<TensorType> infer_search_sorted(const InferArgs& args) {
+  const TensorType &ascending = args.in(0), &values = args.in(1);
+  check_same_dtype(args, 0, 1);
+  check_rank_at_least(args, 0, 1);
+  if (rank(ascending) > 1) {
+    Shape rows = values.shape;
+    if (!rows.empty()) rows.back() = ascending.shape.back();
+    check_shape(args, 0, "ascending", rows);
+  }
+  return {{DType::kI64, values.shape}};
+}
+
 static Shape nd_shape(const InferArgs& args) {
   const TensorType &data = args.in(0), &indices = args.in(1);
   check_rank_at_least(args, 1, 1);

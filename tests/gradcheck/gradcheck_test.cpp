@@ -147,6 +147,12 @@ constexpr const char* kBlocks[] = {
   %y: f64[2, 3] = ReduceMean(axes=[2, 3], keepdims=false) %p
   return %y output, %nm update %rm, %nv update %rv
 })",
+    R"(graph @transcripts(%x: f64[12, 2, 7] input grad, %t: i64[2, 5] input, %l: i64[2] input) {
+  %p: f64[12, 2, 7] = LogSoftmax(axis=2) %x
+  %n: i64[2] = ConstantOfShape(dtype=i64, int_value=12, shape=[2])
+  %y: f64[2] = CtcLoss(blank=6, normalised=true, zero_infinity=false) %p, %t, %n, %l
+  return %y output
+})",
     R"(graph @slices(%x: f64[3, 8] input grad, %w: f64[8] param) {
   %h: f64[3, 8] = Mul %x, %w
   %a: f64[3, 4] = Slice(axis=1, end=4, start=0, step=1) %h

@@ -36,6 +36,9 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduct
     lengths = [torch.as_tensor(given, dtype=None if torch.is_tensor(given) else torch.int64)
                for given in (input_lengths, target_lengths)]  # fmt: skip
     number = _REDUCTIONS.get(reduction, reduction)
+    for tensor in (targets, *lengths) if log_probs.dim() == 3 else ():
+        is_by_sequence = tensor is not targets or targets.dim() == 2
+        torch._check(not is_by_sequence or tensor.size(0) == log_probs.size(1), lambda: "one of each for a sequence")
     return torch.ops.lowtide.ctc_loss(log_probs, targets, *lengths, blank, number, zero_infinity)
 
 

@@ -280,6 +280,46 @@ KernelStatus sort(const KernelCall& call, const SortRanking& ranking) {
   return is_float(call.inputs[0].dtype) ? order_rows<double>(call, ranking) : order_rows<int64_t>(call, ranking);
 }
 
+SortedRows::SortedRows(const BoundCall& call)
+    : elements(row_major_order<1>(call, call.outputs[0], {&call.inputs[1]})),
+      size(call.inputs[0].sizes[call.inputs[0].rank - 1]),
+      stride(call.inputs[0].strides[call.inputs[0].rank - 1]),
+      right(call.attrs->b("right")) {
+  const TensorRef &ascending = call.inputs[0], &values = call.inputs[1];
+  for (int i = 0; i + 1 < ascending.rank; ++i) rows.add_dim(ascending.sizes[i], {ascending.strides[i]});
+  values_each = ascending.rank == 1 ? elements.numel() : values.sizes[values.rank - 1];
+}
+
+template <class T>
+static KernelStatus search_rows(const KernelCall& call, const SortedRows& sorted) {
+  const TensorRef &ascending = call.inputs[0], &values = call.inputs[1], &places = call.outputs[0];
+  sorted.rows.for_each([&](int64_t row, const auto& begin) {
+    const int64_t first = row * sorted.values_each;
+    sorted.elements.for_each(first, first + sorted.values_each, [&](int64_t, const auto& at) {
+      T value;
+      load(values, at[0], 1, 1, &value);
+      int64_t low = 0, high = sorted.size;
+      while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        T found;
+        load(ascending, begin[0] + middle * sorted.stride, 1, 1, &found);
+        const bool is_behind = sorted.right ? found > value : found >= value;
+        if (is_behind) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      set_int(places, at[1], low);
+    });
+  });
+  return nullptr;
+}
+
+KernelStatus search_sorted(const KernelCall& call, const SortedRows& sorted) {
+  return is_float(call.inputs[0].dtype) ? search_rows<double>(call, sorted) : search_rows<int64_t>(call, sorted);
+}
+
 int64_t sort_scratch(const BoundCall& call) { return 16 * Ranking(call, false).size; }
 
 }  // namespace lowtide::reference

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/kernel.h"
+#include "kernels/reference/ctc_states.h"
 #include "kernels/reference/moving_states.h"
 #include "kernels/reference/norm_states.h"
 #include "kernels/reference/states.h"
@@ -25,6 +26,8 @@ struct Taken<PerOperand<Each>> {
 
 int64_t attention_scratch(const BoundCall& call);
 int64_t attention_grad_scratch(const BoundCall& call);
+int64_t ctc_loss_scratch(const BoundCall& call);
+int64_t ctc_loss_grad_scratch(const BoundCall& call);
 int64_t sort_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_grad_scratch(const BoundCall& call);

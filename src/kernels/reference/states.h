@@ -173,6 +173,15 @@ struct SortRanking : Ranking {
   explicit SortRanking(const BoundCall& call) : Ranking(call, call.attrs->b("descending")) {}
 };
 
+// The values and the results in row-major order; a row of ascending numbers serves `values_each` of them.
+struct SortedRows {
+  explicit SortedRows(const BoundCall& call);
+  Grid<2> elements;
+  Grid<1> rows;
+  int64_t values_each, size, stride;
+  bool right;
+};
+
 // ---- losses
 
 struct LossTerms {

@@ -18,6 +18,45 @@ static double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 static double log1p_exp(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 static double relu6(double x) { return x < 0 ? 0.0 : x > 6 ? 6.0 : x; }
 
+// std::lgamma writes a global, the sign.
+static double log_gamma(double x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
+
+// By reflection, recurrence up to where the asymptotic series is exact, and that series; as PyTorch, not a number at
+// negative integers, and infinite at 0.
+static double digamma_of(double x) {
+  if (x == 0) return std::copysign(kInfinity, -x);
+  double result = 0;
+  if (x < 0) {
+    if (x == std::trunc(x)) return std::numeric_limits<double>::quiet_NaN();
+    double whole;
+    result = -M_PI / std::tan(M_PI * std::modf(x, &whole));
+    x = 1 - x;
+  }
+  for (; x < 10; ++x) result -= 1 / x;
+  if (x == kInfinity) return x;
+  const double z = 1 / (x * x);
+  const double series =
+      z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * (1. / 240 - z * (1. / 132 - z * (691. / 32760 - z / 12))))));
+  return result + std::log(x) - 0.5 / x - series;
+}
+
+static double trigamma_of(double x) {
+  double result = 0, sign = 1;
+  if (x < 0.5) {
+    const double sine = std::sin(M_PI * x);
+    result = -M_PI * M_PI / (sine * sine);
+    sign = -1;
+    x = 1 - x;
+  }
+  for (; x < 10; ++x) result += 1 / (x * x);
+  const double z = 1 / (x * x);
+  const double series = z * (1. / 6 - z * (1. / 30 - z * (1. / 42 - z * (1. / 30 - z * (5. / 66 - z * 691. / 2730)))));
+  return sign * (result + (1 + 0.5 / x + series) / x);
+}
+
 // The functions of one number that list.inc writes out.
 #define LT_REFERENCE_LINE(...)
 #define LT_REFERENCE_FORMULA(op, function, y)                        \
