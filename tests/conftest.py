@@ -1,4 +1,3 @@
-import gc
 import os
 import signal
 import tempfile
@@ -20,11 +19,6 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="also run the tests marked long")
-
-
-def pytest_collection_finish(session):
-    gc.collect()
-    gc.freeze()  # what was imported for good is left out of the collections that tests and failed exports ask for
 
 
 def pytest_collection_modifyitems(config, items):
