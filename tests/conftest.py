@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import tempfile
@@ -28,6 +29,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "long" in item.keywords:
             item.add_marker(long)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """A collection of garbage, as after each export that fails, need not look through all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
