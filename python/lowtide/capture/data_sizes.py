@@ -135,8 +135,6 @@ class DataSizes:
         difference = self._at_most_zero(expression)
         if difference is None:
             raise UnsupportedError(f"forward checks {expression}, which depends on data")
-        if _is_no_bound(difference):
-            return
         low = 0 if isinstance(expression, sympy.Eq) else -_MOST
         attrs = {"difference": ("int", self._sizes.difference(difference)), "low": ("int", low), "high": ("int", 0)}
         self._graph.add_aten("lowtide::check_size.default", [], [], [], attrs, *origin(node))
@@ -150,12 +148,6 @@ class DataSizes:
 
 def _free_symbols(expression):
     return getattr(expression, "free_symbols", set())
-
-
-def _is_no_bound(difference):
-    """Whether every number of 64 bits is at most what this compares it with."""
-    number, bound = difference.as_independent(*_free_symbols(difference), as_Add=True)[::-1]
-    return number.is_Symbol and bound <= -(2**63 - 1)
 
 
 def _at_most_zero(condition):
