@@ -22,11 +22,6 @@ def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="also run the tests marked long")
 
 
-def pytest_collection_finish(session):
-    gc.collect()
-    gc.freeze()  # what was imported for good is left out of the collections that tests and failed exports ask for
-
-
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--all"):
         return
@@ -34,6 +29,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "long" in item.keywords:
             item.add_marker(long)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """A collection of garbage, as after each export that fails, need not look through all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

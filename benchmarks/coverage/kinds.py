@@ -16,6 +16,7 @@ from lowtide import _lowtide
 from lowtide.errors import UnsupportedError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "ops"))
+from op_skips import TOLERANCES  # noqa: E402
 from sample_graph import Invocation, SampleGraph, TracingFailed  # noqa: E402
 
 BATCH = 8  # samples in one graph
@@ -117,7 +118,8 @@ def _judge(coverage, invocations):
             warnings.simplefilter("ignore")
             graph = SampleGraph(invocations)
             values = not graph.is_random and "empty" not in coverage.name  # draws, and memory as it was
-            found = graph.mismatches(RTOL, ATOL, values=values)
+            _, rtol, _ = TOLERANCES.get(coverage.name, (None, 0, ""))
+            found = graph.mismatches(max(rtol, RTOL), max(rtol, ATOL), values=values)
     except Exception as error:
         if len(invocations) > 1:
             for invocation in invocations:

@@ -73,7 +73,9 @@ def test_users_see_a_bad_configuration_at_the_first_call(monkeypatch):
         ORTModule(model)(**make_batch())
 
 
-@pytest.mark.parametrize("level", ["3", "-1", "one", "1.0"])
+@pytest.mark.parametrize(
+    "level", ["3", "one", *(pytest.param(level, marks=pytest.mark.long) for level in ("-1", "1.0"))]
+)
 def test_bad_levels_are_errors(monkeypatch, level):
     monkeypatch.setenv("ORTMODULE_MEMORY_OPT_LEVEL", level)
     model, make_batch = zoo.build("gpt2")

@@ -18,7 +18,12 @@ LAYERS = {
 LAYERS["albert"] = [f"albert.encoder.albert_layer_groups.0{call}" for call in ("", "@1", "@2")]
 
 
-@pytest.fixture(scope="module", params=LAYERS)
+LONG = ("bloom", "llama")  # their layers lie as gpt2's do
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in LAYERS]
+)
 def trainee(request):
     found = Trainee(request.param, layers=3)
     found.name = request.param

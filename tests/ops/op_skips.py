@@ -76,6 +76,12 @@ def skip_reason(op, dtype, sample):
 
 # OpInfo name → (dtype, rtol, reason), where PyTorch's own result is not exact to the usual tolerance.
 TOLERANCES = {
+    "digamma": (torch.float32, 1e-4, "places near poles"),
+    "nn.functional.ctc_loss": (
+        torch.float32,
+        1e-3,
+        "paths of 50 steps, which PyTorch adds up in float32: test_ctc_loss.py",
+    ),
     "nn.functional.scaled_dot_product_attention": (
         torch.float32,
         1e-4,

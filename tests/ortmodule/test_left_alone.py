@@ -188,6 +188,18 @@ def test_what_forward_keeps_is_real(build):
             assert "forward " in wrapped.fallback_reason
 
 
+@pytest.mark.parametrize("build", [with_slots, with_unknown_code])
+def test_what_is_frozen_keeps_no_tensor_of_the_trace(build):
+    """Python does not look for holders among objects that gc.freeze() has put aside."""
+    module, kept = build()
+    gc.collect()
+    gc.freeze()
+    wrapped = ORTModule(module)
+    wrapped(x())
+    assert kept() and all(type(tensor) is torch.Tensor for tensor in kept()), kept()
+    assert "forward " in wrapped.fallback_reason
+
+
 def test_a_custom_function_keeps_no_tensor_of_the_trace():
     kept = []
 

@@ -210,7 +210,11 @@ class Observation:
         if not self._left():
             return None
         gc.collect()
-        return let_go(self._left())
+        holder = let_go(self._left())
+        if holder is None and gc.get_freeze_count() and self._left():
+            gc.unfreeze()  # Python finds no holder among what gc.freeze() put aside
+            holder = let_go(self._left())
+        return holder
 
     def _left(self):
         return [reference for reference in self._tensors if reference() is not None]

@@ -4,6 +4,7 @@
 #include "kernels/cpu/loss/ctc_loss.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/parallel.h"
 #include "kernels/strided.h"
@@ -13,12 +14,15 @@ namespace {
 
 using reference::CtcBackward, reference::CtcForward, reference::CtcSequences, reference::kInfinity;
 
+// Most often one or two of them are 0 probabilities, of which no exponential is taken.
 double log_sum(double a, double b, double c) {
-  double largest = a;
-  if (b > largest) largest = b;
-  if (c > largest) largest = c;
-  if (largest == -kInfinity) return largest;
-  return largest + std::log(std::exp(a - largest) + std::exp(b - largest) + std::exp(c - largest));
+  if (b > a) std::swap(a, b);
+  if (c > a) std::swap(a, c);
+  if (a == -kInfinity && b == a && c == a) return a;
+  double others = 0;
+  if (b != -kInfinity) others += std::exp(b - a);
+  if (c != -kInfinity) others += std::exp(c - a);
+  return a + std::log1p(others);
 }
 
 // All states that sequences before `b` may have.
