@@ -43,6 +43,7 @@ def arguments():
     parser.add_argument("--lengths", action="store_true", help="instead: batches of 64 to 1,024 tokens, one budget")
     parser.add_argument("--shapes", action="store_true", help="instead: the time that sizes never seen take")
     parser.add_argument("--planned", action="store_true", help="instead: what plans need, no step is timed")
+    parser.add_argument("--asked", action="store_true", help="instead: the time at a quarter of eager's peak")
     parser.add_argument("--stored", action="store_true", help="measure nothing: what is stored")
     parser.add_argument("--write", action="store_true", help=f"write docs/{DOCUMENT.name}")
     parsed = parser.parse_args()
@@ -95,6 +96,8 @@ def measure(options, points):
             points.add("shapes", model, run("new_shapes.py", model=model))
         elif options.planned:
             points.add("planned", model, run("planned.py", model=model))
+        elif options.asked:
+            points.add("asked", model, run("turns.py", model=model, ways="eager,default,asked", **how))
         elif options.compile:
             for fraction in options.compile.split(","):
                 known = points.found.get("compile", {}).get(model, {})

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 import torch
 from models import build
@@ -9,6 +11,9 @@ from others import Others
 from ways import take_turns, warm_up, ways_of
 
 from lowtide.store.prices import measured_prices
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+from page import cpu  # noqa: E402
 
 
 def measure(model_name, names, rounds, steps):
@@ -23,6 +28,7 @@ def measure(model_name, names, rounds, steps):
         "model": model_name,
         "cores": torch.get_num_threads(),
         "others": others.share,
+        "processor": cpu(),
         "calibrated": bool(measured_prices()),
         "rows": rows,
     }

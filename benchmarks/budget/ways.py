@@ -13,8 +13,8 @@ from modes import NotApplicable, find_mode
 
 SHARES = (0.8, 0.6)  # budgets, of the peak without one
 ADDED = 0.1  # the plan that is predicted to add this part of the time
-OF_EAGER = 0.25  # a budget, of eager's peak
-OF_EAGER_TOO = {"resnet50": 0.45}  # of models that keep more for backward than that
+OF_EAGER = {"resnet50": 0.45}  # a budget, of eager's peak
+OF_EAGER_ELSE = 0.25
 
 
 @dataclass
@@ -30,12 +30,10 @@ class Way:
 
 def ways_of(model, model_name, batch, names):
     """Those of `names` that there are for this model: eager, checkpoint, default (the engine, all outputs), loss (the
-    engine, the loss alone) and budgets (of that)."""
-    share = OF_EAGER_TOO.get(model_name, OF_EAGER)
-    of_eager = None
+    engine, the loss alone), budgets (of that) and asked (a budget that is a share of eager's peak)."""
+    eager = Way("eager", loss_of(model), model)
     if "eager" in names:
-        yield (eager := Way("eager", loss_of(model), model))
-        of_eager = (f"budget {share} of eager", int(share * counted_peak(eager, batch)))
+        yield eager
     if "checkpoint" in names:
         try:
             twin = find_mode("checkpoint").wrap(copy.deepcopy(model))
@@ -48,11 +46,14 @@ def ways_of(model, model_name, batch, names):
         agent = engine._training_manager.last_agent
         planned = agent.session.memory(agent.symbol_values())
         yield Way("default", loss_of(engine), model, facts={"planned_peak_bytes": planned["planned_peak_bytes"]})
-    if "loss" in names or "budgets" in names:
-        yield from budget_ways(model, BudgetedStep(model, batch), names, of_eager)
+    asked_bytes = None
+    if "asked" in names:
+        asked_bytes = int(OF_EAGER.get(model_name, OF_EAGER_ELSE) * counted_peak(eager, batch))
+    if "loss" in names or "budgets" in names or asked_bytes:
+        yield from budget_ways(model, BudgetedStep(model, batch), names, asked_bytes)
 
 
-def budget_ways(model, step, names, of_eager):
+def budget_ways(model, step, names, asked_bytes):
     def at(name, rung, budget_bytes):
         found = step.rungs[rung]
         facts = {"budget_bytes": budget_bytes, "planned_peak_bytes": found["peak_bytes"]}
@@ -63,12 +64,14 @@ def budget_ways(model, step, names, of_eager):
 
     if "loss" in names:
         yield at("loss", 0, 0)
+    first, last = step.rungs[0], step.rungs[-1]
+    if asked_bytes:
+        asked_bytes = max(asked_bytes, last["peak_bytes"])
+        yield at("asked", step.rung_within(asked_bytes), asked_bytes)
     if "budgets" not in names:
         return
-    first, last = step.rungs[0], step.rungs[-1]
     taken = {0}
     wanted = [(f"budget {share:.0%}", round(share * first["peak_bytes"])) for share in SHARES]
-    wanted += [of_eager] if of_eager else []
     wanted = [(name, budget) for name, budget in wanted if budget >= last["peak_bytes"]]
     wanted.append((f"budget, {ADDED:+.0%} time", step.rungs[nearest_rung(step.rungs, ADDED)]["peak_bytes"]))
     wanted.append(("budget, floor", last["peak_bytes"]))
