@@ -91,15 +91,41 @@ void start(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
   }
 }
 
+// Whether tiles read A where it lies. The pointers to six rows leave room in the registers, those to fourteen do not.
+bool reads_in_place(const Gemm& call) { return kTileRows == 6 && !call.transpose_a && call.alpha == 1; }
+
+// A tile's rows stay in L1 while all panels of B go by.
+void multiply_in_place(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t first,
+                       int64_t depth, const float* panels, bool adds) {
+  for (int64_t i = 0; i < rows; i += kTileRows) {
+    const float* a = call.a + (row + i) * call.a_stride + first;
+    float* c = call.c + (row + i) * call.c_stride + col;
+    for (int64_t j = 0; j < cols; j += kTileCols) {
+      tile<Left::kRows>(depth, a, call.a_stride, 1, static_cast<int>(min_of(kTileRows, rows - i)), panels + j * depth,
+                        c + j, call.c_stride, static_cast<int>(min_of(kTileCols, cols - j)), adds);
+    }
+  }
+}
+
+// Room for packed tiles of A, of a block of `rows` rows.
+int64_t tiles_floats(const Gemm& call, int64_t rows) {
+  if (reads_in_place(call)) return 0;
+  return round_up(round_up(min_of(kRows, rows), kTileRows) * min_of(kDepth, call.k), 16);
+}
+
 void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* scratch) {
-  const int64_t depth_room = min_of(kDepth, call.k);
   float* tiles = scratch;
-  float* panels = scratch + round_up(round_up(min_of(kRows, rows), kTileRows) * depth_room, 16);
+  float* panels = scratch + tiles_floats(call, rows);
   const bool starts = call.bias != nullptr || call.beta != 0;
   if (starts || call.k == 0) start(call, row, rows, col, cols);
   for (int64_t first = 0; first < call.k; first += kDepth) {
     const int64_t depth = min_of(kDepth, call.k - first);
+    const bool adds = starts || first > 0;
     pack_b(call, col, cols, first, depth, panels);
+    if (reads_in_place(call)) {
+      multiply_in_place(call, row, rows, col, cols, first, depth, panels, adds);
+      continue;
+    }
     for (int64_t top = 0; top < rows; top += kRows) {
       const int64_t height = min_of(kRows, rows - top);
       pack_a(call, row + top, height, first, depth, tiles);
@@ -108,7 +134,7 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
         float* c = call.c + (row + top) * call.c_stride + col + j;
         for (int64_t i = 0; i < height; i += kTileRows) {
           tile<Left::kTile>(depth, tiles + i * depth, 1, kTileRows, static_cast<int>(min_of(kTileRows, height - i)),
-                            panels + j * depth, c + i * call.c_stride, call.c_stride, width, starts || first > 0);
+                            panels + j * depth, c + i * call.c_stride, call.c_stride, width, adds);
         }
       }
     }
@@ -117,8 +143,7 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
 
 int64_t scratch(const Gemm& call) {
   const int64_t depth = min_of(kDepth, call.k);
-  return round_up(depth * round_up(min_of(kRows, call.m), kTileRows), 16) +
-         round_up(depth * round_up(min_of(kCols, call.n), kTileCols), 16);
+  return tiles_floats(call, call.m) + round_up(depth * round_up(min_of(kCols, call.n), kTileCols), 16);
 }
 
 template <bool brain>

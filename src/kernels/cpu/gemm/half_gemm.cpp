@@ -44,6 +44,7 @@ struct HalfBlocks {
       widened.m = tallest;
       widened.n = widest;
       widened.k = depth;
+      widened.transpose_a = call.transpose_a;
       inner = gemm_table().scratch(widened);
     }
   }
