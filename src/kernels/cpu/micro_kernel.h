@@ -64,9 +64,58 @@ LT_INLINE void pack_transposed(const float* source, int64_t step, int64_t depth,
   }
 }
 
+// Numbers [i, min(kTileRows, i + kLanes)) of a column of a tile. Whole vectors run over into the next column, so
+// columns are written in order and the last one exactly: a masked store of AVX2 takes as long as ten whole ones on
+// AMD's processors.
+LT_INLINE void store_column(float* to, vf x, int64_t i, bool is_last) {
+  const int64_t count = min_of(kLanes, kTileRows - i);
+  if (count == kLanes || (LT_LANES == 8 && !is_last)) {
+    store(to + i, x);
+  } else {
+    store(to + i, x, static_cast<int>(count));
+  }
+}
+
+// Tiles of A that is stored by columns: tiles[t * depth + k * kTileRows + i] = alpha from[k * stride + t + i] for each
+// t that is a multiple of kTileRows. A few stored rows, which lie on as many pages, to their ends.
+static inline void pack_a_columns(const float* from, int64_t stride, vf alpha, int64_t rows, int64_t depth,
+                                  float* tiles) {
+  constexpr int64_t kRowsAtOnce = 8;
+  for (int64_t first = 0; first < depth; first += kRowsAtOnce) {
+    const int64_t end = min_of(depth, first + kRowsAtOnce);
+    for (int64_t t = 0; t < rows; t += kTileRows) {
+      for (int64_t k = first; k < end; ++k) {
+        float* to = tiles + t * depth + k * kTileRows;
+        __builtin_prefetch(from + (k + kRowsAtOnce) * stride + t);
+        for (int64_t i = 0; i < kTileRows; i += kLanes) {
+          const int64_t read = min_of(min_of(kLanes, kTileRows - i), rows - t - i);
+          store_column(to, read > 0 ? load(from + k * stride + t + i, static_cast<int>(read)) * alpha : vf{}, i,
+                       k + 1 == depth);
+        }
+      }
+    }
+  }
+}
+
 // How A lies: in rows (a_step 1), in columns (a_row 1), or packed: tile[k * kTileRows + i], whose constant offsets
 // leave all registers to the sums.
 enum class Left { kRows, kColumns, kTile };
+
+// The first `cols` sums of a row, onto the addend unless it is null.
+LT_INLINE void store_sums(vf sum0, vf sum1, float* to, const float* addend, int cols) {
+  if (cols == kTileCols) {
+    store(to, addend != nullptr ? load(addend) + sum0 : sum0);
+    store(to + kLanes, addend != nullptr ? load(addend + kLanes) + sum1 : sum1);
+    return;
+  }
+  const int cols0 = cols < kLanes ? cols : kLanes, cols1 = cols - cols0;
+  if (cols0 == kLanes) {
+    store(to, addend != nullptr ? load(addend) + sum0 : sum0);
+  } else {
+    store(to, addend != nullptr ? load(addend, cols0) + sum0 : sum0, cols0);
+  }
+  if (cols1 > 0) store(to + kLanes, addend != nullptr ? load(addend + kLanes, cols1) + sum1 : sum1, cols1);
+}
 
 // Rows at or beyond `rows` compute row 0 again, or the packing's padding, and are not stored. Loops over rows are
 // unrolled, so that the sums stay in registers.
@@ -75,7 +124,6 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
                                            const float* panel, float* c, int64_t c_row, int cols, bool add) {
   vf sum0[kTileRows], sum1[kTileRows];
   const float* row[kTileRows];
-  const int cols0 = cols < kLanes ? cols : kLanes, cols1 = cols - cols0;
 #pragma GCC unroll 14
   for (int i = 0; i < kTileRows; ++i) {
     row[i] = a + (i < rows ? i : 0) * a_row;
@@ -97,19 +145,7 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
   }
 #pragma GCC unroll 14
   for (int i = 0; i < kTileRows; ++i) {
-    if (i >= rows) continue;
-    float* to = c + i * c_row;
-    if (cols == kTileCols) {
-      store(to, add ? load(to) + sum0[i] : sum0[i]);
-      store(to + kLanes, add ? load(to + kLanes) + sum1[i] : sum1[i]);
-    } else {
-      if (cols0 == kLanes) {
-        store(to, add ? load(to) + sum0[i] : sum0[i]);
-      } else {
-        store(to, add ? load(to, cols0) + sum0[i] : sum0[i], cols0);
-      }
-      if (cols1 > 0) store(to + kLanes, add ? load(to + kLanes, cols1) + sum1[i] : sum1[i], cols1);
-    }
+    if (i < rows) store_sums(sum0[i], sum1[i], c + i * c_row, add ? c + i * c_row : nullptr, cols);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "kernels/cpu/convolution/bias_sums.h"
+#include "kernels/cpu/convolution/convolution_call.h"
 #include "kernels/cpu/dense.h"
 
 namespace lowtide::cpu {
@@ -48,19 +49,9 @@ void sum_windows(const DepthwiseGrad& grad, const TensorRef& dy, const TensorRef
 
 }  // namespace
 
-DepthwiseGrad::DepthwiseGrad(const BoundCall& call) {
-  const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
-  const std::span<const int64_t> strides = call.attrs->ints("strides"), pads = call.attrs->ints("pads"),
-                                 dilations = call.attrs->ints("dilations");
-  dtype = x.dtype;
-  images = x.sizes[0], channels = x.sizes[1];
-  x_height = x.sizes[2], x_width = x.sizes[3];
-  y_height = dy.sizes[2], y_width = dy.sizes[3];
-  window_height = w.sizes[2], window_width = w.sizes[3];
-  down = strides[0], right = strides[1];
-  top = pads[0], left = pads[1];
-  dilation_down = dilations[0], dilation_right = dilations[1];
-}
+DepthwiseGrad::DepthwiseGrad(const BoundCall& call)
+    : ConvolutionSizes(sizes_of(*call.attrs, call.inputs[1], call.inputs[2], call.inputs[0])),
+      dtype(call.inputs[1].dtype) {}
 
 const char* supports_depthwise_grad(const KernelQuery& query) {
   const DType dtype = query.inputs[0].dtype;

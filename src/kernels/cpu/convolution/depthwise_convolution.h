@@ -7,7 +7,7 @@
 namespace lowtide::cpu {
 
 // Inputs: dy, x, w[C, 1, kh, kw]. Outputs: dx, dw, db.
-struct DepthwiseGrad : DepthwiseSizes {
+struct DepthwiseGrad : ConvolutionSizes {
   explicit DepthwiseGrad(const BoundCall& call);
 
   int64_t window() const { return window_height * window_width; }

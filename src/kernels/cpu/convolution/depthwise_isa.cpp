@@ -14,7 +14,7 @@ template <class Numbers>
 struct Line {
   using Stored = typename Numbers::Number;
 
-  const DepthwiseSizes& sizes;
+  const ConvolutionSizes& sizes;
   const Stored* dy;      // of the image, at the channels
   const float* windows;  // at the channels
   int64_t row;           // of dx, with the pad
@@ -93,7 +93,7 @@ struct Line {
 };
 
 template <class Numbers>
-void lines(const DepthwiseSizes& sizes, const void* dy, const float* windows, void* dx, int64_t begin, int64_t end) {
+void lines(const ConvolutionSizes& sizes, const void* dy, const float* windows, void* dx, int64_t begin, int64_t end) {
   using Stored = typename Numbers::Number;
   const int64_t channels = sizes.channels;
   for (int64_t line = begin; line < end; ++line) {
@@ -114,7 +114,7 @@ template <class Numbers, int kColumns, int kVectors>
 struct WindowRow {
   using Stored = typename Numbers::Number;
 
-  const DepthwiseSizes& sizes;
+  const ConvolutionSizes& sizes;
   int64_t column;
 
   template <class Count>
@@ -163,7 +163,7 @@ struct Columns {
 };
 
 template <class Numbers, int kVectors, class Count>
-LT_INLINE void add_row(const DepthwiseSizes& sizes, const typename Numbers::Number* dy,
+LT_INLINE void add_row(const ConvolutionSizes& sizes, const typename Numbers::Number* dy,
                        const typename Numbers::Number* x, float* sums, Count count) {
   int64_t column = 0;
   const auto take = [&](auto columns) LT_INLINE_LAMBDA {
@@ -183,7 +183,7 @@ LT_INLINE void add_row(const DepthwiseSizes& sizes, const typename Numbers::Numb
 }
 
 template <class Numbers, int kVectors, class Count>
-LT_INLINE void sum_window(const DepthwiseSizes& sizes, const typename Numbers::Number* dy,
+LT_INLINE void sum_window(const ConvolutionSizes& sizes, const typename Numbers::Number* dy,
                           const typename Numbers::Number* x, float* sums, int64_t begin, int64_t end, Count count) {
   const int64_t channels = sizes.channels, places = sizes.window_height * sizes.window_width;
   for (int64_t k = 0; k < places; ++k)
@@ -202,7 +202,7 @@ LT_INLINE void sum_window(const DepthwiseSizes& sizes, const typename Numbers::N
 }
 
 template <class Numbers>
-void sums(const DepthwiseSizes& sizes, const void* dy_at, const void* x_at, float* to, int64_t begin, int64_t end,
+void sums(const ConvolutionSizes& sizes, const void* dy_at, const void* x_at, float* to, int64_t begin, int64_t end,
           int64_t first, int64_t count) {
   const auto *dy = (const typename Numbers::Number*)dy_at, *x = (const typename Numbers::Number*)x_at;
   const int64_t last = first + count;

@@ -1,30 +1,20 @@
 // What depthwise_isa.cpp hands to depthwise_convolution.cpp: serial loops of the gradients of a convolution in which
-// each channel has a window of its own. Images are channels-last and dense.
+// each channel has a window of its own.
 #pragma once
 
-#include <cstdint>
-
+#include "kernels/cpu/convolution/convolution_sizes.h"
 #include "kernels/cpu/isa.h"
 
 namespace lowtide::cpu {
 
-struct DepthwiseSizes {
-  int64_t images, channels;
-  int64_t x_height, x_width, y_height, y_width;
-  int64_t window_height, window_width;
-  int64_t down, right;  // strides
-  int64_t top, left;    // pads
-  int64_t dilation_down, dilation_right;
-};
-
 // Of images whose numbers are all stored alike.
 struct DepthwiseLoops {
   // Lines [begin, end) of dx, which are images * x_height. `windows`: [window_height, window_width, channels].
-  void (*lines)(const DepthwiseSizes& sizes, const void* dy, const float* windows, void* dx, int64_t begin,
+  void (*lines)(const ConvolutionSizes& sizes, const void* dy, const float* windows, void* dx, int64_t begin,
                 int64_t end);
   // sums[window_height, window_width, channels] of channels [first, first + count), count <= channels_at_once, and of
   // images [begin, end); what is there is overwritten.
-  void (*sums)(const DepthwiseSizes& sizes, const void* dy, const void* x, float* sums, int64_t begin, int64_t end,
+  void (*sums)(const ConvolutionSizes& sizes, const void* dy, const void* x, float* sums, int64_t begin, int64_t end,
                int64_t first, int64_t count);
 };
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/convolution/bias_sums.h"
 #include "kernels/cpu/convolution/depthwise_convolution.h"
+#include "kernels/cpu/convolution/window_convolution.h"
 #include "kernels/cpu/gemm/multiply.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
@@ -18,6 +19,8 @@ constexpr OperandRules kPlaces = with_output_layout(
 constexpr OperandRules kPlacesGrad = with_output_layout(
     {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kDense}}, OutputLayout::kFollowsInput);
 
+constexpr OperandRules kWindows = with_output_layout(
+    {.inputs = {Accept::kChannelsLast, Accept::kRowMajor, Accept::kRowMajor}}, OutputLayout::kChannelsLast);
 constexpr OperandRules kWindowsGrad = with_output_layout(
     {.inputs = {Accept::kChannelsLast, Accept::kChannelsLast, Accept::kRowMajor}}, OutputLayout::kFollowsInput);
 

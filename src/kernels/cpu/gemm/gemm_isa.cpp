@@ -12,37 +12,6 @@ constexpr int64_t kMostRows = 6 * kRows;
 constexpr int64_t kCols = 512;
 constexpr int64_t kDepth = kGemmDepth;
 
-// Numbers [i, min(kTileRows, i + kLanes)) of a column of a tile. Whole vectors run over into the next column, so
-// columns are written in order and the last one exactly: a masked store of AVX2 takes as long as ten whole ones on
-// AMD's processors.
-LT_INLINE void store_column(float* to, vf x, int64_t i, bool is_last) {
-  const int64_t count = min_of(kLanes, kTileRows - i);
-  if (count == kLanes || (LT_LANES == 8 && !is_last)) {
-    store(to + i, x);
-  } else {
-    store(to + i, x, static_cast<int>(count));
-  }
-}
-
-// pack_a of a transposed A: a few rows of the stored matrix, which lie on as many pages, to their ends.
-void pack_a_columns(const float* from, int64_t stride, vf alpha, int64_t rows, int64_t depth, float* tiles) {
-  constexpr int64_t kRowsAtOnce = 8;
-  for (int64_t first = 0; first < depth; first += kRowsAtOnce) {
-    const int64_t end = min_of(depth, first + kRowsAtOnce);
-    for (int64_t t = 0; t < rows; t += kTileRows) {
-      for (int64_t k = first; k < end; ++k) {
-        float* to = tiles + t * depth + k * kTileRows;
-        __builtin_prefetch(from + (k + kRowsAtOnce) * stride + t);
-        for (int64_t i = 0; i < kTileRows; i += kLanes) {
-          const int64_t read = min_of(min_of(kLanes, kTileRows - i), rows - t - i);
-          store_column(to, read > 0 ? load(from + k * stride + t + i, static_cast<int>(read)) * alpha : vf{}, i,
-                       k + 1 == depth);
-        }
-      }
-    }
-  }
-}
-
 // tiles[t][k * kTileRows + i] = alpha A(row + t * kTileRows + i, k) for k in [first, first + depth).
 void pack_a(const Gemm& call, int64_t row, int64_t rows, int64_t first, int64_t depth, float* tiles) {
   const vf alpha = splat(call.alpha);
