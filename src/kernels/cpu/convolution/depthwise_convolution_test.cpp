@@ -58,8 +58,7 @@ TEST(DepthwiseConvolution, GradientsAgreeWithTheReference) {
     const std::vector<float> wanted = run(c, "reference.ConvGrad", DType::kF32, dy, x, w);
     for_every_run([&] { return run(c, "cpu.ConvGrad.depthwise", DType::kF32, dy, x, w); },
                   [&](const std::vector<float>& found) {
-                    expect_close(
-                        found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-5, 1e-4);
+                    expect_close(found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-5, 1e-4);
                   });
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const auto half_dy = halves(dtype, dy), half_x = halves(dtype, x), half_w = halves(dtype, w);
@@ -69,8 +68,7 @@ TEST(DepthwiseConvolution, GradientsAgreeWithTheReference) {
                     [&](const std::vector<uint16_t>& found) {
                       const std::vector<float> wide = widened(dtype, found);
                       const double unit = dtype == DType::kBF16 ? 1.0 / 128 : 1.0 / 1024;
-                      expect_close(
-                          wide.data(), wide.size(), [&](int64_t i) { return of_halves[i]; }, unit, unit / 8);
+                      expect_close(wide.data(), wide.size(), [&](int64_t i) { return of_halves[i]; }, unit, unit / 8);
                     });
     }
   }

@@ -59,8 +59,7 @@ TEST(PointwiseConvolution, AgreesWithTheReference) {
     const std::vector<float> wanted = run_all(c, "reference", "", DType::kF32, x, dy, w, bias);
     for_every_run([&] { return run_all(c, "cpu", ".pointwise", DType::kF32, x, dy, w, bias); },
                   [&](const std::vector<float>& found) {
-                    expect_close(
-                        found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-5, 1e-4);
+                    expect_close(found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-5, 1e-4);
                   });
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const auto half_x = halves(dtype, x), half_dy = halves(dtype, dy), half_w = halves(dtype, w),
@@ -73,8 +72,7 @@ TEST(PointwiseConvolution, AgreesWithTheReference) {
                     [&](const std::vector<uint16_t>& found) {
                       const std::vector<float> wide = widened(dtype, found);
                       const double unit = dtype == DType::kBF16 ? 1.0 / 128 : 1.0 / 1024;
-                      expect_close(
-                          wide.data(), wide.size(), [&](int64_t i) { return of_halves[i]; }, unit, unit / 8);
+                      expect_close(wide.data(), wide.size(), [&](int64_t i) { return of_halves[i]; }, unit, unit / 8);
                     });
     }
   }

@@ -73,8 +73,7 @@ std::vector<float> differentiate(const Case& c, const std::string& kernel, const
 }
 
 void expect_as_reference(const std::vector<float>& wanted, const std::vector<float>& found) {
-  expect_close(
-      found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-5, 2e-4);
+  expect_close(found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-5, 2e-4);
 }
 
 TEST(WindowConvolution, AgreesWithTheReference) {
