@@ -83,7 +83,8 @@ class Calls(TorchFunctionMode):
             return checked(*args, answer)
         if func is torch.Tensor.item and frame.f_code is _CHECKS_ALL:
             return checked(*args, True)
-        if func in _ASKS_FOR_TRUTH and (answer := self._finite.answer(args[0])) is not None:
+        as_usual = self._observation.takes_as_usual and func in _ASKS_FOR_TRUTH
+        if as_usual and (answer := self._finite.answer(args[0])) is not None:
             return checked(*args, answer)
         return func(*args, **kwargs)
 
