@@ -191,8 +191,8 @@ class Sizes(KnownSizes):
         return bound_sympy(expression, self._environment.var_to_range)
 
     def always_holds(self, condition, unbounded):
-        """Whatever the symbols are; those of `unbounded` may be any number of elements: what the exporter takes them for, it
-        has from conditions."""
+        """Whatever the symbols are; those of `unbounded` may be any number of elements: what the exporter takes them
+        for, it has from conditions."""
         ranges = dict(self._environment.var_to_range)
         for symbol in condition.free_symbols & ranges.keys():
             known = ranges[symbol]

@@ -1,6 +1,6 @@
 """Conditions on sizes that forward branches on. The exporter answers those that tell an empty tensor from others
-without a word, as if no size were 0 or 1: noted here, they become guards. Those that tell a count of 0 or 1 from others are
-answered as of others, and each step checks them: `if query.shape[2] > 1`, of a count from data."""
+without a word, as if no size were 0 or 1: noted here, they become guards. Those that tell a count of 0 or 1 from data
+from others are answered as of others, and each step checks them: `if query.shape[2] > 1`."""
 
 import sys
 

@@ -66,8 +66,8 @@ class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
     def __init__(self, module, counters=(), takes_as_usual=True):
-        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to; `takes_as_usual`: whether,
-        where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
+        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to; `takes_as_usual`:
+        whether, where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
         self.seen = Seen()
         self.writes = []  # what forward sets, in each call anew
         self.prints = []  # texts
