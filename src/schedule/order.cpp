@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "ir/data_sizes.h"
 #include "schedule/live_bytes.h"
 
@@ -321,12 +322,17 @@ void lower_peak(Schedule& schedule, size_t sample) {
   if (schedule.order() != kept) schedule.set_order(kept);
 }
 
-// Whether every shape has a size of 0 or more there.
+// Whether every shape has a size of 0 or more there, and 64 bits hold the bytes of all values together.
 bool fits(const Graph& graph, const DimValues& sizes) {
+  int64_t total = 0;
   try {
-    for (size_t i = 0; i < graph.value_count(); ++i)
-      for (const Dim& dim : graph.type(ValueId{static_cast<int32_t>(i)}).shape)
+    for (size_t i = 0; i < graph.value_count(); ++i) {
+      const TensorType& type = graph.type(ValueId{static_cast<int32_t>(i)});
+      for (const Dim& dim : type.shape)
         if (evaluate(dim, sizes) < 0) return false;
+      const int64_t bytes = checked_multiply(evaluate(numel(type.shape), sizes), size_bytes(type.dtype));
+      total = checked_add(total, padded_bytes(checked_add(bytes, 64)));
+    }
   } catch (const Error&) {
     return false;
   }

@@ -13,7 +13,8 @@ namespace lowtide {
 // end of its range, at a usual size, at the high end, and the first symbol low or high while the others are not. Ends
 // are cut to what tensors have. Between these sizes nothing is proven: the bytes that a move gives and takes are
 // polynomials which nearly always compare alike there, and if they do not, a peak at such sizes is higher by what one
-// move costs. Bits are the same in any order. Sizes that the graph's shapes rule out are left out.
+// move costs. Bits are the same in any order. Sizes that the graph's shapes rule out are left out, and
+// those at which 64 bits do not hold its bytes.
 std::vector<DimValues> sample_sizes(const Graph& graph);
 
 // An order of the graph's nodes whose live bytes are nowhere higher at their most than those of graph.order(), at any

@@ -46,3 +46,40 @@ def test_a_module_that_is_converted_to_what_it_is():
         assert_same(step(wrapped, (x(rows, 4),)), step(module, (x(rows, 4),)))
         assert wrapped.fallback_reason is None
     assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
+
+
+def rows_above(m, x):
+    """A count from data, of which `1` has another way, as attention's of one query."""
+    kept = m.l(x)[x[:, 0] > 0].reshape(1, -1, 4)
+    return kept.cumsum(1) if kept.shape[1] > 1 else kept * 2
+
+
+def rows_above_if_any(m, x):
+    kept = m.l(x)[x[:, 0] > 0]
+    return m.l(kept) if kept.shape[0] != 0 else x.sum() * m.l.weight
+
+
+def counted(chosen, rows=6):
+    found = x(rows, 4).abs()
+    found[chosen:, 0] *= -1
+    return found
+
+
+@pytest.mark.parametrize("function", [rows_above, rows_above_if_any])
+def test_counts_are_taken_for_neither_zero_nor_one(function):
+    module = Of(function)
+    wrapped = ORTModule(copy.deepcopy(module))
+    few = 1 if function is rows_above else 0
+    for chosen in (4, 6, few, 2):
+        assert_same(step(wrapped, (counted(chosen),)), step(module, (counted(chosen),)))
+        assert (wrapped.fallback_reason is not None) == (chosen == few)
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
+
+
+def test_counts_that_often_are_few_are_branches():
+    module = Of(rows_above)
+    wrapped = ORTModule(copy.deepcopy(module))
+    for chosen in (1, 4, 1, 1, 1, 4, 1, 4):
+        assert_same(step(wrapped, (counted(chosen),)), step(module, (counted(chosen),)))
+    assert "branches on data" in wrapped.fallback_reason
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 2, "refused": 1}}

@@ -231,6 +231,19 @@ def test_a_count_that_must_not_be_zero_is_checked():
         wrapped(rows(0))
 
 
+def test_a_check_of_how_many_were_chosen():
+    """The exporter takes the count for what the check says: nothing else would hold the mask to it."""
+
+    def forward(m, x):
+        kept = m.l(x)[x[:, 0] > 0]
+        torch._check(kept.shape[0] >= 2)
+        return kept @ m.l.weight
+
+    wrapped = assert_one_graph(Of(forward).double(), [(rows(chosen),) for chosen in (3, 2)])
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
+        wrapped(rows(1))
+
+
 # ---- what else finds sizes
 
 

@@ -82,5 +82,15 @@ TEST(ScheduleOrder, NeverRaisesAPeakOfRandomGraphs) {
   EXPECT_GT(lowered, 10);
 }
 
+TEST(SampleSizes, HaveBytesThat64BitsHold) {
+  Graph graph;
+  graph.ranges()["a"] = {1, 4096};
+  const Dim a = Dim::symbol("a");
+  graph.add_input("x", {DType::kF64, {a, a, a, a, a, a, a}}, InputKind::kInput);
+  const std::vector<DimValues> samples = sample_sizes(graph);
+  EXPECT_EQ(samples.size(), 2);
+  for (const DimValues& sizes : samples) EXPECT_LE(sizes.at("a"), 64);
+}
+
 }  // namespace
 }  // namespace lowtide

@@ -66,6 +66,7 @@ class Facts:
     exact: bool = False  # export the example's own sizes
     large: bool = False  # forward asks whether sums of sizes, some from data, are 0 or 1: free sizes are no less than 2
     free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
+    usual: bool = True  # numbers are finite, and counts from data neither 0 nor 1, where forward asks
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
 
     def renumbered(self, places):
@@ -241,12 +242,12 @@ def _export_until_stable(module, call, facts, whole):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
     only counts is counted after each call."""
-    observation = Observation(module)
+    observation = Observation(module, takes_as_usual=facts.usual)
     exported = _export(module, call, facts, observation, whole)
     if observation.changes is None:
         return exported
     observation.changes.make()
-    again = Observation(module)
+    again = Observation(module, takes_as_usual=facts.usual)
     try:
         stable = _export(module, call, facts, again, whole)
         if again.changes is None and difference(exported, stable, {}) is None:
@@ -256,7 +257,7 @@ def _export_until_stable(module, call, facts, whole):
         refusal = error
     observation.restore()
     if counters := observation.counters():
-        counting = Observation(module, counters)
+        counting = Observation(module, counters, facts.usual)
         with contextlib.suppress(UnsupportedError):
             counted = _export(module, call, facts, counting, whole)
             if counting.changes is None:

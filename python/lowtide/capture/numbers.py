@@ -213,7 +213,8 @@ class _Reading:
     def _block(self, graph_module, seen):
         for node in graph_module.graph.nodes:
             if node.op == "get_attr":
-                seen[node] = ("module", graph_module.get_submodule(node.target))
+                held = operator.attrgetter(node.target)(graph_module)
+                seen[node] = ("module", held) if isinstance(held, torch.nn.Module) else _Plain(held)
             elif node.op == "output":
                 return self._read(node.args[0], seen)
             elif node.op == "call_function" and not str(node.target).startswith(_MAKE_NOTHING):

@@ -191,12 +191,13 @@ class Sizes(KnownSizes):
         return bound_sympy(expression, self._environment.var_to_range)
 
     def always_holds(self, condition, unbounded):
-        """Whatever the symbols are; those of `unbounded` may be larger than the exporter takes them for."""
+        """Whatever the symbols are; those of `unbounded` may be any number of elements: what the exporter takes them
+        for, it has from conditions."""
         ranges = dict(self._environment.var_to_range)
         for symbol in condition.free_symbols & ranges.keys():
             known = ranges[symbol]
-            upper = _LARGEST if symbol in unbounded else min(known.upper, _LARGEST)
-            ranges[symbol] = ValueRanges(known.lower, max(upper, known.lower))
+            lower, upper = (0, _LARGEST) if symbol in unbounded else (known.lower, min(known.upper, _LARGEST))
+            ranges[symbol] = ValueRanges(lower, max(upper, lower))
         known = bound_sympy(condition, ranges)
         return known.is_singleton() and bool(known.lower)
 

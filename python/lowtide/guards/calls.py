@@ -10,6 +10,7 @@ from lowtide.errors import UnsupportedError
 from .checks import answer_that_goes_on, checked
 from .code import asks_itself
 from .data import Computed
+from .finite import FiniteNumbers
 from .questions import ASKS
 from .readers import readers
 from .slices import ask_for_ends
@@ -21,6 +22,7 @@ _HOOKS_ON_TENSORS = frozenset(
 _ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
 _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
 _READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
+_ASKS_FOR_TRUTH = frozenset((torch.Tensor.__bool__, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
 
@@ -32,6 +34,7 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self._observation = observation
         self._computed = Computed()
+        self._finite = FiniteNumbers()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame = sys._getframe(1)
@@ -61,6 +64,7 @@ class Calls(TorchFunctionMode):
             return None if args[0] is args[1] else self._computed.set_data(*args)
         result = self._call(func, args, kwargs or {}, frame)
         self._computed.note(result, args)
+        self._finite.note(func, args, result)
         self._observation.made(result)
         return result
 
@@ -79,6 +83,9 @@ class Calls(TorchFunctionMode):
             return checked(*args, answer)
         if func is torch.Tensor.item and frame.f_code is _CHECKS_ALL:
             return checked(*args, True)
+        as_usual = self._observation.takes_as_usual and func in _ASKS_FOR_TRUTH
+        if as_usual and (answer := self._finite.answer(args[0])) is not None:
+            return checked(*args, answer)
         return func(*args, **kwargs)
 
 

@@ -1,19 +1,23 @@
 """Conditions on sizes that forward branches on. The exporter answers those that tell an empty tensor from others
-without a word, as if no size were 0 or 1: noted here, they become guards."""
+without a word, as if no size were 0 or 1: noted here, they become guards. Those that tell a count of 0 or 1 from data
+from others are answered as of others, and each step checks them: `if query.shape[2] > 1`."""
 
 import sys
 
+import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 
 from .checks import answer_that_goes_on
 from .code import is_ours
 
+_LARGE = (2, 3, 2**40)  # counts that are as good as all others
 _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
 
 
-def answering(note):
-    """In the place of SymBool.__bool__; note(condition, answer) hears what users' code and PyTorch's layers ask."""
+def answering(note, assumes_large):
+    """In the place of SymBool.__bool__; note(condition, answer) hears what users' code and PyTorch's layers ask.
+    `assumes_large`: whether counts are taken for neither 0 nor 1."""
     ask = torch.SymBool.__bool__
 
     def answer(condition):
@@ -21,15 +25,39 @@ def answering(note):
         if frame.f_code.co_name == "__bool__":  # of a size
             frame = frame.f_back
         if _is_of_counts(condition) and (goes_on := answer_that_goes_on(frame)) is not None:
-            torch._check(condition if goes_on else torch.sym_not(condition))
-            return goes_on
-        found = ask(condition)
+            return _checked(condition, goes_on)
+        try:
+            found = ask(condition)
+        except GuardOnDataDependentSymNode:
+            usual = _of_large_counts(condition) if assumes_large else None
+            if usual is None:
+                raise
+            return _checked(condition, usual)
         name = frame.f_globals.get("__name__") or ""
         if not is_ours(name) or name.startswith(_LAYERS):
             note(condition.node.expr, found)
         return found
 
     return answer
+
+
+def _checked(condition, answer):
+    torch._check(condition if answer else torch.sym_not(condition))
+    return answer
+
+
+def _of_large_counts(condition):
+    """What a comparison of a count with a number is for all counts but 0 and 1; None of any other condition."""
+    relation, ranges = condition.node.expr, condition.node.shape_env.var_to_range
+    if not isinstance(relation, sympy.core.relational.Relational) or not _is_of_counts(condition):
+        return None
+    if any(ranges[symbol].lower < 0 for symbol in relation.free_symbols):
+        return None
+    counts = [side for side in relation.args if side.free_symbols]
+    if len(counts) != 1:
+        return None
+    answers = {relation.subs(counts[0], large) for large in _LARGE}
+    return bool(answers.pop()) if len(answers) == 1 else None
 
 
 def _is_of_counts(condition):

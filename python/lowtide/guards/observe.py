@@ -65,8 +65,9 @@ class Seen:
 class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
-    def __init__(self, module, counters=()):
-        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to."""
+    def __init__(self, module, counters=(), takes_as_usual=True):
+        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to; `takes_as_usual`:
+        whether, where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
         self.seen = Seen()
         self.writes = []  # what forward sets, in each call anew
         self.prints = []  # texts
@@ -74,6 +75,7 @@ class Observation:
         self.conditions = []  # (on sizes, what forward heard)
         self.given = Given()  # the tensors of the trace, of which forward asks questions
         self._modules, self._counters = dict(module.named_modules()), counters
+        self.takes_as_usual = takes_as_usual
         self.changes = None  # kept.Changes that forward made
         self._kept = Kept()
         self._owners = {}  # id → object whose attributes are noted
@@ -101,7 +103,7 @@ class Observation:
         self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
         self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stack.enter_context(_attribute(builtins, "len", with_free_sizes(len)))
-        self._stack.enter_context(_attribute(torch.SymBool, "__bool__", answering(self._answered)))
+        self._stack.enter_context(_attribute(torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual)))
         self._stack.enter_context(_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:

@@ -204,13 +204,16 @@ class ExecutionManager:
 
     def _run(self, agent, tensors, seen):
         try:
-            return agent.run(tensors, seen.sizes(), seen.strings)
+            result = agent.run(tensors, seen.sizes(), seen.strings)
         except UnplannedSize:
+            self._graph_transition_manager.ran(as_expected=False)
             raise  # the next call's data may be others
         except Error as error:
             # Nothing has been written yet; what PyTorch takes over stays PyTorch's.
             agent.failure = Failure.of(error) if self._fallback.takes(error) else None
             raise
+        self._graph_transition_manager.ran(as_expected=True)
+        return result
 
     def _agreement_of_processes(self):
         """None where each calls the module as it likes."""

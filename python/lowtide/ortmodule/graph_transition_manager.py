@@ -23,6 +23,7 @@ _MOST_GUESSES = 4  # of strings that forward reads: exports that fail
 _MOST_TRIES = 3  # to export, where forward itself changes what it reads: stable after a call or two
 _MOST_PATTERNS = 4  # of wanted gradients: processed graphs of one export
 _NEVER_BACK = ("submodule", "parameter", "buffer")  # changes that are not taken back
+_MOST_UNUSUAL = 3  # calls more than others whose data the graph does not expect
 _MOST_SIZES = 4096  # remembered answers of guards
 
 
@@ -42,7 +43,7 @@ class GraphTransitionManager:
         self._constant_numbers = {}  # names of arguments whose values forward needs to know → why
         self._read_strings = set()  # paths of strings that were guessed wrongly
         self._guesses = 0  # that were wrong
-        self._calls, self._exports = 0, 0
+        self._calls, self._exports, self._unusual = 0, 0, 0
         self.log = TransitionLog(type(module).__name__, mode)
         self._cache = CaptureCache(module, mode)
 
@@ -79,6 +80,15 @@ class GraphTransitionManager:
         graph.guards.native.release()
         self._post_export_processed_model_info = info
         return info, seen, bound
+
+    def ran(self, as_expected):
+        """A call in the engine is over. `as_expected`: whether its data were as its graph takes for granted; where they
+        rarely are, graphs take nothing for granted any more that forward has another way for."""
+        self._unusual = max(0, self._unusual - 1) if as_expected else self._unusual + 1
+        if self._unusual == _MOST_UNUSUAL and self._facts.usual:
+            self._facts = replace(self._facts, usual=False)
+            for schema in self._schemas:
+                schema.graphs.clear()
 
     # ---- the schema of a call
 
@@ -215,7 +225,9 @@ class GraphTransitionManager:
         if isinstance(self._module, DynamoGraph):
             return None  # Dynamo has traced it already, which is most of the time
         numbers = (tuple(sorted(call.numbers)),) if call.numbers else ()
-        return self._cache.entry(call, (*schema.surroundings, *numbers, self._tells_savings(), self._facts.keep))
+        return self._cache.entry(
+            call, (*schema.surroundings, *numbers, self._tells_savings(), self._facts.keep, self._facts.usual)
+        )
 
     def _stored_graph(self, entry, captured, call, seen, schema, begin):
         """The processed graph of a capture that the cache gave; None where it cannot be processed."""

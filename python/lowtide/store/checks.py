@@ -69,6 +69,7 @@ def _check_facts(facts, exported):
     _expect(type(facts.exact) is bool, "whether the export was of the example's sizes")
     _expect(type(facts.large) is bool, "whether free sizes were no less than 2")
     _expect(type(facts.free) is bool, "whether all sizes of images were free")
+    _expect(type(facts.usual) is bool, "whether usual data were taken for granted")
     _expect(facts.keep is None or all(type(path) is str for path in facts.keep), "which outputs were kept")
 
 

@@ -63,6 +63,7 @@ def to_text(captured, module, digest):
                 "exact": captured.facts.exact,
                 "large": captured.facts.large,
                 "free": captured.facts.free,
+                "usual": captured.facts.usual,
                 "keep": captured.facts.keep,
             },
             "names": exported.names,
@@ -138,6 +139,7 @@ def from_text(text, module, call, digest):
             facts["exact"],
             facts["large"],
             facts["free"],
+            facts["usual"],
             facts["keep"] and tuple(facts["keep"]),
         ),
     )
