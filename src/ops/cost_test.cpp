@@ -6,7 +6,7 @@
 namespace lowtide {
 namespace {
 
-struct Case {
+struct CostCase {
   const char* inputs;
   const char* node;
   const char* flops;
@@ -14,7 +14,7 @@ struct Case {
   const char* drawn = "0";
 };
 
-constexpr Case kCases[] = {
+constexpr CostCase kCostCases[] = {
     {"%a: f32[n, 4] input, %b: f32[4, 5] input", "%y: f32[n, 5] = MatMul %a, %b", "40*n", "36*n + 80"},
     {"%a: f32[4, n] input, %b: f32[4, 5] input",
      "%y: f32[n, 5] = FusedMatMul(alpha=1.0, transA=true, transB=false) %a, %b", "40*n", "36*n + 80"},
@@ -43,7 +43,7 @@ constexpr Case kCases[] = {
 };
 
 TEST(Cost, CountsFlopsAndBytes) {
-  for (const Case& c : kCases) {
+  for (const CostCase& c : kCostCases) {
     SCOPED_TRACE(c.node);
     const Graph graph = parse(concat("graph @g(", c.inputs, ") {\n", c.node, "\n  return\n}"));
     const Cost found = cost(graph, graph.order().at(0));
@@ -55,7 +55,7 @@ TEST(Cost, CountsFlopsAndBytes) {
 
 TEST(Cost, IsAtGivenSizesWhatTheSymbolicOneEvaluatesTo) {
   const DimValues dims = {{"n", 7}};
-  for (const Case& c : kCases) {
+  for (const CostCase& c : kCostCases) {
     SCOPED_TRACE(c.node);
     const Graph graph = parse(concat("graph @g(", c.inputs, ") {\n", c.node, "\n  return\n}"));
     const CostAt found = cost_at(graph, graph.order().at(0), dims);

@@ -12,7 +12,7 @@ constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
 constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
 constexpr DimRange kAll = {kLowest, kHighest};
 
-struct Case {
+struct ValueRangeCase {
   const char* node;
   DimRange expected;
 };
@@ -28,7 +28,7 @@ graph @ranges(%f: f32[n, 10] input, %img: f32[n, 3, 16, 8] input, %in: i64[n] in
   %c: i64[] = Constant(dtype=i64, int_value=2)
   )";
 
-constexpr Case kCases[] = {
+constexpr ValueRangeCase kValueRangeCases[] = {
     {"%y: i64[n] = Identity %in", kAll},
     {"%y: u8[n] = Identity %bytes", {0, 255}},
     {"%y: bool[n] = Not %b", {0, 1}},
@@ -101,7 +101,7 @@ constexpr Case kCases[] = {
 };
 
 TEST(ValueRange, IsWhatTheGraphProves) {
-  for (const Case& c : kCases) {
+  for (const ValueRangeCase& c : kValueRangeCases) {
     const Graph graph = parse(concat(kBefore, c.node, "\n  return %y output\n}"));
     EXPECT_EQ(value_range(graph, graph.outputs()[0].value), c.expected)
         << c.node << ": [" << value_range(graph, graph.outputs()[0].value).low << ", "

@@ -9,7 +9,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::string_view kStep = R"(
+constexpr std::string_view kArenaPictureStep = R"(
 graph @net(%x: f32[b, 32] input, %w: f32[b, 32] param) where b in [1, 64] {
   %h: f32[b, 32] = Mul %x, %w  // scale  model.py:3
   %a: f32[b, 32] = Exp %h  // act  model.py:4
@@ -59,7 +59,7 @@ std::string on_one_line(std::string_view text) {
 }
 
 TEST(ArenaPicture, SaysWhatLiesWhereAndWhoMadeIt) {
-  const PlanResult planned = plan(parse(kStep));
+  const PlanResult planned = plan(parse(kArenaPictureStep));
   const std::unique_ptr<Binding> binding = bind_program(planned.program, {2}, {}, false);
   EXPECT_EQ(arena_picture(planned.program, *binding), on_one_line(kPicture));
 }

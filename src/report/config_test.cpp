@@ -12,7 +12,7 @@ namespace lowtide {
 namespace {
 
 // The codes of configurations.
-constexpr int kNone = 0, kRecompute = 1, kRecomputeWithCompromise = 2, kCompress = 3;
+constexpr int kNone = 0, kConfigRecompute = 1, kConfigRecomputeWithCompromise = 2, kConfigCompress = 3;
 using Requests = std::vector<MemoryRequest>;
 
 std::string error_of(auto&& call) {
@@ -42,43 +42,47 @@ class TemporaryFile {
 TEST(MemoryConfig, ReadsPlans) {
   EXPECT_EQ(parse_memory_config(""), Requests{});
   EXPECT_EQ(parse_memory_config("  "), Requests{});
-  EXPECT_EQ(parse_memory_config("FastGelu+:1:12"), (Requests{{"FastGelu+", kRecompute, 12}}));
-  EXPECT_EQ(parse_memory_config("Cast+Where+Softmax+:2:-1,A+:0:0,B+:3:5"),
-            (Requests{{"Cast+Where+Softmax+", kRecomputeWithCompromise, -1}, {"A+", kNone, 0}, {"B+", kCompress, 5}}));
+  EXPECT_EQ(parse_memory_config("FastGelu+:1:12"), (Requests{{"FastGelu+", kConfigRecompute, 12}}));
+  EXPECT_EQ(
+      parse_memory_config("Cast+Where+Softmax+:2:-1,A+:0:0,B+:3:5"),
+      (Requests{
+          {"Cast+Where+Softmax+", kConfigRecomputeWithCompromise, -1}, {"A+", kNone, 0}, {"B+", kConfigCompress, 5}}));
 }
 
 TEST(MemoryConfig, IgnoresSpacesAroundParts) {
   EXPECT_EQ(parse_memory_config(" FastGelu+ : 1 :12 ,\n Cast+:2: -1 "),
-            (Requests{{"FastGelu+", kRecompute, 12}, {"Cast+", kRecomputeWithCompromise, -1}}));
+            (Requests{{"FastGelu+", kConfigRecompute, 12}, {"Cast+", kConfigRecomputeWithCompromise, -1}}));
 }
 
 // Joined by scripts that leave parts out.
 TEST(MemoryConfig, DropsEmptyParts) {
   for (std::string_view text : {"A+:1:-1,", ",A+:1:-1", " , ,A+:1:-1 , ,"})
-    EXPECT_EQ(parse_memory_config(text), (Requests{{"A+", kRecompute, -1}})) << text;
-  EXPECT_EQ(parse_memory_config("A+:1:-1,,B+:1:-1"), (Requests{{"A+", kRecompute, -1}, {"B+", kRecompute, -1}}));
+    EXPECT_EQ(parse_memory_config(text), (Requests{{"A+", kConfigRecompute, -1}})) << text;
+  EXPECT_EQ(parse_memory_config("A+:1:-1,,B+:1:-1"),
+            (Requests{{"A+", kConfigRecompute, -1}, {"B+", kConfigRecompute, -1}}));
   EXPECT_EQ(parse_memory_config(","), Requests{});
 }
 
 TEST(MemoryConfig, ReadsTargetsOfCalls) {
   EXPECT_EQ(parse_memory_config("aten::sort.stable+Cast+:1:-1"),
-            (Requests{{"aten::sort.stable+Cast+", kRecompute, -1}}));
+            (Requests{{"aten::sort.stable+Cast+", kConfigRecompute, -1}}));
 }
 
 // ORTModule keyed by the cluster alone, so that the second request here silently replaced the first.
 TEST(MemoryConfig, KeepsBothTypesOfACluster) {
   EXPECT_EQ(parse_memory_config("X+:1:-1,X+:2:3"),
-            (Requests{{"X+", kRecompute, -1}, {"X+", kRecomputeWithCompromise, 3}}));
+            (Requests{{"X+", kConfigRecompute, -1}, {"X+", kConfigRecomputeWithCompromise, 3}}));
 }
 
 TEST(MemoryConfig, LastOfTheSameClusterAndTypeHolds) {
-  EXPECT_EQ(parse_memory_config("X+:1:-1,Y+:1:1,X+:1:3"), (Requests{{"X+", kRecompute, 3}, {"Y+", kRecompute, 1}}));
+  EXPECT_EQ(parse_memory_config("X+:1:-1,Y+:1:1,X+:1:3"),
+            (Requests{{"X+", kConfigRecompute, 3}, {"Y+", kConfigRecompute, 1}}));
 }
 
 TEST(MemoryConfig, Type0TakesBackWhatWasAskedBefore) {
   EXPECT_EQ(parse_memory_config("X+:1:-1,X+:2:-1,Y+:1:-1,X+:0:-1"),
-            (Requests{{"Y+", kRecompute, -1}, {"X+", kNone, -1}}));
-  EXPECT_EQ(parse_memory_config("X+:0:-1,X+:1:-1"), (Requests{{"X+", kRecompute, -1}}));
+            (Requests{{"Y+", kConfigRecompute, -1}, {"X+", kNone, -1}}));
+  EXPECT_EQ(parse_memory_config("X+:0:-1,X+:1:-1"), (Requests{{"X+", kConfigRecompute, -1}}));
 }
 
 TEST(MemoryConfig, WritesWhatItReads) {
@@ -161,14 +165,14 @@ TEST(MemoryConfig, ReadsJsonFiles) {
   const TemporaryFile file("lowtide_plans.json",
                            " [ \"FastGelu+:1:12\" ,\n\"A+:1:-1,B+:1:-1\", \"\", \"A\\u002b:1:2\"] \n");
   EXPECT_EQ(parse_memory_config(file.path()),
-            (Requests{{"FastGelu+", kRecompute, 12}, {"A+", kRecompute, 2}, {"B+", kRecompute, -1}}));
+            (Requests{{"FastGelu+", kConfigRecompute, 12}, {"A+", kConfigRecompute, 2}, {"B+", kConfigRecompute, -1}}));
   const TemporaryFile empty("lowtide_empty.json", "[]");
   EXPECT_EQ(parse_memory_config(concat(" ", empty.path(), " ")), Requests{});
 }
 
 TEST(MemoryConfig, TakesAnExistingFileOfAnyName) {
   const TemporaryFile file("lowtide_plans_without_extension", "[\"A+:1:-1\"]");
-  EXPECT_EQ(parse_memory_config(file.path()), (Requests{{"A+", kRecompute, -1}}));
+  EXPECT_EQ(parse_memory_config(file.path()), (Requests{{"A+", kConfigRecompute, -1}}));
 }
 
 TEST(MemoryConfig, NamesTheFileThatIsWrong) {

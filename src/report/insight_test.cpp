@@ -13,7 +13,7 @@ namespace lowtide {
 namespace {
 
 // The codes of configurations.
-constexpr int kRecompute = 1, kRecomputeWithCompromise = 2, kCompress = 3;
+constexpr int kInsightRecompute = 1, kInsightRecomputeWithCompromise = 2, kInsightCompress = 3;
 
 std::string golden(const std::string& name) {
   std::ifstream in(concat("src/report/golden/", name), std::ios::binary);
@@ -44,7 +44,7 @@ std::vector<std::string> words_of(const std::string& text) {
 // One way to save the stash of a node; the first of a node says what is stashed.
 struct Option {
   std::string_view cluster;
-  int code = kRecompute;
+  int code = kInsightRecompute;
   double saved = 1;
   bool chosen = false;
 };
@@ -110,10 +110,10 @@ class Scenario {
       candidate.entry = node;
       candidate.outputs = {{value, 0, bytes, option.saved}};
       candidate.nodes = {node};
-      if (option.code == kRecomputeWithCompromise) {
+      if (option.code == kInsightRecomputeWithCompromise) {
         candidate.kept = {graph_.add_input("kept", {DType::kF16, type.shape}, InputKind::kInput)};
         candidate.kept_bytes = numel(type.shape) * 2;
-      } else if (option.code == kCompress) {
+      } else if (option.code == kInsightCompress) {
         candidate.kept_bytes = floordiv(bytes, 8);
       }
       candidate.saving = bytes - candidate.kept_bytes;
@@ -147,13 +147,13 @@ TEST(InsightSummary, LooksLikeOrtmodules) {
       {1,
        kMask,
        kSingle,
-       {{"Reshape+Unsqueeze+Unsqueeze+Cast+Sub+Mul+Cast+"}, {"Cast+", kRecomputeWithCompromise, 0.5, true}}},
+       {{"Reshape+Unsqueeze+Unsqueeze+Cast+Sub+Mul+Cast+"}, {"Cast+", kInsightRecomputeWithCompromise, 0.5, true}}},
       {2, "?,2560", kHalf, {{"Reshape+"}}, true},
       {2, kHidden, kHalf, {{"FusedMatMul+"}}},
       {2, kScores, kHalf, {{"Cast+"}}},
       {2, kScores, kSingle, {{"Reshape+Where+BiasSoftmax+"}}},
-      {1, kShorterHidden, kHalf, {{"BiasGelu+", kRecompute, 1, true}}},
-      {2, kHidden, kHalf, {{"BiasGelu+", kRecompute, 1, true}}},
+      {1, kShorterHidden, kHalf, {{"BiasGelu+", kInsightRecompute, 1, true}}},
+      {2, kHidden, kHalf, {{"BiasGelu+", kInsightRecompute, 1, true}}},
       {2, "inputs_input_ids_dim0,inputs_input_ids_dim1,2560", kHalf, {{"FusedMatMul+Add+FusedMatMul+Add+Add+Add+"}}},
       {1, kScores, kSingle, {{"Reshape+Where+"}}},
       {1, kShorterHidden, kHalf, {{"FusedMatMul+"}}},
@@ -172,8 +172,8 @@ TEST(InsightSummary, LooksLikeOrtmodules) {
 
 TEST(InsightSummary, ShowsPeaksReuseAndEveryKindOfOption) {
   const std::vector<Nodes> found = {
-      {2, "b,s,64", DType::kBool, {{"Less+", kCompress, 0.875, true}}, true},
-      {3, "b,s,64", kSingle, {{"FastGelu+"}, {"Cast+", kRecomputeWithCompromise, 0.5}}},
+      {2, "b,s,64", DType::kBool, {{"Less+", kInsightCompress, 0.875, true}}, true},
+      {3, "b,s,64", kSingle, {{"FastGelu+"}, {"Cast+", kInsightRecomputeWithCompromise, 0.5}}},
   };
   Scenario scenario(found, "FastGelu+:1:2,Less+:3:-1,Cast+:2:0");
   scenario.selection().chosen = {0, 1, 2, 4};  // the first two FastGelus
@@ -198,9 +198,9 @@ std::vector<Nodes> documented_24_layers(int chosen) {
       "CumSum+Sub+Mul+Unsqueeze+Cast+Mul+Cast+Reshape+Mul+FusedMatMul+Add+Reshape+Cast+Where+Softmax+";
   constexpr std::string_view kAttention = "input_ids_dim0,16,input_ids_dim1,input_ids_dim1";
   constexpr std::string_view kWide = "input_ids_dim0,input_ids_dim1,4096";
-  return {{23, kAttention, kSingle, {{kCausal}, {"Cast+Where+Softmax+", kRecomputeWithCompromise, 0.5}}},
-          {1, kAttention, kSingle, {{"Cast+Where+Softmax+", kRecomputeWithCompromise, 0.5}}},
-          {chosen, kWide, kSingle, {{"FastGelu+", kRecompute, 1, true}}},
+  return {{23, kAttention, kSingle, {{kCausal}, {"Cast+Where+Softmax+", kInsightRecomputeWithCompromise, 0.5}}},
+          {1, kAttention, kSingle, {{"Cast+Where+Softmax+", kInsightRecomputeWithCompromise, 0.5}}},
+          {chosen, kWide, kSingle, {{"FastGelu+", kInsightRecompute, 1, true}}},
           {24 - chosen, kWide, kSingle, {{"FastGelu+"}}}};
 }
 
@@ -218,7 +218,7 @@ TEST(OptimizerSummary, LooksLikeOrtmodules) {
 TEST(OptimizerSummary, CountsEachShapeAndShowsCompression) {
   const std::vector<Nodes> found = {{1, "b,s", kSingle, {{"Add+"}}},
                                     {2, "b,4", kSingle, {{"Add+"}}},
-                                    {2, "b,s", DType::kBool, {{"Less+", kCompress, 0.875, true}}}};
+                                    {2, "b,s", DType::kBool, {{"Less+", kInsightCompress, 0.875, true}}}};
   const Scenario scenario(found, "Less+:3:5,Add+:1:0");
   const std::string text = optimizer_summary(scenario.source());
   expect_golden(text, "optimizer_summary_compress.txt");
@@ -243,8 +243,8 @@ TEST(Summaries, ShowWhatIsInForceByDefault) {
 
 TEST(PlanRows, LookLikeOrtmodules) {
   const std::vector<Nodes> found = {
-      {5, kScores, kSingle, {{"Reshape+Where+BiasSoftmax+", kRecompute, 1, true}}},
-      {5, kScores, kHalf, {{"Cast+", kRecompute, 1, true}}},
+      {5, kScores, kSingle, {{"Reshape+Where+BiasSoftmax+", kInsightRecompute, 1, true}}},
+      {5, kScores, kHalf, {{"Cast+", kInsightRecompute, 1, true}}},
       {1, kShorterScores, kHalf, {{"Cast+"}}},
       {1, kScores, kSingle, {{"Reshape+Where+"}}},
       {1, kShorterScores, kSingle, {{"BiasSoftmax+"}}},
@@ -257,7 +257,7 @@ TEST(PlanRows, LookLikeOrtmodules) {
       {1,
        kMask,
        kSingle,
-       {{"Reshape+Unsqueeze+Unsqueeze+Cast+Sub+Mul+Cast+"}, {"Cast+", kRecomputeWithCompromise, 0.5}}},
+       {{"Reshape+Unsqueeze+Unsqueeze+Cast+Sub+Mul+Cast+"}, {"Cast+", kInsightRecomputeWithCompromise, 0.5}}},
   };
   const Scenario scenario(found, "Reshape+Where+BiasSoftmax+:1:-1,Cast+:1:-1");
   std::vector<PlanRow> rows =
@@ -277,7 +277,7 @@ TEST(PlanRows, LookLikeOrtmodules) {
 }
 
 TEST(PlanRows, CountWhatTwoCandidatesKeepOnce) {
-  Scenario scenario({{2, "b,s", kSingle, {{"Cast+", kRecomputeWithCompromise, 0.5}}}}, "");
+  Scenario scenario({{2, "b,s", kSingle, {{"Cast+", kInsightRecomputeWithCompromise, 0.5}}}}, "");
   scenario.candidates()[1].kept = scenario.candidates()[0].kept;
   const std::vector<PlanRow> rows = plan_rows(scenario.source(), {{"b", 2}, {"s", 10}});
   ASSERT_EQ(rows.size(), 1u);
@@ -318,8 +318,12 @@ TEST(PlanRows, WorkWithoutValuesOfTheDims) {
 
 TEST(InsightJson, HoldsEverything) {
   const std::vector<Nodes> found = {
-      {2, "b,s,64", kSingle, {{"FastGelu+", kRecompute, 1, true}, {"Cast+", kRecomputeWithCompromise, 0.5}}, true},
-      {1, "n", DType::kBool, {{"Less+", kCompress, 0.875}}},
+      {2,
+       "b,s,64",
+       kSingle,
+       {{"FastGelu+", kInsightRecompute, 1, true}, {"Cast+", kInsightRecomputeWithCompromise, 0.5}},
+       true},
+      {1, "n", DType::kBool, {{"Less+", kInsightCompress, 0.875}}},
   };
   Scenario scenario(found, "FastGelu+:1:2");
   scenario.selection().outcomes[0].found = scenario.selection().outcomes[0].applied = 2;

@@ -10,7 +10,7 @@
 namespace lowtide {
 namespace {
 
-constexpr std::string_view kStep = R"(
+constexpr std::string_view kValueStoryStep = R"(
 graph @net(%x: f32[b, 32] input, %w: f32[b, 32] param) where b in [1, 64] {
   %h: f32[b, 32] = Mul %x, %w  // scale  model.py:3
   %a: f32[b, 32] = Exp %h  // act  model.py:4
@@ -36,7 +36,7 @@ class ValueStory : public testing::Test {
     EXPECT_NE(of(name).find(part), std::string::npos) << of(name);
   }
 
-  const Graph graph_ = parse(kStep);
+  const Graph graph_ = parse(kValueStoryStep);
   const PlanResult plan_ = plan(graph_);
   const MemoryOptimizer optimizer_{graph_, plan_, {}};
 };

@@ -366,6 +366,7 @@ def test_info_has_the_traceback(caplog):
         wrapped(x())
     (record,) = [record for record in caplog.records if record.exc_info]
     assert record.levelname == "INFO" and re.search("runs in PyTorch", record.getMessage())
+    assert "in guard_bool" in caplog.text and "test_fallback_policies.py" in caplog.text  # down to the innermost frame
 
 
 def test_pytorchs_backward_can_be_asked_for(monkeypatch):

@@ -40,6 +40,18 @@ class Branching(Net):
         return self.norm(h * 2 if h.sum() > 0 else h)
 
 
+class Noting(Net):
+    """Exported again and again, until its changes are refused."""
+
+    def __init__(self):
+        super().__init__()
+        self.notes = [0]
+
+    def hidden(self, x):
+        self.notes.append(sum(self.notes))
+        return super().hidden(x)
+
+
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -151,13 +163,47 @@ def test_in_pieces():
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
-def test_what_pytorch_runs(monkeypatch):
+@pytest.mark.parametrize("net", [Branching, Noting])
+def test_what_pytorch_runs(net, monkeypatch):
     monkeypatch.setenv("LOWTIDE_PIECES", "0")
-    wrapper = trained(ORTModule(Branching()))
+    wrapper = trained(ORTModule(net()))
     assert wrapper.fallback_reason is not None
     references = parts_of(wrapper)
     del wrapper
     assert not alive(references)
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+@pytest.mark.parametrize("net", [Branching, Noting])
+def test_an_export_that_fails_looks_through_no_old_objects(net, monkeypatch):
+    """A collection of all generations takes longer than the export of a small model."""
+    monkeypatch.setenv("LOWTIDE_PIECES", "0")
+    wrapper, generations = ORTModule(net()), set()
+
+    def note(phase, info):
+        generations.add(info["generation"])
+
+    gc.callbacks.append(note)
+    try:
+        wrapper(torch.randn(5, 8))
+    finally:
+        gc.callbacks.remove(note)
+    assert wrapper.fallback_reason is not None
+    assert generations and max(generations) < 2
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_tensors_of_a_trace_that_failed_go(monkeypatch):
+    """Sizes of the exporter's inputs hold these inputs, in cycles that Python does not see."""
+
+    def of_traces():
+        return {id(found) for found in gc.get_objects() if type(found).__name__ == "FakeTensor"}
+
+    monkeypatch.setenv("LOWTIDE_PIECES", "0")
+    wrapper, before = ORTModule(Branching()), of_traces()
+    wrapper(torch.randn(5, 8))
+    assert wrapper.fallback_reason is not None
+    assert of_traces() <= before
 
 
 def test_compiled():

@@ -23,8 +23,8 @@ from .export import (
     exports_elsewhere,
     repeats_samples,
     tells_of_free_sizes,
-    user_line,
 )
+from .failures import user_line
 from .imported import ImportedGraph, Source
 from .importer import import_program
 from .kept_outputs import keep_only, parse_keep_outputs

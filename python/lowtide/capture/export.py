@@ -24,8 +24,9 @@ from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .call_tensors import CallTensors
+from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
-from .garbage import collect_young, garbage_waits
+from .garbage import garbage_waits, young_garbage_at_end
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import difference
@@ -212,19 +213,16 @@ def export(module, call: Call, facts: Facts) -> Exported:
     call.check(module.forward)
     call.name_strings(module.forward)
     refuse_backward_hooks(module)
-    with exclusive, WholeParameters(module) as whole:
+    with exclusive, WholeParameters(module) as whole, young_garbage_at_end():
         refuse_state(module)
         for _ in range(_TRIES - 1):
             try:
-                exported = _export_until_stable(module, call, facts, whole)
-                break
+                return _export_until_stable(module, call, facts, whole)
             except UnsupportedError as error:
+                clear_frames(error)
                 if _DISTURBED not in str(error):
                     raise
-        else:
-            exported = _export_until_stable(module, call, facts, whole)
-    collect_young()
-    return exported
+        return _export_until_stable(module, call, facts, whole)
 
 
 def _guards(module, observation, whole):
@@ -276,7 +274,7 @@ def _export(module, call, facts, observation, whole):
     )
     layouts = Layouts(whole.layouts) if is_distributed() else None
     flat = _Flat(module, call, observation, facts.keep, layouts)
-    handled = sys.exc_info()[1]
+    handled, failures = sys.exc_info()[1], []
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(exclusive)
@@ -298,21 +296,25 @@ def _export(module, call, facts, observation, whole):
                 raise  # a user who debugs forward has had enough
             except Exception as error:
                 if flat.found.mistake is not None:
-                    raise InvalidArgument(str(flat.found.mistake)) from None
-                found = unsupported_from(error, handled)
-                found.readers = observation.readers or readers(_frames_of(error))
-                raise found from error
-        _forget(program)
+                    failures.append(InvalidArgument(str(flat.found.mistake)))
+                else:
+                    failures.append(failure_from(error, handled))
+                    failures[0].readers = observation.readers or readers(frames_of(error))
+            if failures:
+                raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
+        _forget(node.meta.get("val") for node in program.graph.nodes)
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:
-        _clear_frames(error)
+        clear_frames(error)
+        _forget(reference() for reference in observation.left())
         observation.restore()
         observation.let_go()
         error.guards = _guards(module, observation, whole)
         error.read_strings = tuple(string.name for string in call.strings() if string.was_read)
         raise
     except InvalidArgument:
+        _forget(reference() for reference in observation.left())
         observation.restore()
         observation.let_go()
         raise
@@ -346,12 +348,12 @@ def _program_of(flat, examples, shapes):
     return program
 
 
-def _forget(program):
+def _forget(values):
     """The exporter keeps weak references to all parameters, and torch.utils.swap_tensors (`module.to` too, where
     PyTorch is told so) refuses tensors that have any. And it keeps the fake inputs, for guards that we write
-    ourselves."""
-    for node in program.graph.nodes:
-        if mode := getattr(node.meta.get("val"), "fake_mode", None):
+    ourselves: their sizes keep it, where no garbage collector looks. `values`: some of the trace."""
+    for value in values:
+        if mode := getattr(value, "fake_mode", None):
             mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()
             mode.shape_env.tracked_fakes = None
             return
@@ -413,58 +415,6 @@ def _example(tensor, sizes):
     order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), dim))
     example = torch.empty_permuted(sizes, order, dtype=tensor.dtype) if sizes else torch.empty([], dtype=tensor.dtype)
     return example.requires_grad_(tensor.requires_grad)
-
-
-def _frames_of(error):
-    """Innermost first. Nobody keeps them: a frame that holds itself goes with the garbage collector only."""
-    return reversed([frame for frame, _ in traceback.walk_tb(error.__traceback__)])
-
-
-def _clear_frames(error):
-    """Frames of what was raised hold tensors of the trace."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-
-
-def unsupported_from(error, handled=None):
-    """The UnsupportedError inside of what the exporter raised, or one that tells its reason and the user's line.
-    `handled`: what was being handled when the export began, such as the failure of an earlier try: no cause of this."""
-    cause = error
-    while cause is not None and cause is not handled:
-        if isinstance(cause, UnsupportedError):
-            line = user_line(traceback.extract_tb(cause.__traceback__))
-            text = str(cause)
-            found = type(cause)(f"{text} ({line})" if line and line not in text else text)
-            found.changed = cause.changed
-            return found
-        cause = cause.__cause__ or cause.__context__
-    line = user_line(traceback.extract_tb(error.__traceback__))
-    first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
-    of_sizes = False
-    if type(error).__name__ == "GuardOnDataDependentSymNode":  # whose module is slow to import
-        reason = "forward branches on data or takes a size from data, which a graph does not know"
-        of_sizes = re.search(r"\bs\d+\b", first) is not None
-    else:
-        reason = f"torch.export: {type(error).__name__}: {first}"
-    made = UnsupportedError(f"{reason} ({line})" if line else reason)
-    made.of_sizes_and_data = of_sizes
-    return made
-
-
-_OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/guards/", "/lowtide/ortmodule/", "/lowtide/utils/")
-
-
-def user_line(frames):
-    """ "model.py:41", the innermost frame outside of PyTorch, or empty."""
-    for frame in reversed(frames):
-        path = frame.filename.replace("\\", "/")
-        if "/torch/" in path or path.startswith(("torch/", "<")) or any(part in path for part in _OURS):
-            continue
-        if path.startswith(sys.base_prefix) and "site-packages" not in path:
-            continue
-        return f"{path.rsplit('/', 1)[-1]}:{frame.lineno}"
-    return ""
 
 
 # Of a module's path: as capture wraps it, and as Dynamo names the variable that it found it in: "L['self'].encoder".

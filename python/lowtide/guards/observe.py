@@ -209,16 +209,18 @@ class Observation:
 
     def let_go(self):
         """Takes what is left of the trace's tensors out of what holds them; in words, what that was, or None."""
-        if not self._left():
-            return None
-        gc.collect()
-        holder = let_go(self._left())
-        if holder is None and gc.get_freeze_count() and self._left():
+        for generation in (0, 2):  # forward itself may have collected, and what it held then is not young
+            if not self.left():
+                return None
+            gc.collect(generation)
+        holder = let_go(self.left())
+        if holder is None and gc.get_freeze_count() and self.left():
             gc.unfreeze()  # Python finds no holder among what gc.freeze() put aside
-            holder = let_go(self._left())
+            holder = let_go(self.left())
         return holder
 
-    def _left(self):
+    def left(self):
+        """References to those of the trace's tensors that something still holds."""
         return [reference for reference in self._tensors if reference() is not None]
 
     # ---- what can be reached

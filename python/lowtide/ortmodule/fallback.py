@@ -1,7 +1,6 @@
 """Which failures of the engine PyTorch takes over (ORTMODULE_FALLBACK_POLICY), and what users hear of it."""
 
 import enum
-import gc
 import re
 import sys
 import warnings
@@ -166,15 +165,11 @@ class Failure:
 
 
 def forget(error):
-    """One that was dealt with. The frames of an export hold the call's tensors, the wrapper and the error itself, and
-    they are in cycles that are not young any more."""
-    was_of_export = error.__cause__ is not None
+    """One that was dealt with. Its frames hold the call's tensors, the wrapper and the error itself."""
     while error is not None:
         following = error.__cause__ or error.__context__
         error.__traceback__ = error.__cause__ = error.__context__ = None
         error = following
-    if was_of_export:
-        gc.collect()
 
 
 def users_frame():

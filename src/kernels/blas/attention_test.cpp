@@ -10,7 +10,7 @@ namespace {
 
 enum class Added { kNone, kMask, kMaskPerHead, kMaskAndBias, kVisible };
 
-struct Case {
+struct BlasAttentionCase {
   int64_t batch, query_heads, key_heads, queries, keys, head_dim, value_dim;
   bool causal = false;
   Added added = Added::kNone;
@@ -23,10 +23,10 @@ std::vector<double> random_doubles(int64_t n, uint32_t seed) {
 }
 
 // As [B, S, H, D] with a gap after each row.
-struct Heads {
+struct BlasHeads {
   int64_t batch, heads, rows, dim;
   std::vector<double> data;
-  Heads(int64_t b, int64_t h, int64_t r, int64_t d, uint32_t seed)
+  BlasHeads(int64_t b, int64_t h, int64_t r, int64_t d, uint32_t seed)
       : batch(b), heads(h), rows(r), dim(d), data(random_doubles(b * r * (h * d + 5), seed)) {}
   TensorRef ref(const std::vector<double>& from) const {
     const int64_t row = heads * dim + 5;
@@ -35,13 +35,13 @@ struct Heads {
   TensorRef ref() const { return ref(data); }
 };
 
-struct Problem {
-  Case c;
-  Heads q, k, v, dy;
+struct BlasProblem {
+  BlasAttentionCase c;
+  BlasHeads q, k, v, dy;
   std::vector<double> mask, bias;
   std::vector<uint8_t> visible;
 
-  explicit Problem(const Case& of)
+  explicit BlasProblem(const BlasAttentionCase& of)
       : c(of),
         q(c.batch, c.query_heads, c.queries, c.head_dim, 1),
         k(c.batch, c.key_heads, c.keys, c.head_dim, 2),
@@ -90,14 +90,14 @@ struct Problem {
   }
 };
 
-class BlasAttention : public testing::TestWithParam<Case> {
+class BlasAttention : public testing::TestWithParam<BlasAttentionCase> {
  protected:
   void SetUp() override { set_plain_gemm(); }
   void TearDown() override { set_libraries({}); }
 };
 
 TEST_P(BlasAttention, ForwardAndGradientAreTheReferences) {
-  const Problem p(GetParam());
+  const BlasProblem p(GetParam());
   const std::vector<double> expected = p.run("reference");
   for_every_run([&] { return p.run("blas"); },
                 [&](const std::vector<double>& found) {
@@ -109,19 +109,20 @@ TEST_P(BlasAttention, ForwardAndGradientAreTheReferences) {
                 });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, BlasAttention,
-                         testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 17, 17, 16, 16},
-                                         Case{1, 2, 2, 65, 65, 8, 8, true}, Case{1, 4, 2, 50, 33, 20, 12},
-                                         Case{1, 4, 1, 33, 90, 7, 11, true}, Case{1, 2, 1, 90, 33, 4, 4, true},
-                                         Case{1, 2, 2, 40, 70, 8, 8, false, Added::kMask},
-                                         Case{2, 4, 2, 49, 49, 8, 8, true, Added::kMaskPerHead, 0.2},
-                                         Case{2, 2, 2, 40, 70, 8, 8, false, Added::kMaskAndBias, 0.1},
-                                         Case{2, 2, 1, 40, 70, 8, 8, false, Added::kVisible, 0.25}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, BlasAttention,
+    testing::Values(BlasAttentionCase{1, 1, 1, 1, 1, 1, 1}, BlasAttentionCase{2, 3, 3, 17, 17, 16, 16},
+                    BlasAttentionCase{1, 2, 2, 65, 65, 8, 8, true}, BlasAttentionCase{1, 4, 2, 50, 33, 20, 12},
+                    BlasAttentionCase{1, 4, 1, 33, 90, 7, 11, true}, BlasAttentionCase{1, 2, 1, 90, 33, 4, 4, true},
+                    BlasAttentionCase{1, 2, 2, 40, 70, 8, 8, false, Added::kMask},
+                    BlasAttentionCase{2, 4, 2, 49, 49, 8, 8, true, Added::kMaskPerHead, 0.2},
+                    BlasAttentionCase{2, 2, 2, 40, 70, 8, 8, false, Added::kMaskAndBias, 0.1},
+                    BlasAttentionCase{2, 2, 1, 40, 70, 8, 8, false, Added::kVisible, 0.25}));
 
 // A dim of the keys that repeats one row has no leading stride.
 TEST(BlasAttentionOfRepeatedRows, IsTheReferences) {
   set_plain_gemm();
-  const Problem p({1, 2, 2, 5, 40, 8, 8});
+  const BlasProblem p({1, 2, 2, 5, 40, 8, 8});
   TensorRef repeated = p.k.ref();
   repeated.strides[2] = 0;
   const BoundAttrs attrs{{"scale", 0.3}, {"is_causal", false}, {"dropout", 0.0}, {"stream", int64_t{7}}};

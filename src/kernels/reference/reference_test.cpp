@@ -11,7 +11,7 @@ namespace lowtide {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kReferenceInf = std::numeric_limits<float>::infinity();
 
 template <class T>
 constexpr DType dtype_of() {
@@ -106,7 +106,7 @@ TEST(Reference, DividesAsPythonDoes) {
   EXPECT_EQ(zip<int64_t>(Op::kMod, {7, -7, 7, -7}, {4, 4, -4, -4}, {{"fmod", true}}),
             (std::vector<int64_t>{3, -3, 3, -3}));
   EXPECT_EQ(zip<float>(Op::kMod, {-7, 7}, {4, -4}), (std::vector<float>{1, -1}));
-  EXPECT_EQ(zip<float>(Op::kFloorDiv, {-7, 1}, {2, 0}), (std::vector<float>{-4, kInf}));
+  EXPECT_EQ(zip<float>(Op::kFloorDiv, {-7, 1}, {2, 0}), (std::vector<float>{-4, kReferenceInf}));
 }
 
 TEST(Reference, IntegerDivisionByZeroNamesTheOp) {
@@ -154,8 +154,8 @@ TEST(Reference, SortsStablyWithNanLargest) {
 
 TEST(Reference, SoftmaxOfNothingButMinusInfinityIsNan) {
   const BoundAttrs axis{{"axis", int64_t{0}}};
-  EXPECT_TRUE(std::isnan(map(Op::kSoftmax, {-kInf, -kInf}, axis)[0]));
-  EXPECT_EQ(map(Op::kSoftmax, {-kInf, 0, 0}, axis), (std::vector<float>{0, 0.5f, 0.5f}));
+  EXPECT_TRUE(std::isnan(map(Op::kSoftmax, {-kReferenceInf, -kReferenceInf}, axis)[0]));
+  EXPECT_EQ(map(Op::kSoftmax, {-kReferenceInf, 0, 0}, axis), (std::vector<float>{0, 0.5f, 0.5f}));
 }
 
 TEST(Reference, CrossEntropyOfIgnoredLabelsIsNanAndOfBadOnesAnError) {
@@ -180,7 +180,7 @@ TEST(Reference, AttentionOfAFullyMaskedQueryIsZero) {
   run(Op::kAttention, {tensor(q, {1, 1, 1, 2}), tensor(k, {1, 1, 2, 2}), tensor(v, {1, 1, 2, 2}), tensor(mask, {1, 2})},
       {tensor(y, {1, 1, 1, 2}), tensor(lse, {1, 1, 1})}, attrs);
   EXPECT_EQ(y, (std::vector<float>{0, 0}));
-  EXPECT_EQ(lse[0], -kInf);
+  EXPECT_EQ(lse[0], -kReferenceInf);
 }
 
 TEST(Reference, ConvolvesByHand) {

@@ -8,11 +8,11 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kAttentionInf = std::numeric_limits<double>::infinity();
 
 enum class MaskKind { kNone, kAdded, kAddedPerHead, kVisible, kVisibleKeys };
 
-struct Case {
+struct AttentionCase {
   int64_t batch, query_heads, key_heads, queries, keys, head_dim, value_dim;
   bool causal = false;
   MaskKind mask = MaskKind::kNone;
@@ -45,14 +45,14 @@ struct Mask {
 constexpr uint64_t kKey = 99, kStream = 7;
 
 struct Problem {
-  Case c;
+  AttentionCase c;
   Mask mask;
   float scale;
   Operand q, k, v, grad;
   std::vector<float> added;
   std::vector<uint8_t> visible;
 
-  explicit Problem(const Case& each)
+  explicit Problem(const AttentionCase& each)
       : c(each),
         q(c.batch, c.query_heads, c.queries, c.head_dim, 1),
         k(c.batch, c.key_heads, c.keys, c.head_dim, 2),
@@ -100,7 +100,7 @@ struct Problem {
   }
 
   double score(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    if (c.causal && j > i) return -kInf;
+    if (c.causal && j > i) return -kAttentionInf;
     double s = 0;
     for (int64_t d = 0; d < c.head_dim; ++d) {
       s += q.at(b, h, i, d) * k.at(b, h / (c.query_heads / c.key_heads), j, d);
@@ -108,7 +108,7 @@ struct Problem {
     s *= scale;
     const int64_t at = b * mask.batch_stride + h * mask.head_stride + i * mask.query_stride + j * mask.key_stride;
     if (mask.added != nullptr) s += mask.added[at];
-    if (mask.visible != nullptr && !mask.visible[at]) s = -kInf;
+    if (mask.visible != nullptr && !mask.visible[at]) s = -kAttentionInf;
     return s;
   }
   double factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
@@ -128,18 +128,18 @@ struct Oracle {
         dk(p.k.data.size()),
         dv(p.v.data.size()),
         dmask(p.mask_numel()) {
-    const Case& c = p.c;
+    const AttentionCase& c = p.c;
     std::vector<double> s(c.keys), g(c.keys);
     for (int64_t b = 0; b < c.batch; ++b) {
       for (int64_t h = 0; h < c.query_heads; ++h) {
         const int64_t kh = h / (c.query_heads / c.key_heads);
         for (int64_t i = 0; i < c.queries; ++i) {
-          double top = -kInf, total = 0, delta = 0;
+          double top = -kAttentionInf, total = 0, delta = 0;
           for (int64_t j = 0; j < c.keys; ++j) top = std::max(top, s[j] = p.score(b, h, i, j));
-          for (int64_t j = 0; j < c.keys; ++j) total += s[j] == -kInf ? 0 : std::exp(s[j] - top);
-          lse[(b * c.query_heads + h) * c.queries + i] = total == 0 ? -kInf : top + std::log(total);
+          for (int64_t j = 0; j < c.keys; ++j) total += s[j] == -kAttentionInf ? 0 : std::exp(s[j] - top);
+          lse[(b * c.query_heads + h) * c.queries + i] = total == 0 ? -kAttentionInf : top + std::log(total);
           for (int64_t j = 0; j < c.keys; ++j) {
-            s[j] = s[j] == -kInf ? 0 : std::exp(s[j] - top) / total;
+            s[j] = s[j] == -kAttentionInf ? 0 : std::exp(s[j] - top) / total;
             const double factor = p.factor(b, h, i, j);
             g[j] = 0;
             for (int64_t d = 0; d < c.value_dim; ++d) {
@@ -163,7 +163,7 @@ struct Oracle {
   }
 };
 
-class Attention : public testing::TestWithParam<Case> {};
+class Attention : public testing::TestWithParam<AttentionCase> {};
 
 TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
   const Problem p(GetParam());
@@ -198,7 +198,7 @@ TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
 
 // Operands that bf16 or f16 hold exactly; weights and gradients of scores may be rounded to bf16 for their products.
 template <class Half>
-void expect_half_attention_agrees(const Case& c, DType dtype, double relative) {
+void expect_half_attention_agrees(const AttentionCase& c, DType dtype, double relative) {
   Problem p(c);
   for (auto* data : {&p.q.data, &p.k.data, &p.v.data, &p.grad.data, &p.added})
     for (float& value : *data) value = Half(value);
@@ -316,20 +316,21 @@ TEST(AttentionBias, IsAddedToTheMask) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         testing::Values(Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 17, 17, 16, 16},
-                                         Case{1, 2, 2, 65, 65, 64, 64, true}, Case{1, 4, 2, 50, 33, 20, 12},
-                                         Case{1, 4, 1, 57, 300, 7, 33, true}, Case{1, 2, 1, 300, 57, 40, 40, true},
-                                         Case{1, 1, 1, 513, 513, 32, 32, true},
-                                         Case{1, 2, 2, 20, 600, 16, 16, false, MaskKind::kAdded},
-                                         Case{2, 2, 1, 49, 270, 24, 24, false, MaskKind::kAddedPerHead},
-                                         Case{3, 4, 2, 49, 49, 32, 32, true, MaskKind::kAddedPerHead, 0.2},
-                                         Case{2, 2, 2, 30, 280, 16, 16, false, MaskKind::kVisible},
-                                         Case{2, 2, 2, 30, 40, 16, 16, true, MaskKind::kVisible, 0.25},
-                                         Case{2, 1, 1, 30, 70, 16, 16, false, MaskKind::kVisibleKeys},
-                                         Case{2, 4, 2, 61, 61, 16, 16, true, MaskKind::kNone, 0.1},
-                                         Case{1, 2, 2, 70, 601, 16, 16, false, MaskKind::kAdded, 0.5},
-                                         Case{1, 1, 1, 1025, 3, 8, 8}, Case{1, 1, 1, 5, 7, 256, 256}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Attention,
+    testing::Values(AttentionCase{1, 1, 1, 1, 1, 1, 1}, AttentionCase{2, 3, 3, 17, 17, 16, 16},
+                    AttentionCase{1, 2, 2, 65, 65, 64, 64, true}, AttentionCase{1, 4, 2, 50, 33, 20, 12},
+                    AttentionCase{1, 4, 1, 57, 300, 7, 33, true}, AttentionCase{1, 2, 1, 300, 57, 40, 40, true},
+                    AttentionCase{1, 1, 1, 513, 513, 32, 32, true},
+                    AttentionCase{1, 2, 2, 20, 600, 16, 16, false, MaskKind::kAdded},
+                    AttentionCase{2, 2, 1, 49, 270, 24, 24, false, MaskKind::kAddedPerHead},
+                    AttentionCase{3, 4, 2, 49, 49, 32, 32, true, MaskKind::kAddedPerHead, 0.2},
+                    AttentionCase{2, 2, 2, 30, 280, 16, 16, false, MaskKind::kVisible},
+                    AttentionCase{2, 2, 2, 30, 40, 16, 16, true, MaskKind::kVisible, 0.25},
+                    AttentionCase{2, 1, 1, 30, 70, 16, 16, false, MaskKind::kVisibleKeys},
+                    AttentionCase{2, 4, 2, 61, 61, 16, 16, true, MaskKind::kNone, 0.1},
+                    AttentionCase{1, 2, 2, 70, 601, 16, 16, false, MaskKind::kAdded, 0.5},
+                    AttentionCase{1, 1, 1, 1025, 3, 8, 8}, AttentionCase{1, 1, 1, 5, 7, 256, 256}));
 
 }  // namespace
 }  // namespace lowtide::cpu

@@ -6,18 +6,19 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Shape {
+struct BatchNormShape {
   int64_t batch, channels, inner;
   bool channels_last = false;
   int64_t per_channel() const { return batch * inner; }
 };
-const Shape kShapes[] = {{2, 1, 1}, {3, 5, 1}, {2, 3, 17}, {5, 17, 49}, {33, 64, 9}, {2, 3, 1025}, {1, 513, 40}};
+const BatchNormShape kBatchNormShapes[] = {{2, 1, 1},   {3, 5, 1},    {2, 3, 17},  {5, 17, 49},
+                                           {33, 64, 9}, {2, 3, 1025}, {1, 513, 40}};
 
-int64_t at(const Shape& shape, int64_t n, int64_t c, int64_t i) {
+int64_t at(const BatchNormShape& shape, int64_t n, int64_t c, int64_t i) {
   return shape.channels_last ? (n * shape.inner + i) * shape.channels + c : (n * shape.channels + c) * shape.inner + i;
 }
 
-TensorRef image(const float* data, const Shape& shape) {
+TensorRef image(const float* data, const BatchNormShape& shape) {
   const auto& [batch, channels, inner, last] = shape;
   if (!last) return floats(data, {batch, channels, inner, 1});
   return floats(data, {batch, channels, inner, 1}, {inner * channels, 1, channels, channels});
@@ -33,7 +34,7 @@ struct Parameters {
 struct Results {
   float *y = nullptr, *mean = nullptr, *inv_std = nullptr, *new_mean = nullptr, *new_variance = nullptr;
 };
-void batch_norm(const Shape& shape, const float* x, const Parameters& p, const Results& r) {
+void batch_norm(const BatchNormShape& shape, const float* x, const Parameters& p, const Results& r) {
   const std::vector<int64_t> channels = {shape.channels};
   run_kernel("cpu.BatchNormalization",
              {image(x, shape), floats(p.weight, channels), floats(p.bias, channels), floats(p.old_mean, channels),
@@ -45,7 +46,7 @@ void batch_norm(const Shape& shape, const float* x, const Parameters& p, const R
 
 // What is made again in backward is the statistics alone.
 TEST(BatchNorm, StatisticsAreTheSameBitsWithoutTheResult) {
-  for (const Shape& shape : kShapes) {
+  for (const BatchNormShape& shape : kBatchNormShapes) {
     const std::vector<float> x = random_floats(shape.channels * shape.per_channel(), 1);
     std::vector<float> y(x.size()), mean(shape.channels), inv_std(shape.channels), mean_alone(shape.channels),
         inv_std_alone(shape.channels);
@@ -60,7 +61,7 @@ TEST(BatchNorm, StatisticsAreTheSameBitsWithoutTheResult) {
 }
 
 TEST(BatchNorm, ForwardAndGradientInBothLayouts) {
-  for (Shape shape : kShapes) {
+  for (BatchNormShape shape : kBatchNormShapes) {
     for (bool channels_last : {false, true}) {
       shape.channels_last = channels_last;
       SCOPED_TRACE(testing::Message() << shape.batch << " " << shape.channels << " " << shape.inner << " last "
@@ -133,7 +134,7 @@ TEST(BatchNorm, ForwardAndGradientInBothLayouts) {
 // Images in half the bytes, whose channels' numbers are f32 (autocast) or as short themselves: the bits of f32,
 // rounded.
 TEST(BatchNorm, HalvesAreF32RoundedOnce) {
-  for (Shape shape : kShapes) {
+  for (BatchNormShape shape : kBatchNormShapes) {
     for (const bool channels_last : {false, true}) {
       for (const DType dtype : {DType::kBF16, DType::kF16}) {
         for (const DType of_channels : {DType::kF32, dtype}) {

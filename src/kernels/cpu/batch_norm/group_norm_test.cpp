@@ -4,16 +4,16 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Case {
+struct GroupNormCase {
   int64_t images, channels, inner, groups;
   bool affine;
 };
-constexpr Case kCases[] = {{2, 4, 3, 2, true},  {1, 6, 1, 3, true},    {3, 5, 17, 5, false},
-                           {2, 8, 49, 1, true}, {33, 4, 100, 2, true}, {1, 4, 2049, 4, true}};
+constexpr GroupNormCase kGroupNormCases[] = {{2, 4, 3, 2, true},  {1, 6, 1, 3, true},    {3, 5, 17, 5, false},
+                                             {2, 8, 49, 1, true}, {33, 4, 100, 2, true}, {1, 4, 2049, 4, true}};
 
 // Against the reference; halves are the bits of f32, rounded.
 TEST(GroupNorm, AgreesWithTheReference) {
-  for (const Case& c : kCases) {
+  for (const GroupNormCase& c : kGroupNormCases) {
     SCOPED_TRACE(testing::Message() << c.images << " x " << c.channels << " x " << c.inner << " in " << c.groups);
     const int64_t n = c.images * c.channels * c.inner, all = c.images * c.groups;
     const std::vector<int64_t> sizes = {c.images, c.channels, c.inner}, of_groups = {c.images, c.groups};

@@ -4,7 +4,7 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Case {
+struct DepthwiseConvolutionCase {
   int64_t images, channels, height, width, window_height, window_width, down, right, top, left, bottom, end, dilation;
 
   int64_t y_height() const { return (height + top + bottom - dilation * (window_height - 1) - 1) / down + 1; }
@@ -13,7 +13,7 @@ struct Case {
   int64_t of_y() const { return images * channels * y_height() * y_width(); }
   int64_t of_w() const { return channels * window_height * window_width; }
 };
-constexpr Case kCases[] = {
+constexpr DepthwiseConvolutionCase kDepthwiseConvolutionCases[] = {
     {3, 37, 20, 31, 7, 7, 1, 1, 3, 3, 3, 3, 1},  // as ConvNeXt's
     {2, 64, 17, 40, 3, 3, 2, 2, 1, 1, 1, 1, 1},  // as MobileNet's
     {9, 5, 6, 5, 5, 5, 2, 2, 1, 2, 2, 1, 1},     // padded by one side more; more images than parts
@@ -22,15 +22,16 @@ constexpr Case kCases[] = {
     {1, 100, 4, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1},  {1, 3, 2, 2, 11, 8, 1, 1, 5, 4, 5, 4, 1},  // larger than the image
 };
 
-TensorRef image(const void* data, DType dtype, const Case& c, int64_t height, int64_t width) {
+TensorRef image(const void* data, DType dtype, const DepthwiseConvolutionCase& c, int64_t height, int64_t width) {
   return tensor(data, dtype, {c.images, c.channels, height, width},
                 {c.channels * height * width, 1, width * c.channels, c.channels});
 }
 
 // dx, dw, db, one after another; those of `wanted` alone.
 template <class Number>
-std::vector<Number> run(const Case& c, const std::string& kernel, DType dtype, const std::vector<Number>& dy,
-                        const std::vector<Number>& x, const std::vector<Number>& w, int wanted = 7) {
+std::vector<Number> run(const DepthwiseConvolutionCase& c, const std::string& kernel, DType dtype,
+                        const std::vector<Number>& dy, const std::vector<Number>& x, const std::vector<Number>& w,
+                        int wanted = 7) {
   const BoundAttrs attrs{{"strides", std::vector<int64_t>{c.down, c.right}},
                          {"pads", std::vector<int64_t>{c.top, c.left, c.bottom, c.end}},
                          {"dilations", std::vector<int64_t>{c.dilation, c.dilation}},
@@ -50,7 +51,7 @@ std::vector<Number> run(const Case& c, const std::string& kernel, DType dtype, c
 }
 
 TEST(DepthwiseConvolution, GradientsAgreeWithTheReference) {
-  for (const Case& c : kCases) {
+  for (const DepthwiseConvolutionCase& c : kDepthwiseConvolutionCases) {
     SCOPED_TRACE(testing::Message() << c.height << " x " << c.width << ", window " << c.window_height << " x "
                                     << c.window_width);
     const std::vector<float> dy = random_floats(c.of_y(), 1), x = random_floats(c.of_x(), 2),
@@ -75,7 +76,7 @@ TEST(DepthwiseConvolution, GradientsAgreeWithTheReference) {
 }
 
 TEST(DepthwiseConvolution, WritesWhatIsWantedAlone) {
-  const Case& c = kCases[1];
+  const DepthwiseConvolutionCase& c = kDepthwiseConvolutionCases[1];
   const std::vector<float> dy = random_floats(c.of_y(), 1), x = random_floats(c.of_x(), 2),
                            w = random_floats(c.of_w(), 3),
                            all = run(c, "cpu.ConvGrad.depthwise", DType::kF32, dy, x, w);

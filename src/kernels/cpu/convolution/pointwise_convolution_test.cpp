@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t kImages = 3, kIn = 37, kOut = 50;
 
-struct Case {
+struct PointwiseConvolutionCase {
   int64_t height, width, down, right;
   bool has_bias;
 
@@ -15,7 +15,7 @@ struct Case {
   int64_t of_x() const { return kImages * kIn * height * width; }
   int64_t of_y() const { return kImages * kOut * y_height() * y_width(); }
 };
-constexpr Case kCases[] = {
+constexpr PointwiseConvolutionCase kPointwiseConvolutionCases[] = {
     {5, 4, 1, 1, false}, {7, 9, 1, 1, true}, {7, 6, 2, 2, true}, {5, 8, 1, 3, false}, {31, 40, 2, 1, true}};
 
 TensorRef image(const void* data, DType dtype, int64_t channels, int64_t height, int64_t width) {
@@ -25,9 +25,9 @@ TensorRef image(const void* data, DType dtype, int64_t channels, int64_t height,
 
 // y, dx, dw, db, one after another.
 template <class Number>
-std::vector<Number> run_all(const Case& c, const std::string& provider, const std::string& ending, DType dtype,
-                            const std::vector<Number>& x, const std::vector<Number>& dy, const std::vector<Number>& w,
-                            const std::vector<Number>& bias) {
+std::vector<Number> run_all(const PointwiseConvolutionCase& c, const std::string& provider, const std::string& ending,
+                            DType dtype, const std::vector<Number>& x, const std::vector<Number>& dy,
+                            const std::vector<Number>& w, const std::vector<Number>& bias) {
   const BoundAttrs attrs{{"strides", std::vector<int64_t>{c.down, c.right}},
                          {"pads", std::vector<int64_t>{0, 0, 0, 0}},
                          {"dilations", std::vector<int64_t>{1, 1}},
@@ -52,7 +52,7 @@ std::vector<Number> run_all(const Case& c, const std::string& provider, const st
 
 // Against the reference; 16 bits against the reference in f32, rounded.
 TEST(PointwiseConvolution, AgreesWithTheReference) {
-  for (const Case& c : kCases) {
+  for (const PointwiseConvolutionCase& c : kPointwiseConvolutionCases) {
     SCOPED_TRACE(testing::Message() << c.height << " x " << c.width << " by " << c.down << ", " << c.right);
     const std::vector<float> x = random_floats(c.of_x(), 1), dy = random_floats(c.of_y(), 2),
                              w = random_floats(kOut * kIn, 3), bias = random_floats(kOut, 4);

@@ -9,7 +9,7 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Case {
+struct CopyCase {
   std::vector<int64_t> sizes, src, dst;
 };
 
@@ -18,7 +18,7 @@ constexpr DType of_bytes(size_t bytes) {
 }
 
 template <class T>
-void check_copy(const Case& c, int64_t src_room, int64_t dst_room) {
+void check_copy(const CopyCase& c, int64_t src_room, int64_t dst_room) {
   std::vector<T> src(src_room);
   for (int64_t i = 0; i < src_room; ++i) src[i] = static_cast<T>(i * 2654435761u >> 3);
   std::vector<T> wanted(dst_room, T{99});
@@ -46,7 +46,7 @@ void check_copy(const Case& c, int64_t src_room, int64_t dst_room) {
 }
 
 TEST(CopyStrided, MovesEveryElementOnce) {
-  const Case cases[] = {
+  const CopyCase cases[] = {
       {{}, {}, {}},
       {{0, 3}, {3, 1}, {3, 1}},
       {{70001}, {1}, {1}},
@@ -60,7 +60,7 @@ TEST(CopyStrided, MovesEveryElementOnce) {
       {{65, 33, 2}, {1, 65, 33 * 65}, {66, 2, 1}},
       {{1, 5, 1, 513}, {7, 513, 3, 1}, {9, 1, 4, 5}},
   };
-  for (const Case& c : cases) {
+  for (const CopyCase& c : cases) {
     int64_t src_room = 1, dst_room = 1;
     for (size_t i = 0; i < c.sizes.size(); ++i) {
       src_room += std::max<int64_t>(0, c.sizes[i] - 1) * c.src[i];

@@ -6,21 +6,21 @@ namespace {
 
 constexpr int64_t kSizes[] = {2, 3, 4, 5};
 
-struct Case {
+struct FoldedPadCase {
   const char* mode;
   std::vector<int64_t> pads;
 };
 
 // Against the reference: pads that crop, and some that are wider than what they repeat.
 TEST(FoldedPad, AgreesWithTheReferenceAndItsGradientIsSummed) {
-  std::vector<Case> cases;
+  std::vector<FoldedPadCase> cases;
   for (const char* mode : {"reflect", "edge", "wrap"}) {
     cases.push_back({mode, {0, 0, 1, 2, 0, 0, 2, 1}});
     cases.push_back({mode, {0, 1, 0, 3, 1, 2, 3, 4}});
     cases.push_back({mode, {0, 0, -1, 2, 0, 0, 2, -1}});
     cases.push_back({mode, {1, 0, 9, 11, 0, 0, 7, 12}});
   }
-  for (const Case& c : cases) {
+  for (const FoldedPadCase& c : cases) {
     SCOPED_TRACE(testing::Message() << c.mode << " " << testing::PrintToString(c.pads));
     const std::vector<int64_t> sizes(kSizes, kSizes + 4);
     std::vector<int64_t> padded;

@@ -16,7 +16,7 @@ TensorRef laid_out(const void* data, DType dtype, const std::vector<int64_t>& si
   return tensor(data, dtype, sizes, strides);
 }
 
-struct Case {
+struct PiecesCase {
   const char* op;
   std::vector<int64_t> sizes;  // of the result
   BoundAttrs attrs;
@@ -31,7 +31,7 @@ TEST(Pieces, AgreeWithTheReference) {
   const auto shifts = [](std::vector<int64_t> axes, std::vector<int64_t> by) {
     return BoundAttrs{{"axes", std::move(axes)}, {"shifts", std::move(by)}};
   };
-  const Case cases[] = {
+  const PiecesCase cases[] = {
       {"Pad", {2, 3, 8, 8}, pads({0, 0, 0, 2, 0, 0, 1, 1})},
       {"Pad", {3, 2, 4, 7}, pads({1, -1, -2, 0, 0, 0, -1, 2})},
       {"Pad", {2, 3, 2, 5}, pads({0, 0, 9, 0, 0, 0, -14, 0})},
@@ -43,7 +43,7 @@ TEST(Pieces, AgreeWithTheReference) {
       {"RepeatInterleave", {2, 9, 7, 5}, {{"axis", 1}, {"repeats", 3}}},
       {"RepeatInterleave", {2, 3, 7, 10}, {{"axis", 3}, {"repeats", 2}}},
   };
-  for (const Case& c : cases) {
+  for (const PiecesCase& c : cases) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64, DType::kI64, DType::kBool}) {
       for (const bool second_last : {false, true}) {
         SCOPED_TRACE(testing::Message() << c.op << " " << name(dtype) << " second last " << second_last);

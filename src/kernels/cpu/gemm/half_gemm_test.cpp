@@ -11,7 +11,7 @@ namespace {
 uint16_t narrowed(DType dtype, float value) {
   return dtype == DType::kBF16 ? BFloat16(value).bits : Float16(value).bits;
 }
-float widened(DType dtype, uint16_t value) {
+float as_float(DType dtype, uint16_t value) {
   return dtype == DType::kBF16 ? float{std::bit_cast<BFloat16>(value)} : float{std::bit_cast<Float16>(value)};
 }
 
@@ -72,13 +72,15 @@ TEST(HalfGemm, RoundsTheSumOnceInEveryOrientation) {
         if (c.bias) call.bias = bias.data();
         const auto wanted = [&](int64_t at) -> double {
           const int64_t batch = at / call.c_batch, i = at % call.c_batch / call.c_stride, j = at % call.c_stride;
-          if (j >= c.n) return widened(dtype, before[at]);
-          double sum = c.bias ? widened(dtype, bias[j]) : c.beta == 0 ? 0 : double{c.beta} * widened(dtype, before[at]);
+          if (j >= c.n) return as_float(dtype, before[at]);
+          double sum = c.bias        ? as_float(dtype, bias[j])
+                       : c.beta == 0 ? 0
+                                     : double{c.beta} * as_float(dtype, before[at]);
           for (int64_t k = 0; k < c.k; ++k) {
             const int64_t in_a = call.transpose_a ? k * call.a_stride + i : i * call.a_stride + k;
             const int64_t in_b = call.transpose_b ? j * call.b_stride + k : k * call.b_stride + j;
-            sum += double{c.alpha} * widened(dtype, a[batch * call.a_batch + in_a]) *
-                   widened(dtype, b[batch * call.b_batch + in_b]);
+            sum += double{c.alpha} * as_float(dtype, a[batch * call.a_batch + in_a]) *
+                   as_float(dtype, b[batch * call.b_batch + in_b]);
           }
           return sum;
         };
@@ -87,7 +89,7 @@ TEST(HalfGemm, RoundsTheSumOnceInEveryOrientation) {
         for_every_run([&] { return run(call, before); },
                       [&](const std::vector<uint16_t>& out) {
                         std::vector<float> values;
-                        for (uint16_t value : out) values.push_back(widened(dtype, value));
+                        for (uint16_t value : out) values.push_back(as_float(dtype, value));
                         // Half a unit in the last place, and what the f32 sums are off.
                         expect_close(
                             values.data(), static_cast<int64_t>(values.size()), [&](int64_t at) { return sums[at]; },
@@ -120,7 +122,7 @@ TEST(HalfGemm, InfinitiesAndNansStayInTheirRowsAndColumns) {
                   [&](const std::vector<uint16_t>& out) {
                     for (int64_t i = 0; i < m; ++i) {
                       for (int64_t j = 0; j < n; ++j) {
-                        const float y = widened(dtype, out[i * n + j]);
+                        const float y = as_float(dtype, out[i * n + j]);
                         const bool is_nan = i == 7 || (i == 35 && j == 69);
                         ASSERT_EQ(std::isnan(y), is_nan) << i << ", " << j;
                         const float wanted = i == 35 ? INFINITY : j == 69 ? -INFINITY : k;
@@ -142,7 +144,7 @@ TEST(HalfGemm, DenormalsCountAsZerosWhereBf16IsMultipliedAsItIs) {
   for_every_run([&] { return run(call, {0}); },
                 [&](const std::vector<uint16_t>& out) {
                   const float kept = 0x1p-133f * 0x1p100f;
-                  EXPECT_EQ(widened(DType::kBF16, out[0]), isa() >= Isa::kAvx512Bf16 ? 0 : kept);
+                  EXPECT_EQ(as_float(DType::kBF16, out[0]), isa() >= Isa::kAvx512Bf16 ? 0 : kept);
                 });
 }
 

@@ -9,20 +9,20 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Case {
+struct LinearCrossEntropyCase {
   int64_t rows = 5, inner = 8, classes = 11;
   std::string reduction = "mean";
   double smoothing = 0;
   bool has_bias = true;
 };
 
-struct Problem : Case {
+struct Problem : LinearCrossEntropyCase {
   std::vector<float> x, weight, bias;
   std::vector<int64_t> labels;
   BoundAttrs attrs;
 
-  explicit Problem(const Case& of)
-      : Case(of),
+  explicit Problem(const LinearCrossEntropyCase& of)
+      : LinearCrossEntropyCase(of),
         x(random_floats(rows * inner, 1)),
         weight(random_floats(classes * inner, 2, 0.5f)),
         bias(random_floats(classes, 3)),
@@ -107,7 +107,7 @@ struct Problem : Case {
   }
 };
 
-const Case kCases[] = {
+const LinearCrossEntropyCase kLinearCrossEntropyCases[] = {
     {},
     {.rows = 1, .inner = 1, .classes = 1},
     {.rows = 17, .inner = 300, .classes = 513, .reduction = "sum"},
@@ -119,7 +119,7 @@ const Case kCases[] = {
 };
 
 TEST(LinearCrossEntropy, LossAndGradients) {
-  for (const Case& each : kCases) {
+  for (const LinearCrossEntropyCase& each : kLinearCrossEntropyCases) {
     const Problem problem(each);
     SCOPED_TRACE(testing::Message() << each.rows << " rows, " << each.inner << " columns, " << each.classes
                                     << " classes, " << each.reduction << ", smoothing " << each.smoothing);
@@ -140,7 +140,7 @@ TEST(LinearCrossEntropy, LossAndGradients) {
 
 // So a plan that has the one op and a plan that has the other train alike.
 TEST(LinearCrossEntropy, HasTheBitsOfItsSteps) {
-  for (const Case& each : kCases) {
+  for (const LinearCrossEntropyCase& each : kLinearCrossEntropyCases) {
     const Problem problem(each);
     SCOPED_TRACE(testing::Message() << each.rows << " rows, " << each.classes << " classes");
     for_every_run([&] { return problem.fused(); },
@@ -152,7 +152,7 @@ TEST(LinearCrossEntropy, HasTheBitsOfItsSteps) {
 }
 
 TEST(LinearCrossEntropyGrad, HasTheBitsOfItsSteps) {
-  for (Case each : kCases) {
+  for (LinearCrossEntropyCase each : kLinearCrossEntropyCases) {
     each.has_bias = true;
     Problem problem(each);
     const auto rows = each.rows, inner = each.inner, classes = each.classes;

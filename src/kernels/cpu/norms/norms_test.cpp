@@ -6,10 +6,10 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Shape {
+struct NormsShape {
   int64_t rows, cols;
 };
-const Shape kShapes[] = {{1, 1}, {3, 17}, {65, 64}, {33, 513}, {100, 1025}};
+const NormsShape kNormsShapes[] = {{1, 1}, {3, 17}, {65, 64}, {33, 513}, {100, 1025}};
 const float kEpsilon = 1e-5f;
 const BoundAttrs kAttrs{{"axis", int64_t{1}}, {"epsilon", 1e-5}};
 
@@ -40,7 +40,7 @@ void rms_norm_grad(const float* dy, const float* x, const float* weight, const f
 // The formulas of norms.cpp in doubles; center = false is RMS norm.
 struct Oracle {
   std::vector<double> y, mean, inv_std, dx, dweight, dbias;
-  Oracle(const Shape& shape, bool center, const float* x, const float* weight, const float* bias, const float* dy)
+  Oracle(const NormsShape& shape, bool center, const float* x, const float* weight, const float* bias, const float* dy)
       : y(shape.rows * shape.cols),
         mean(shape.rows),
         inv_std(shape.rows),
@@ -73,7 +73,7 @@ void expect_near(const float* found, const std::vector<double>& wanted, double r
 }
 
 TEST(LayerNorm, ForwardAndGradient) {
-  for (const Shape& shape : kShapes) {
+  for (const NormsShape& shape : kNormsShapes) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const int64_t n = shape.rows * shape.cols, rows = shape.rows, cols = shape.cols;
     std::vector<float> x = random_floats(n, 1, 2), dy = random_floats(n, 2), weight = random_floats(cols, 3),
@@ -102,7 +102,7 @@ TEST(LayerNorm, ForwardAndGradient) {
 }
 
 TEST(RmsNorm, ForwardAndGradient) {
-  for (const Shape& shape : kShapes) {
+  for (const NormsShape& shape : kNormsShapes) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const int64_t n = shape.rows * shape.cols, rows = shape.rows, cols = shape.cols;
     const std::vector<float> x = random_floats(n, 1, 2), dy = random_floats(n, 2), weight = random_floats(cols, 3);

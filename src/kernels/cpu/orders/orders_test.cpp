@@ -5,17 +5,17 @@ namespace lowtide::cpu {
 namespace {
 
 // [outer, size, inner] along the middle or, of inner 1, the last axis.
-struct Case {
+struct OrdersCase {
   int64_t outer, size, inner;
   std::vector<int64_t> sizes() const {
     return inner == 1 ? std::vector<int64_t>{outer, size} : std::vector<int64_t>{outer, size, inner};
   }
   int64_t numel() const { return outer * size * inner; }
 };
-constexpr Case kCases[] = {{3, 1, 1}, {40, 7, 1}, {5, 300, 1}, {2, 5000, 1}, {3, 50, 300}, {2, 130, 3}};
+constexpr OrdersCase kOrdersCases[] = {{3, 1, 1}, {40, 7, 1}, {5, 300, 1}, {2, 5000, 1}, {3, 50, 300}, {2, 130, 3}};
 
 // Values of which many are equal, both zeros, infinities, and some NaN; bf16 and f16 have them all.
-std::vector<float> values_of(const Case& c) {
+std::vector<float> values_of(const OrdersCase& c) {
   constexpr float kSpecial[] = {0.0f, -0.0f, INFINITY, -INFINITY};
   std::mt19937 generator(static_cast<uint32_t>(c.numel()));
   std::vector<float> values(c.numel());
@@ -29,7 +29,7 @@ std::vector<float> values_of(const Case& c) {
 }
 
 // The outputs' bytes: the reference's, NaN included, in every dtype.
-void check(const std::string& op, const Case& c, const BoundAttrs& attrs, const std::vector<int64_t>& made,
+void check(const std::string& op, const OrdersCase& c, const BoundAttrs& attrs, const std::vector<int64_t>& made,
            bool has_values) {
   SCOPED_TRACE(testing::Message() << op << " of " << c.outer << " x " << c.size << " x " << c.inner);
   int64_t numel = 1;
@@ -67,13 +67,13 @@ void check(const std::string& op, const Case& c, const BoundAttrs& attrs, const 
 }
 
 TEST(Orders, RowsAreSortedAsByTheReference) {
-  for (const Case& c : kCases)
+  for (const OrdersCase& c : kOrdersCases)
     for (const bool descending : {false, true})
       check("Sort", c, {{"axis", 1}, {"descending", descending}}, c.sizes(), true);
 }
 
 TEST(Orders, TheFirstFewAreTheReferences) {
-  for (const Case& c : kCases) {
+  for (const OrdersCase& c : kOrdersCases) {
     for (const int64_t k : {int64_t{1}, std::min<int64_t>(c.size, 4), c.size}) {
       for (const bool largest : {false, true}) {
         std::vector<int64_t> made = c.sizes();
@@ -85,7 +85,7 @@ TEST(Orders, TheFirstFewAreTheReferences) {
 }
 
 TEST(Orders, PlacesOfExtremesAreTheReferences) {
-  for (const Case& c : kCases) {
+  for (const OrdersCase& c : kOrdersCases) {
     std::vector<int64_t> made = c.sizes();
     made[1] = 1;
     for (const char* op : {"ArgMax", "ArgMin"}) check(op, c, {{"axis", 1}, {"keepdims", true}}, made, false);

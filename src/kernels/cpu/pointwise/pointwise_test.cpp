@@ -7,12 +7,13 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kPointwiseInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Every 40,009th float of all, with the ends.
 std::vector<float> all_floats() {
-  std::vector<float> values = {0.0f, -0.0f, kInf, -kInf, kNaN, 1e-45f, -1e-45f, 3.4028235e38f, -3.4028235e38f, 1.0f};
+  std::vector<float> values = {0.0f,   -0.0f,   kPointwiseInf, -kPointwiseInf, kNaN,
+                               1e-45f, -1e-45f, 3.4028235e38f, -3.4028235e38f, 1.0f};
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 40009) {
     float value;
     const uint32_t word = static_cast<uint32_t>(bits);

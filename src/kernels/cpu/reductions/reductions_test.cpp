@@ -8,22 +8,22 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kReductionsInf = std::numeric_limits<float>::infinity();
 
-struct Shape {
+struct ReductionsShape {
   int64_t rows, cols;
 };
-const Shape kShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
+const ReductionsShape kReductionsShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
 
 const char* const kNames[] = {"cpu.ReduceSum", "cpu.ReduceMean", "cpu.ReduceMax", "cpu.ReduceMin", "cpu.ReduceProd"};
 
-void reduce(int op, int64_t axis, const float* x, float* out, const Shape& shape) {
+void reduce(int op, int64_t axis, const float* x, float* out, const ReductionsShape& shape) {
   run_kernel(kNames[op], {floats(x, {shape.rows, shape.cols})}, {floats(out, {axis == 0 ? shape.cols : shape.rows})},
              {{"axes", std::vector<int64_t>{axis}}, {"keepdims", false}});
 }
 
 TEST(RowReduce, AgreesWithDoubles) {
-  for (const Shape& shape : kShapes) {
+  for (const ReductionsShape& shape : kReductionsShapes) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const int64_t rows = shape.rows, cols = shape.cols;
     const std::vector<float> x = random_floats(rows * cols, 3);
@@ -35,7 +35,7 @@ TEST(RowReduce, AgreesWithDoubles) {
         },
         [&](const std::vector<float>& out) {
           for (int64_t r = 0; r < rows; ++r) {
-            double sum = 0, squares = 0, top = -kInf, low = kInf, product = 1;
+            double sum = 0, squares = 0, top = -kReductionsInf, low = kReductionsInf, product = 1;
             for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
               sum += x[i];
               squares += double{x[i]} * x[i];
@@ -54,11 +54,11 @@ TEST(RowReduce, AgreesWithDoubles) {
           }
         });
   }
-  const std::vector<float> nan = {1, std::nanf(""), 2, kInf, 3, 4};
+  const std::vector<float> nan = {1, std::nanf(""), 2, kReductionsInf, 3, 4};
   float out[2];
   reduce(static_cast<int>(RowReduce::kMax), 1, nan.data(), out, {2, 3});
   EXPECT_TRUE(std::isnan(out[0]));
-  EXPECT_EQ(out[1], kInf);
+  EXPECT_EQ(out[1], kReductionsInf);
 }
 
 TEST(FoldColumns, AgreesWithTheReference) {
@@ -86,7 +86,8 @@ TEST(FoldColumns, AgreesWithTheReference) {
 }
 
 TEST(SumColumns, AgreesWithDoubles) {
-  for (const Shape& shape : {Shape{1, 1}, {3, 17}, {64, 3}, {65, 513}, {1025, 5}, {200, 1025}, {33, 3001}}) {
+  for (const ReductionsShape& shape :
+       {ReductionsShape{1, 1}, {3, 17}, {64, 3}, {65, 513}, {1025, 5}, {200, 1025}, {33, 3001}}) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const std::vector<float> x = random_floats(shape.rows * shape.cols, 4);
     for_every_run(
@@ -110,7 +111,7 @@ TEST(SumColumns, AgreesWithDoubles) {
 
 // Block by block onto zeros: the bits of the sum over all rows.
 TEST(SumColumns, OfHalvesAreThoseOfFloatsRoundedOnce) {
-  for (const Shape& shape : {Shape{0, 5}, {3, 0}, {3, 17}, {65, 513}, {200, 1025}, {33, 3001}}) {
+  for (const ReductionsShape& shape : {ReductionsShape{0, 5}, {3, 0}, {3, 17}, {65, 513}, {200, 1025}, {33, 3001}}) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const std::vector<BFloat16> x = brains(random_floats(shape.rows * shape.cols + 1, 4));
     const std::vector<float> wide(x.begin(), x.end());
@@ -130,7 +131,7 @@ TEST(SumColumns, OfHalvesAreThoseOfFloatsRoundedOnce) {
 }
 
 TEST(SumColumns, AddsBlocksOfRowsOntoASum) {
-  for (const Shape& shape : {Shape{1, 3}, {256, 17}, {1000, 1025}, {600, 5}}) {
+  for (const ReductionsShape& shape : {ReductionsShape{1, 3}, {256, 17}, {1000, 1025}, {600, 5}}) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const std::vector<float> x = random_floats(shape.rows * shape.cols, 5);
     std::vector<float> whole(shape.cols), sum(shape.cols, 0.0f);

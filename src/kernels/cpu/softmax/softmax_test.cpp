@@ -7,15 +7,15 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kSoftmaxInf = std::numeric_limits<float>::infinity();
 
-struct Shape {
+struct SoftmaxShape {
   int64_t rows, cols;
 };
-const Shape kShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
+const SoftmaxShape kSoftmaxShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
 
 double row_log_sum_exp(const float* x, int64_t n) {
-  double top = -kInf, total = 0;
+  double top = -kSoftmaxInf, total = 0;
   for (int64_t i = 0; i < n; ++i) top = std::max<double>(top, x[i]);
   for (int64_t i = 0; i < n; ++i) total += std::exp(x[i] - top);
   return top + std::log(total);
@@ -23,19 +23,19 @@ double row_log_sum_exp(const float* x, int64_t n) {
 
 const BoundAttrs kLastAxis{{"axis", int64_t{1}}};
 
-void run_rows(const char* kernel, const std::vector<const float*>& inputs, float* y, const Shape& shape) {
+void run_rows(const char* kernel, const std::vector<const float*>& inputs, float* y, const SoftmaxShape& shape) {
   std::vector<TensorRef> operands;
   for (const float* input : inputs) operands.push_back(floats(input, {shape.rows, shape.cols}));
   run_kernel(kernel, operands, {floats(y, {shape.rows, shape.cols})}, kLastAxis);
 }
 
 TEST(Softmax, ForwardAndGradients) {
-  for (const Shape& shape : kShapes) {
+  for (const SoftmaxShape& shape : kSoftmaxShapes) {
     SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.cols);
     const int64_t n = shape.rows * shape.cols, cols = shape.cols;
     std::vector<float> x = random_floats(n, 1, 3);
     const std::vector<float> dy = random_floats(n, 2);
-    if (cols > 3) x[2] = -kInf;
+    if (cols > 3) x[2] = -kSoftmaxInf;
     for_every_run(
         [&] {
           std::vector<float> y(4 * n);
@@ -68,7 +68,7 @@ TEST(Softmax, ForwardAndGradients) {
 }
 
 TEST(Softmax, MaskedEntriesAreExactlyZeroAndFullyMaskedRowsNaN) {
-  std::vector<float> x = {-kInf, 1, -kInf, -kInf, -kInf, -kInf}, y(6);
+  std::vector<float> x = {-kSoftmaxInf, 1, -kSoftmaxInf, -kSoftmaxInf, -kSoftmaxInf, -kSoftmaxInf}, y(6);
   for (Isa each : runnable_isas()) {
     limit_isa(each);
     run_rows("cpu.Softmax", {x.data()}, y.data(), {2, 3});
@@ -126,7 +126,7 @@ TEST(Softmax, PlanesAreAsRows) {
     return rows;
   };
   const std::vector<float> row_x = turned(x.data()), row_dy = turned(dy.data());
-  const Shape rows{kOuter * kInner, kSize};
+  const SoftmaxShape rows{kOuter * kInner, kSize};
   for_every_run(
       [&] {
         std::vector<float> found(4 * kAll);

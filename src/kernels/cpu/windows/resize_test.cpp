@@ -4,37 +4,37 @@
 namespace lowtide::cpu {
 namespace {
 
-struct Case {
+struct ResizeCase {
   int64_t small[2], large[2];
   const char* mode;
   bool align_corners;
 };
-constexpr Case kCases[] = {{{3, 2}, {6, 5}, "nearest", false},  {{5, 6}, {3, 2}, "nearest", false},
-                           {{3, 2}, {7, 5}, "bilinear", false}, {{5, 9}, {3, 4}, "bilinear", false},
-                           {{3, 2}, {5, 4}, "bilinear", true},  {{4, 4}, {1, 1}, "bilinear", true}};
-constexpr int64_t kBatch = 2, kDepth = 70;
+constexpr ResizeCase kResizeCases[] = {{{3, 2}, {6, 5}, "nearest", false},  {{5, 6}, {3, 2}, "nearest", false},
+                                       {{3, 2}, {7, 5}, "bilinear", false}, {{5, 9}, {3, 4}, "bilinear", false},
+                                       {{3, 2}, {5, 4}, "bilinear", true},  {{4, 4}, {1, 1}, "bilinear", true}};
+constexpr int64_t kResizeBatch = 2, kDepth = 70;
 
-struct Layout {
+struct ResizeLayout {
   bool channels_last;
   TensorRef image(const void* data, DType dtype, const int64_t* size) const {
     const int64_t h = size[0], w = size[1];
-    if (!channels_last) return tensor(data, dtype, {kBatch, kDepth, h, w});
-    return tensor(data, dtype, {kBatch, kDepth, h, w}, {kDepth * h * w, 1, w * kDepth, kDepth});
+    if (!channels_last) return tensor(data, dtype, {kResizeBatch, kDepth, h, w});
+    return tensor(data, dtype, {kResizeBatch, kDepth, h, w}, {kDepth * h * w, 1, w * kDepth, kDepth});
   }
 };
-int64_t numel(const int64_t* size) { return kBatch * kDepth * size[0] * size[1]; }
+int64_t numel(const int64_t* size) { return kResizeBatch * kDepth * size[0] * size[1]; }
 
 // Against the reference, in both layouts; halves are the bits of f32, rounded.
 TEST(Resize, AgreesWithTheReference) {
-  for (const Case& c : kCases) {
+  for (const ResizeCase& c : kResizeCases) {
     for (const bool channels_last : {false, true}) {
       SCOPED_TRACE(testing::Message() << c.mode << " to " << c.large[0] << " x " << c.large[1] << " channels last "
                                       << channels_last);
-      const Layout layout{channels_last};
+      const ResizeLayout layout{channels_last};
       const int64_t small = numel(c.small), large = numel(c.large);
       BoundAttrs attrs{{"mode", std::string(c.mode)}, {"align_corners", c.align_corners}};
       attrs.set("sizes", std::vector<int64_t>(c.large, c.large + 2));
-      attrs.set("shape", std::vector<int64_t>{kBatch, kDepth, c.small[0], c.small[1]});
+      attrs.set("shape", std::vector<int64_t>{kResizeBatch, kDepth, c.small[0], c.small[1]});
       const auto run = [&](const std::string& provider, DType dtype, const void* x, const void* dy, void* y, void* dx) {
         EXPECT_EQ(run_kernel(provider + ".Resize", {layout.image(x, dtype, c.small)}, {layout.image(y, dtype, c.large)},
                              attrs),

@@ -5,10 +5,10 @@ namespace lowtide::cpu {
 namespace {
 
 // Of [2, 3, sizes…]; one or three spatial dims.
-struct Case {
+struct VolumesCase {
   std::vector<int64_t> sizes, kernel, strides, pads, dilations;
 };
-const Case kCases[] = {
+const VolumesCase kVolumesCases[] = {
     {{4, 6, 8}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0, 0, 0, 0}, {1, 1, 1}},
     {{5, 4, 7}, {3, 2, 3}, {1, 2, 2}, {1, 0, 1, 1, 1, 1}, {1, 1, 1}},
     {{6, 5, 7}, {2, 2, 3}, {2, 1, 1}, {0, 1, 1, 1, 0, 0}, {2, 1, 2}},
@@ -17,7 +17,7 @@ const Case kCases[] = {
 };
 
 TEST(Volumes, ArePooledAsByTheReference) {
-  for (const Case& c : kCases) {
+  for (const VolumesCase& c : kVolumesCases) {
     for (const bool include_pad : {false, true}) {
       SCOPED_TRACE(testing::Message() << testing::PrintToString(c.kernel) << " of " << testing::PrintToString(c.sizes));
       const size_t spatial = c.sizes.size();

@@ -7,24 +7,24 @@ namespace lowtide::cpu {
 namespace {
 
 // More channels than one task takes.
-constexpr int64_t kBatch = 2, kChannels = 70, kHeight = 7, kWidth = 6;
+constexpr int64_t kWindowsBatch = 2, kChannels = 70, kHeight = 7, kWidth = 6;
 
-struct Case {
+struct WindowsCase {
   int64_t kernel[2], strides[2], pads[4], dilations[2];
 };
-constexpr Case kCases[] = {
+constexpr WindowsCase kWindowsCases[] = {
     {{2, 2}, {2, 2}, {0, 0, 0, 0}, {1, 1}},
     {{3, 2}, {1, 2}, {1, 0, 1, 1}, {1, 1}},
     {{2, 3}, {2, 1}, {1, 1, 0, 1}, {2, 2}},
 };
 
-struct Pool : Case {
+struct Pool : WindowsCase {
   int64_t height, width;  // of the output
-  explicit Pool(const Case& c) : Case(c), height(size(0, kHeight)), width(size(1, kWidth)) {}
+  explicit Pool(const WindowsCase& c) : WindowsCase(c), height(size(0, kHeight)), width(size(1, kWidth)) {}
   int64_t size(int dim, int64_t in) const {
     return (in + pads[dim] + pads[dim + 2] - dilations[dim] * (kernel[dim] - 1) - 1) / strides[dim] + 1;
   }
-  int64_t numel() const { return kBatch * kChannels * height * width; }
+  int64_t numel() const { return kWindowsBatch * kChannels * height * width; }
   BoundAttrs attrs() const {
     BoundAttrs attrs;
     attrs.set("kernel_shape", std::vector<int64_t>(kernel, kernel + 2));
@@ -46,7 +46,7 @@ struct Pool : Case {
 };
 
 // Images in row-major order, or with their channels last. Values are asked for by [plane = n C + c, row, column].
-struct Layout {
+struct WindowsLayout {
   bool channels_last;
   std::vector<int64_t> strides(int64_t height, int64_t width) const {
     if (channels_last) return {height * width * kChannels, 1, width * kChannels, kChannels};
@@ -57,25 +57,25 @@ struct Layout {
     return plane / kChannels * s[0] + plane % kChannels * s[1] + h * s[2] + w * s[3];
   }
   TensorRef image(const void* data, DType dtype, int64_t height, int64_t width) const {
-    return tensor(data, dtype, {kBatch, kChannels, height, width}, strides(height, width));
+    return tensor(data, dtype, {kWindowsBatch, kChannels, height, width}, strides(height, width));
   }
 };
-constexpr int64_t kPlanes = kBatch * kChannels, kNumel = kPlanes * kHeight * kWidth;
+constexpr int64_t kPlanes = kWindowsBatch * kChannels, kNumel = kPlanes * kHeight * kWidth;
 
 // check(pool, layout) for every case in both layouts.
 template <class Check>
 void for_each_case(Check check) {
-  for (const Case& c : kCases) {
+  for (const WindowsCase& c : kWindowsCases) {
     for (const bool channels_last : {false, true}) {
       SCOPED_TRACE(testing::Message() << "kernel " << c.kernel[0] << " x " << c.kernel[1] << " channels last "
                                       << channels_last);
-      check(Pool(c), Layout{channels_last});
+      check(Pool(c), WindowsLayout{channels_last});
     }
   }
 }
 
 TEST(Windows, MaxPoolFindsTheLargestAndItsPlaceAndTheGradientGoesThere) {
-  for_each_case([](const Pool& pool, const Layout& layout) {
+  for_each_case([](const Pool& pool, const WindowsLayout& layout) {
     std::vector<float> x = random_floats(kNumel, 1);
     x[3] = NAN;
     const std::vector<float> dy = random_floats(pool.numel(), 2);
@@ -127,7 +127,7 @@ TEST(Windows, MaxPoolFindsTheLargestAndItsPlaceAndTheGradientGoesThere) {
 }
 
 TEST(Windows, AveragePoolDividesByWhatItCoversAndItsGradientIsShared) {
-  for_each_case([](const Pool& pool, const Layout& layout) {
+  for_each_case([](const Pool& pool, const WindowsLayout& layout) {
     if (pool.dilations[0] != 1) return;  // PyTorch's have none
     for (const bool include_pad : {false, true}) {
       const std::vector<float> x = random_floats(kNumel, 3), dy = random_floats(pool.numel(), 4);
@@ -173,7 +173,7 @@ TEST(Windows, AveragePoolDividesByWhatItCoversAndItsGradientIsShared) {
 
 // What is stored in half the bytes is summed as f32 and rounded once: the bits of f32, rounded.
 TEST(Windows, HalvesAreF32RoundedOnce) {
-  for_each_case([](const Pool& pool, const Layout& layout) {
+  for_each_case([](const Pool& pool, const WindowsLayout& layout) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       const std::vector<uint16_t> x = halves(dtype, random_floats(kNumel, 5)),
                                   dy = halves(dtype, random_floats(pool.numel(), 6));
@@ -210,8 +210,8 @@ TEST(Windows, HalvesAreF32RoundedOnce) {
 }
 
 TEST(Windows, APlaceOutsideOfTheImageIsRefused) {
-  const Pool pool(kCases[0]);
-  const Layout layout{false};
+  const Pool pool(kWindowsCases[0]);
+  const WindowsLayout layout{false};
   const std::vector<float> dy(pool.numel());
   std::vector<int64_t> places(pool.numel());
   places[5] = kHeight * kWidth;
