@@ -16,6 +16,7 @@
 #include "grad/gradient.h"
 #include "ir/print.h"
 #include "kernels/blas/plain_gemm.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/prepared.h"
 #include "ops/example_graphs.h"
 #include "torch_symbols/torch_symbols.h"
@@ -329,6 +330,12 @@ void check_graph(const Graph& graph, Tensors& values, Chosen chosen, std::set<st
   }
 }
 
+// Products over windows leave convolutions to PyTorch's library unless vectors have eight lanes; tests of their room
+// run them on all instruction sets.
+bool is_for_other_vectors(const Kernel& kernel) {
+  return std::string_view(kernel.name).ends_with(".windows") && cpu::isa() != cpu::Isa::kAvx2;
+}
+
 // The chosen kernels of the lists on every example; each must have met one that it takes.
 void check_kernels(Chosen chosen) {
   std::set<std::string> seen;
@@ -363,7 +370,8 @@ void check_kernels(Chosen chosen) {
   }
   for (const Kernel& kernel : all_kernels()) {
     if (!chosen(kernel)) continue;
-    EXPECT_TRUE(seen.contains(kernel.name)) << kernel.name << " met no example that it takes";
+    EXPECT_TRUE(seen.contains(kernel.name) || is_for_other_vectors(kernel))
+        << kernel.name << " met no example that it takes";
   }
 }
 

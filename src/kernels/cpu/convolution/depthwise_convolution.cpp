@@ -1,7 +1,6 @@
 #include "kernels/cpu/convolution/depthwise_convolution.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/half.h"
 #include "kernels/cpu/convolution/bias_sums.h"
@@ -78,11 +77,7 @@ int64_t depthwise_grad_scratch(const BoundCall& call) {
 KernelStatus depthwise_grad(const KernelCall& call, const DepthwiseGrad& grad) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
-  if (dy.numel() == 0 || w.numel() == 0) {
-    for (const TensorRef* none : {dx, dw, db})
-      if (none != nullptr) std::memset(none->data, 0, none->numel() * size_bytes(none->dtype));
-    return nullptr;
-  }
+  if (are_zeros(call, dy, w)) return nullptr;
   float* room = static_cast<float*>(call.scratch);
   if (dw != nullptr) sum_windows(grad, dy, x, *dw, room);
   if (db != nullptr) sum_bias(dy, grad.images * grad.y_height * grad.y_width, *db, static_cast<char*>(call.scratch));

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/convolution/bias_sums.h"
+#include "kernels/cpu/convolution/convolution_call.h"
 #include "kernels/cpu/convolution/depthwise_convolution.h"
 #include "kernels/cpu/convolution/window_convolution.h"
 #include "kernels/cpu/gemm/multiply.h"
@@ -166,11 +167,7 @@ template <class Call, class Number>
 KernelStatus convolve_grad(const KernelCall& call, const Backward<Call, Number>& backward) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
-  if (dy.numel() == 0 || w.numel() == 0) {
-    for (const TensorRef* none : {dx, dw, db})
-      if (none != nullptr) std::memset(none->data, 0, none->numel() * size_bytes(none->dtype));
-    return nullptr;
-  }
+  if (are_zeros(call, dy, w)) return nullptr;
   char *room = static_cast<char*>(call.scratch), *rest = room + backward.copied_bytes();
   const int64_t rest_bytes = call.scratch_bytes - backward.copied_bytes();
   if (dw != nullptr) {

@@ -1,7 +1,6 @@
 #include "kernels/cpu/convolution/window_convolution.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/convolution/bias_sums.h"
 #include "kernels/cpu/convolution/convolution_call.h"
@@ -200,11 +199,7 @@ int64_t window_conv_grad_scratch(const BoundCall& call) {
 KernelStatus window_conv_grad(const KernelCall& call, const WindowBackward& backward) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
-  if (dy.numel() == 0 || w.numel() == 0) {
-    for (const TensorRef* none : {dx, dw, db})
-      if (none != nullptr) std::memset(none->data, 0, none->numel() * size_bytes(none->dtype));
-    return nullptr;
-  }
+  if (are_zeros(call, dy, w)) return nullptr;
   if (dw != nullptr) {
     WindowSums sums = sums_of_dw(backward);
     sums.dy = dy.as<float>();
