@@ -76,9 +76,8 @@ void multiply_in_place(const Gemm& call, int64_t row, int64_t rows, int64_t col,
   }
 }
 
-// Room for packed tiles of A, of a block of `rows` rows.
+// Room for packed tiles of A, of a block of `rows` rows; what reads A in place leaves it alone.
 int64_t tiles_floats(const Gemm& call, int64_t rows) {
-  if (reads_in_place(call)) return 0;
   return round_up(round_up(min_of(kRows, rows), kTileRows) * min_of(kDepth, call.k), 16);
 }
 
