@@ -32,6 +32,7 @@ from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
 from .questions import Given, attributes_of
+from .replaced import element_at, put_element, replaced_attribute
 from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
@@ -94,21 +95,25 @@ class Observation:
             self._table(getattr(torch.nn.modules.module, f"_global{which}"), "the hooks of every module")
 
     def __enter__(self):
-        self._stack.enter_context(_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
+        self._stack.enter_context(replaced_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
         for name, converting in conversions(self.is_running).items():
-            self._stack.enter_context(_attribute(torch.nn.Module, name, converting))
+            self._stack.enter_context(replaced_attribute(torch.nn.Module, name, converting))
         for name, entering in entered_as_no_grad(self.is_running).items():
-            self._stack.enter_context(_attribute(torch.inference_mode, name, entering))
-        self._stack.enter_context(_attribute(torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)))
-        self._stack.enter_context(_attribute(torch.random, "default_generator", Seeds(self)))
-        self._stack.enter_context(_attribute(builtins, "print", recording(print, self._prints_now)))
-        self._stack.enter_context(_attribute(builtins, "len", with_free_sizes(len)))
-        self._stack.enter_context(_attribute(torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual)))
-        self._stack.enter_context(_attribute(torch.autograd, "backward", self._refusing_backward()))
+            self._stack.enter_context(replaced_attribute(torch.inference_mode, name, entering))
+        self._stack.enter_context(
+            replaced_attribute(torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running))
+        )
+        self._stack.enter_context(replaced_attribute(torch.random, "default_generator", Seeds(self)))
+        self._stack.enter_context(replaced_attribute(builtins, "print", recording(print, self._prints_now)))
+        self._stack.enter_context(replaced_attribute(builtins, "len", with_free_sizes(len)))
+        self._stack.enter_context(
+            replaced_attribute(torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual))
+        )
+        self._stack.enter_context(replaced_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = numpy.random.default_rng
-            self._stack.enter_context(_attribute(numpy.random, "default_rng", self._refusing(made)))
+            self._stack.enter_context(replaced_attribute(numpy.random, "default_rng", self._refusing(made)))
             self._stand_in_for(numpy.random, "numpy")
         return self
 
@@ -351,14 +356,14 @@ class Observation:
         if isinstance(value, Iterator) and not isinstance(container, tuple | set | frozenset):
             tripwire = Tripwire(value, where, self)
             self._tripped.append((container, key, tripwire))
-            _put(container, key, tripwire)
+            put_element(container, key, tripwire)
         else:
             self._reach(value, where, depth)
 
     def _release_tripwires(self):
         for container, key, tripwire in self._tripped:
-            if _at(container, key) is tripwire:
-                _put(container, key, tripwire._lowtide_iterator)
+            if element_at(container, key) is tripwire:
+                put_element(container, key, tripwire._lowtide_iterator)
         self._tripped.clear()
 
     # ---- what is asked
@@ -452,7 +457,7 @@ class Observation:
     def _stand_in_for(self, module, source):
         """The functions of a module that draw a number."""
         for name, drawing in drawing_functions(module, source, self._draws_now).items():
-            self._stack.enter_context(_attribute(module, name, drawing))
+            self._stack.enter_context(replaced_attribute(module, name, drawing))
 
     def _answered(self, condition, answer):
         if self.is_running() and not self._aside:
@@ -471,33 +476,5 @@ class Observation:
                 self._tensors.append(weakref.ref(tensor))
 
 
-@contextlib.contextmanager
-def _attribute(owner, name, value):
-    """Another value for a time. A name that the owner only inherits is deleted again, not copied down."""
-    missing = object()
-    before = vars(owner).get(name, missing)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is missing:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
-
-
 def _attribute_words(path, name):
     return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"
-
-
-def _at(container, key):
-    return content(container) if isinstance(container, types.CellType) else container[key]
-
-
-def _put(container, key, value):
-    if isinstance(container, types.CellType):
-        container.cell_contents = value
-    elif isinstance(container, dict):
-        dict.__setitem__(container, key, value)
-    else:
-        container[key] = value
