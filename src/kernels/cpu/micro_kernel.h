@@ -128,21 +128,31 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
   for (int i = 0; i < kTileRows; ++i) {
     row[i] = a + (i < rows ? i : 0) * a_row;
     sum0[i] = sum1[i] = vf{};
-    // C is touched only after the whole depth: fetch it meanwhile.
-    __builtin_prefetch(c + (i < rows ? i : 0) * c_row, 1);
-    __builtin_prefetch(c + (i < rows ? i : 0) * c_row + cols - 1, 1);
   }
   const int64_t step = left == Left::kRows ? 1 : left == Left::kTile ? kTileRows : a_step;
-  for (int64_t k = 0, at = 0; k < depth; ++k, at += step) {
-    const vf b0 = load(panel), b1 = load(panel + kLanes);
-    panel += kTileCols;
+  int64_t at = 0;
+  const auto add_products = [&](int64_t count) LT_INLINE_LAMBDA {
+#pragma GCC unroll 1
+    for (int64_t k = 0; k < count; ++k, at += step) {
+      const vf b0 = load(panel), b1 = load(panel + kLanes);
+      panel += kTileCols;
 #pragma GCC unroll 14
-    for (int i = 0; i < kTileRows; ++i) {
-      const vf x = splat(left == Left::kTile ? a[at + i] : row[i][at]);
-      sum0[i] = fma(x, b0, sum0[i]);
-      sum1[i] = fma(x, b1, sum1[i]);
+      for (int i = 0; i < kTileRows; ++i) {
+        const vf x = splat(left == Left::kTile ? a[at + i] : row[i][at]);
+        sum0[i] = fma(x, b0, sum0[i]);
+        sum1[i] = fma(x, b1, sum1[i]);
+      }
     }
+  };
+  // C is touched only after the whole depth: fetch it meanwhile, a row at a time, since fetches of all rows at once
+  // would hold up the loads of the panel.
+  const int64_t between = depth / rows;
+  for (int i = 0; i < rows; ++i) {
+    __builtin_prefetch(c + i * c_row, 1);
+    __builtin_prefetch(c + i * c_row + cols - 1, 1);
+    add_products(between);
   }
+  add_products(depth - between * rows);
 #pragma GCC unroll 14
   for (int i = 0; i < kTileRows; ++i) {
     if (i < rows) store_sums(sum0[i], sum1[i], c + i * c_row, add ? c + i * c_row : nullptr, cols);
