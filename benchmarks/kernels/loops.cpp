@@ -64,8 +64,7 @@ struct TileShapes {
 };
 
 __attribute__((target("amx-tile,amx-bf16"))) double multiply_tiles(int64_t times) {
-  const TileShapes shapes;
-  asm volatile("" : : "m"(shapes));  // GCC's intrinsic claims to read eight bytes alone
+  static constexpr TileShapes shapes;  // stores to a local one may be dropped: GCC 12's intrinsic reads eight bytes
   _tile_loadconfig(&shapes);
   _tile_zero(0);
   _tile_zero(1);

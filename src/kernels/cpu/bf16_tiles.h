@@ -257,7 +257,7 @@ template <class Done>
 LT_INLINE void multiply_bf16(const half_bits* tiles, const half_bits* panels, int64_t panel_depth, int64_t rows,
                              int64_t depth, int64_t cols, float* sums, SumsLayout layout, bool add, Done done) {
 #if defined(__AMX_BF16__)
-  const TileShapes shapes;
+  static constexpr TileShapes shapes;  // stores to a local one may be dropped: GCC 12's intrinsic reads eight bytes
   _tile_loadconfig(&shapes);
 #endif
   for (int64_t first = 0; first < depth; first += kNearDepth) {

@@ -47,6 +47,10 @@ TEST(Volumes, ArePooledAsByTheReference) {
         const auto pooled = [&](const T* data) { return tensor(data, dtype, small); };
         const TensorRef at = tensor(places.data(), DType::kI64, small);
         EXPECT_EQ(run_kernel(provider + ".MaxPool" + end, {image(x.data())}, {pooled(out.data()), at}, attrs), nullptr);
+        std::vector<T> alone(made);
+        EXPECT_EQ(run_kernel(provider + ".MaxPool" + end, {image(x.data())}, {pooled(alone.data()), {}}, attrs),
+                  nullptr);
+        EXPECT_EQ(std::memcmp(alone.data(), out.data(), made * sizeof(T)), 0);  // NaNs among them
         EXPECT_EQ(run_kernel(provider + ".MaxPoolGrad" + end, {pooled(dy.data()), at}, {image(&out[made])}, attrs),
                   nullptr);
         if (!averages) return out;

@@ -13,13 +13,13 @@ namespace lowtide::cpu {
 namespace {
 
 const char* supports_max_pool(const KernelQuery& query) {
-  if (!query.outputs[0].present || !query.outputs[1].present) return "values or indices are not wanted";
+  if (!query.outputs[0].present) return "values are not wanted";
   return supports_image(query);
 }
 
 template <class T>
 void max_pool_of(const KernelCall& call, const Window<2>& window) {
-  const TensorRef &x = call.inputs[0], &y = call.outputs[0], &indices = call.outputs[1];
+  const TensorRef &x = call.inputs[0], &y = call.outputs[0], *indices = output(call, 1);
   ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
       for (int64_t oh = 0; oh < y.sizes[2]; ++oh) {
@@ -50,7 +50,8 @@ void max_pool_of(const KernelCall& call, const Window<2>& window) {
           }
           T* to = at<T>(y, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) to[i] = best[i];
-          int64_t* places = at<int64_t>(indices, n, first + c, oh, ow);
+          if (indices == nullptr) continue;
+          int64_t* places = at<int64_t>(*indices, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) places[i] = best_at[i];
         }
       }

@@ -107,6 +107,11 @@ TEST(Windows, MaxPoolFindsTheLargestAndItsPlaceAndTheGradientGoesThere) {
                                {image(found.data()), image(found_at.data(), DType::kI64)}, attrs),
                     nullptr);
           EXPECT_EQ(found_at, places);
+          std::vector<float> alone(pool.numel(), NAN);
+          EXPECT_EQ(run_kernel("cpu.MaxPool", {layout.image(x.data(), DType::kF32, kHeight, kWidth)},
+                               {image(alone.data()), {}}, attrs),
+                    nullptr);
+          EXPECT_EQ(std::memcmp(alone.data(), found.data(), found.size() * sizeof(float)), 0);  // NaNs among them
           return found;
         },
         [&](const std::vector<float>& found) {
