@@ -121,3 +121,20 @@ def test_a_number_that_follows_from_a_product_of_sizes(pieces):
         arguments = (x(batch, length, 4),)
         assert_same(step(compiled, arguments), step(module, arguments), rtol=1e-5, atol=1e-5)
     assert [piece.fallback_reason for piece in pieces] == [None] * 4
+
+
+def in_pairs(m, rows, batch):
+    """As in SuperGlue: 2 and -1 in the place of rows that are twice the batch, which comes as a number."""
+    length, width = rows.shape[1:]
+    pairs = rows.reshape(batch, 2, -1, width)
+    return m.l(pairs.reshape(2 * batch, pairs.shape[2], width))
+
+
+def test_a_size_that_a_number_divides_without_a_remainder(pieces):
+    module = Of(in_pairs)
+    compiled = copy.deepcopy(module)
+    compiled.compile(backend=compile_backend.lowtide)
+    for batch in (2, 3, 5):
+        arguments = x(2 * batch, 6, 4), batch
+        assert_same(step(compiled, arguments), step(module, arguments))
+    assert [piece.fallback_reason for piece in pieces] == [None] * 2

@@ -233,13 +233,25 @@ class Sizes(KnownSizes):
         """A polynomial that is 0 where `difference` is: of `(a*b*c)//(b*b) - a`, whose division the guards say to be
         exact, `c - b`. Where b is 0 that asks for more than must hold. None where there is none."""
         equal = [self.resolve(guard) for guard in self._guards() if isinstance(guard, sympy.Eq)]
-        zeros = {sympy.expand(each.lhs - each.rhs) for each in equal if isinstance(each, sympy.Eq)}
-        for division in difference.atoms(FloorDiv):
+        zeros = {_without_common_factors(each.lhs - each.rhs) for each in equal if isinstance(each, sympy.Eq)}
+        difference = sympy.expand(difference)
+        while powers := _divisions_in(difference):
+            division, highest = powers.popitem()
             dividend, divisor = division.args
-            rest = sympy.expand(dividend - divisor * division)
-            if zeros.isdisjoint((Mod(dividend, divisor), rest, sympy.expand(-rest))):
+            remainder = _without_common_factors(dividend - divisor * division)
+            exact = not zeros.isdisjoint((remainder, sympy.expand(-remainder))) or any(
+                sympy.expand(zero.args[0] * divisor - zero.args[1] * dividend) == 0
+                for zero in zeros
+                if isinstance(zero, Mod)
+            )
+            if not exact or not (highest.is_Integer and highest > 0):
                 return None
-            difference = sympy.expand(difference.xreplace({division: dividend / divisor}) * divisor)
+            factors = {power: difference.coeff(division, power) for power in range(1, int(highest) + 1)}
+            difference -= sum(factor * division**power for power, factor in factors.items())
+            difference = divisor**highest * difference + sum(
+                factor * dividend**power * divisor ** (highest - power) for power, factor in factors.items()
+            )
+            difference = sympy.expand(difference)
         return without_common_factors(difference) if difference.is_polynomial() else None
 
     def _guards(self):
@@ -449,6 +461,24 @@ def without_common_factors(difference):
         return difference
     factors = sympy.Mul.make_args(sympy.terms_gcd(difference))
     return next((factor for factor in factors if factor.is_Add), difference)
+
+
+def _without_common_factors(difference):
+    """The same of a polynomial in symbols and divisions."""
+    difference = sympy.expand(difference)
+    stand_ins = {division: sympy.Dummy() for division in difference.atoms(FloorDiv)}
+    divisions = {stand_in: division for division, stand_in in stand_ins.items()}
+    return without_common_factors(difference.xreplace(stand_ins)).xreplace(divisions)
+
+
+def _divisions_in(polynomial):
+    """{division that is a factor of a term: its highest power}. One inside of another is none of the polynomial's."""
+    powers = {}
+    for term in sympy.Add.make_args(polynomial):
+        for base, power in (factor.as_base_exp() for factor in sympy.Mul.make_args(term)):
+            if isinstance(base, FloorDiv):
+                powers[base] = max(powers.get(base, power), power)
+    return powers
 
 
 def sizes_of_labels(program):
