@@ -130,7 +130,8 @@ KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, F
     reduce_rows(op, from, to, size[0], size[1]);
     return nullptr;
   }
-  if (!sum && pattern.shape == Shape::kColumns) {
+  const bool folds = op == RowReduce::kMax || op == RowReduce::kMin || op == RowReduce::kProd;
+  if (folds && pattern.shape == Shape::kColumns) {
     const auto fold = op == RowReduce::kMax   ? fold_columns<RowReduce::kMax>
                       : op == RowReduce::kMin ? fold_columns<RowReduce::kMin>
                                               : fold_columns<RowReduce::kProd>;
@@ -186,6 +187,12 @@ KernelStatus reduce_min(const KernelCall& call, const Pattern& pattern) {
 }
 KernelStatus reduce_prod(const KernelCall& call, const Pattern& pattern) {
   return run(call, pattern, RowReduce::kProd, reference::reduce_prod);
+}
+KernelStatus reduce_l2(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kL2, reference::reduce_l2);
+}
+KernelStatus reduce_log_sum_exp(const KernelCall& call, const Pattern& pattern) {
+  return run(call, pattern, RowReduce::kLogSumExp, reference::reduce_log_sum_exp);
 }
 
 // ---- bf16 and f16: sums over the first dims, as gradients of biases are, without an f32 copy of x

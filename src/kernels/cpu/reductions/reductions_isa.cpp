@@ -4,6 +4,34 @@
 namespace lowtide::cpu::LT_ISA {
 namespace {
 
+bool has_nan(const float* x, int64_t cols) {
+  bool nan = false;
+  for (int64_t i = 0; i < cols; ++i) nan |= x[i] != x[i];
+  return nan;
+}
+
+// Squares beyond the range of floats are added up as doubles.
+float length_of(const float* x, int64_t cols) {
+  constexpr float kSmallest = 1e-30f, kLargest = 1e38f;
+  const float total = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vf value = load(x + i, count);
+    return value * value;
+  });
+  if (total > kSmallest && total < kLargest) return __builtin_sqrtf(total);
+  double exact = 0;
+  for (int64_t i = 0; i < cols; ++i) exact += (double)x[i] * x[i];
+  return (float)__builtin_sqrt(exact);
+}
+
+float log_sum_exp(const float* x, int64_t cols) {
+  const float top = row_max(x, cols, 1.0f);
+  if (__builtin_isinf(top)) return has_nan(x, cols) ? kNaN : top;
+  const float total = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    return keep_lanes(exp_flushed(load(x + i, count) - top), count, 0);
+  });
+  return top + __builtin_logf(total);
+}
+
 template <RowReduce op>
 void reduce_rows(const float* x, float* out, int64_t rows, int64_t cols) {
   for (; rows > 0; --rows, x += cols, ++out) {
@@ -13,11 +41,7 @@ void reduce_rows(const float* x, float* out, int64_t rows, int64_t cols) {
       const float top = sign * row_max(x, cols, sign);
       const float doubt =
           row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(x + i, count) * 0.0f; });
-      bool nan = false;
-      if (doubt != doubt) {
-        for (int64_t i = 0; i < cols; ++i) nan |= x[i] != x[i];
-      }
-      *out = nan ? kNaN : top;
+      *out = doubt != doubt && has_nan(x, cols) ? kNaN : top;
     } else if constexpr (op == RowReduce::kProd) {
       vf product = splat(1.0f);
       for_vectors(cols, [&](int64_t i, auto count)
@@ -25,6 +49,10 @@ void reduce_rows(const float* x, float* out, int64_t rows, int64_t cols) {
       for (int half = kLanes / 2; half > 0; half /= 2)
         for (int i = 0; i < half; ++i) product[i] = product[i] * product[i + half];
       *out = product[0];
+    } else if constexpr (op == RowReduce::kL2) {
+      *out = length_of(x, cols);
+    } else if constexpr (op == RowReduce::kLogSumExp) {
+      *out = log_sum_exp(x, cols);
     } else {
       const float total = row_sum(cols, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(x + i, count); });
       *out = op == RowReduce::kMean ? total / static_cast<float>(cols) : total;
@@ -71,7 +99,8 @@ void gather_sum(const float* x, int64_t stride, const int32_t* rows_at, int64_t 
 
 constinit const ReductionsTable reductions_table = {
     {reduce_rows<RowReduce::kSum>, reduce_rows<RowReduce::kMean>, reduce_rows<RowReduce::kMax>,
-     reduce_rows<RowReduce::kMin>, reduce_rows<RowReduce::kProd>},
+     reduce_rows<RowReduce::kMin>, reduce_rows<RowReduce::kProd>, reduce_rows<RowReduce::kL2>,
+     reduce_rows<RowReduce::kLogSumExp>},
     sum_rows,
     gather_sum};
 

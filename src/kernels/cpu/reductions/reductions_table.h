@@ -7,11 +7,11 @@
 
 namespace lowtide::cpu {
 
-enum class RowReduce : uint8_t { kSum, kMean, kMax, kMin, kProd };
-constexpr int kRowReduces = static_cast<int>(RowReduce::kProd) + 1;
+enum class RowReduce : uint8_t { kSum, kMean, kMax, kMin, kProd, kL2, kLogSumExp };
+constexpr int kRowReduces = static_cast<int>(RowReduce::kLogSumExp) + 1;
 
 struct ReductionsTable {
-  // out[r] over row r; maximum and minimum hand on NaN. cols >= 1 for those.
+  // out[r] over row r; maximum, minimum and kLogSumExp hand on NaN. cols >= 1 for those.
   void (*rows[kRowReduces])(const float* x, float* out, int64_t rows, int64_t cols);
   // out[c] = sum of `rows` rows in order, row r at x + r * stride; `add` adds that sum to out.
   void (*sum_rows)(const float* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add);

@@ -15,7 +15,8 @@ struct ReductionsShape {
 };
 const ReductionsShape kReductionsShapes[] = {{1, 1}, {3, 3}, {17, 17}, {2, 513}, {70, 64}, {5, 1025}, {1, 50257}};
 
-const char* const kNames[] = {"cpu.ReduceSum", "cpu.ReduceMean", "cpu.ReduceMax", "cpu.ReduceMin", "cpu.ReduceProd"};
+const char* const kNames[] = {"cpu.ReduceSum",  "cpu.ReduceMean", "cpu.ReduceMax",      "cpu.ReduceMin",
+                              "cpu.ReduceProd", "cpu.ReduceL2",   "cpu.ReduceLogSumExp"};
 
 void reduce(int op, int64_t axis, const float* x, float* out, const ReductionsShape& shape) {
   run_kernel(kNames[op], {floats(x, {shape.rows, shape.cols})}, {floats(out, {axis == 0 ? shape.cols : shape.rows})},
@@ -43,7 +44,9 @@ TEST(RowReduce, AgreesWithDoubles) {
               low = std::min<double>(low, x[i]);
               product *= x[i];
             }
-            const double wanted[] = {sum, sum / cols, top, low, product};
+            double powers = 0;
+            for (int64_t i = r * cols; i < (r + 1) * cols; ++i) powers += std::exp(x[i] - top);
+            const double wanted[] = {sum, sum / cols, top, low, product, std::sqrt(squares), top + std::log(powers)};
             for (int op = 0; op < kRowReduces; ++op) {
               // Long products are below the normal range.
               const double slack = op < 2    ? 1e-6 * std::sqrt(squares * cols) / (op == 1 ? cols : 1)
@@ -59,6 +62,49 @@ TEST(RowReduce, AgreesWithDoubles) {
   reduce(static_cast<int>(RowReduce::kMax), 1, nan.data(), out, {2, 3});
   EXPECT_TRUE(std::isnan(out[0]));
   EXPECT_EQ(out[1], kReductionsInf);
+}
+
+TEST(RowReduce, LengthsAndLogarithmsBeyondTheRange) {
+  constexpr float kLarge = 3e20f, kSmall = 3e-25f;
+  const std::vector<float> x = {kLarge,
+                                kLarge,
+                                0,
+                                kSmall,
+                                kSmall,
+                                0,
+                                kReductionsInf,
+                                1,
+                                2,
+                                -kReductionsInf,
+                                1,
+                                2,
+                                -kReductionsInf,
+                                -kReductionsInf,
+                                -kReductionsInf,
+                                std::nanf(""),
+                                1,
+                                kReductionsInf,
+                                1,
+                                2,
+                                std::nanf(""),
+                                0,
+                                0,
+                                0};
+  const int64_t rows = static_cast<int64_t>(x.size()) / 3;
+  const auto run = [&](const std::string& name) {
+    std::vector<float> out(rows);
+    run_kernel(name, {floats(x.data(), {rows, 3})}, {floats(out.data(), {rows})},
+               {{"axes", std::vector<int64_t>{1}}, {"keepdims", false}});
+    return out;
+  };
+  for (const std::string op : {"ReduceL2", "ReduceLogSumExp"}) {
+    SCOPED_TRACE(op);
+    const std::vector<float> wanted = run("reference." + op);
+    for_every_run([&] { return run("cpu." + op); },
+                  [&](const std::vector<float>& found) {
+                    expect_close(found.data(), rows, [&](int64_t i) { return wanted[i]; }, 1e-6, 0);
+                  });
+  }
 }
 
 TEST(FoldColumns, AgreesWithTheReference) {
