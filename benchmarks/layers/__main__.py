@@ -1,7 +1,7 @@
-"""Single layers beside eager: ./dev bench layers [NAME...] [--steps 7] [--write]
+"""Single layers beside eager: ./dev bench layers [NAME...] [--steps 7] [--eval] [--write]
 
-Forward and backward of each, ours and eager's in turns; the fastest of the steps counts, as the machine is never quiet.
-With --write all of them into docs/layers.md.
+Forward and backward of each, or forward in eval mode, ours and eager's in turns; the fastest of the steps counts, as the
+machine is never quiet. With --write all of them into docs/layers.md.
 """
 
 import argparse
@@ -24,6 +24,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench layers", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="layers (all)")
     parser.add_argument("--steps", type=int, default=7, help="of each (7)")
+    parser.add_argument("--eval", action="store_true", help="forward alone, in eval mode and without gradients")
     parser.add_argument("--write", action="store_true", help="into docs/layers.md")
     return parser.parse_args()
 
@@ -34,10 +35,11 @@ def first_tensor(outputs):
     return outputs
 
 
-def measure(build, steps):
+def measure(build, steps, trains):
     """{"eager", "ours": ms; "kernels": those that took most of ours; "pytorch": why there is no graph, or None}."""
     torch.manual_seed(0)
     module, inputs = build()
+    module.train(trains)
     engine = ORTModule(module, DebugOptions(log_level=LogLevel.ERROR))
     leaves = [each for each in inputs if isinstance(each, torch.Tensor) and each.requires_grad]
     output = first_tensor(module(*inputs)).detach()
@@ -47,7 +49,11 @@ def measure(build, steps):
         for each in (*leaves, *module.parameters()):
             each.grad = None
         begin = time.perf_counter()
-        first_tensor(call(*inputs)).backward(gradient)
+        if trains:
+            first_tensor(call(*inputs)).backward(gradient)
+        else:
+            with torch.no_grad():
+                call(*inputs)
         return (time.perf_counter() - begin) * 1e3
 
     for _ in range(WARM_UP):
@@ -78,9 +84,9 @@ def main():
         for name, build in layers.items():
             if options.names and name not in options.names:
                 continue
-            rows.append({"family": family, "name": name, **measure(build, options.steps)})
+            rows.append({"family": family, "name": name, **measure(build, options.steps, not options.eval)})
             print(layers_page.line(rows[-1]), flush=True)
-    if options.write and not options.names:
+    if options.write and not options.names and not options.eval:
         layers_page.write(rows, date.today())
 
 
