@@ -1,7 +1,7 @@
 """Single layers beside eager: ./dev bench layers [NAME...] [--steps 7] [--eval] [--write]
 
-Forward and backward of each, or forward in eval mode, ours and eager's in turns; the fastest of the steps counts, as the
-machine is never quiet. With --write all of them into docs/layers.md.
+Forward and backward of each, or forward in eval mode, ours and eager's in turns; the fastest of the steps counts, as
+the machine is never quiet. With --write all of them into docs/layers.md.
 """
 
 import argparse
