@@ -191,6 +191,51 @@ KernelStatus compare(const KernelCall& call, const Binary& runs) {
   return run_compare(call, runs, op);
 }
 
+template <CompareOp op, class T>
+bool holds(T a, T b) {
+  switch (op) {
+    case CompareOp::kEqual: return a == b;
+    case CompareOp::kNotEqual: return a != b;
+    case CompareOp::kLess: return a < b;
+    case CompareOp::kLessOrEqual: return a <= b;
+    case CompareOp::kGreater: return a > b;
+    case CompareOp::kGreaterOrEqual: return a >= b;
+  }
+}
+
+template <CompareOp op, class T>
+void compare_as(const KernelCall& call, const Binary& runs) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    const T *left = a.as<T>() + at[0], *right = b.as<T>() + at[1];
+    uint8_t* out = y.as<uint8_t>() + at[2];
+    // Steps that are constants let the loop be vectorised.
+    if (steps[0] == 1 && steps[1] == 1 && steps[2] == 1) {
+      for (int64_t i = 0; i < n; ++i) out[i] = holds<op>(left[i], right[i]);
+    } else if (steps[0] == 1 && steps[1] == 0 && steps[2] == 1) {
+      for (int64_t i = 0; i < n; ++i) out[i] = holds<op>(left[i], *right);
+    } else {
+      for (int64_t i = 0; i < n; ++i) out[i * steps[2]] = holds<op>(left[i * steps[0]], right[i * steps[1]]);
+    }
+  });
+}
+
+template <CompareOp op>
+KernelStatus compare_integers(const KernelCall& call, const Binary& runs) {
+  if (call.inputs[0].dtype == DType::kI64) {
+    compare_as<op, int64_t>(call, runs);
+  } else {
+    compare_as<op, int32_t>(call, runs);
+  }
+  return nullptr;
+}
+
+const char* supports_integers(const KernelQuery& query) {
+  const DType a = query.inputs[0].dtype, b = query.inputs[1].dtype;
+  if (a != b) return "mixed dtypes";
+  return a == DType::kI64 || a == DType::kI32 ? nullptr : "neither i64 nor i32";
+}
+
 // Of bools: whether `both` are true, else whether any is.
 template <bool both>
 KernelStatus logical(const KernelCall& call, const Binary& runs) {

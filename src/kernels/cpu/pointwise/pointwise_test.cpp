@@ -239,5 +239,44 @@ TEST(Pointwise, BoolsAreJoined) {
   EXPECT_EQ(of_both, (std::vector<uint8_t>{0, 0, 1, 0}));
 }
 
+// The ends of the range, a number that is repeated on either side, and steps.
+TEST(Pointwise, IntegersAreComparedAsTheReferenceDoes) {
+  constexpr int64_t kRows = 3, kCols = 700;
+  const auto check = [&]<class T>(T, DType dtype) {
+    std::vector<T> a(2 * kRows * kCols), b(kRows * kCols);
+    for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(i % 7) - 3;
+    for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<T>(i % 5) - 2;
+    a[1] = b[3] = std::numeric_limits<T>::max();
+    a[3] = b[1] = std::numeric_limits<T>::min();
+    TensorRef apart = tensor(a.data(), dtype, {kRows, kCols}), turned = tensor(b.data(), dtype, {kCols, kRows});
+    apart.strides[0] = 2 * kCols;
+    apart.strides[1] = 2;
+    std::swap(turned.strides[0], turned.strides[1]);
+    std::swap(turned.sizes[0], turned.sizes[1]);
+    const TensorRef whole = tensor(a.data(), dtype, {kRows, kCols}), row = tensor(b.data(), dtype, {kCols});
+    const TensorRef one = tensor(b.data() + 4, dtype, {1});
+    const std::vector<std::vector<TensorRef>> cases = {{whole, tensor(b.data(), dtype, {kRows, kCols})},
+                                                       {whole, row},
+                                                       {whole, one},
+                                                       {one, whole},
+                                                       {apart, whole},
+                                                       {whole, turned}};
+    for (const std::string op : {"Equal", "NotEqual", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
+      for (size_t i = 0; i < cases.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << op << " case " << i);
+        std::vector<uint8_t> wanted(kRows * kCols, 7), found(kRows * kCols, 9);
+        EXPECT_EQ(run_kernel("reference." + op, cases[i], {tensor(wanted.data(), DType::kBool, {kRows, kCols})}, {}),
+                  nullptr);
+        EXPECT_EQ(
+            run_kernel("cpu." + op + ".integers", cases[i], {tensor(found.data(), DType::kBool, {kRows, kCols})}, {}),
+            nullptr);
+        EXPECT_EQ(found, wanted);
+      }
+    }
+  };
+  check(int64_t{}, DType::kI64);
+  check(int32_t{}, DType::kI32);
+}
+
 }  // namespace
 }  // namespace lowtide::cpu
