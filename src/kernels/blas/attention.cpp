@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/libraries.h"
+#include "kernels/cpu/attention/attention_table.h"
 #include "kernels/cpu/random/random_table.h"
 #include "kernels/strided.h"
 #include "kernels/task_slots.h"
@@ -162,6 +164,9 @@ void multiply_row(double* row, const double* factors, int64_t n) {
 // Scores of n keys become probabilities again.
 void normalise_by(double log_sum_exp, double* scores, int64_t n) {
   for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == -kInfinity ? 0 : std::exp(scores[j] - log_sum_exp);
+  if (std::fabs(log_sum_exp) <= kLargestLogSum || std::isinf(log_sum_exp)) return;
+  const double total = std::accumulate(scores, scores + n, 0.0);
+  for (int64_t j = 0; total > 0 && j < n; ++j) scores[j] /= total;
 }
 
 // Gradients of probabilities become those of scores: p (gradient - mean). The mean is over the very roundings of p, so

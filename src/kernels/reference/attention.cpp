@@ -65,10 +65,17 @@ struct Heads : AttentionTerms {
   }
 };
 
-// A query that may attend nothing gets zeros and log-sum-exp -inf, as in PyTorch.
-double probability(double score, double log_sum_exp) {
-  return score == -kInfinity ? 0.0 : std::exp(score - log_sum_exp);
-}
+// The softmax of a query's scores. A query that may attend nothing gets zeros and log-sum-exp -inf, as in PyTorch.
+struct Softmax {
+  Softmax(const double* scores, int64_t n) {
+    for (int64_t j = 0; j < n; ++j) largest = scores[j] > largest || scores[j] != scores[j] ? scores[j] : largest;
+    for (int64_t j = 0; j < n; ++j) sum += weight(scores[j]);
+  }
+  double weight(double score) const { return score == -kInfinity ? 0.0 : std::exp(score - largest); }
+  double probability(double score) const { return sum == 0 ? 0 : weight(score) / sum; }
+  double log_sum_exp() const { return sum == 0 ? -kInfinity : largest + std::log(sum); }
+  double largest = -kInfinity, sum = 0;
+};
 
 }  // namespace
 
@@ -111,17 +118,12 @@ KernelStatus attention(const KernelCall& call, const AttentionTerms& terms) {
                                     b = position / s.queries / s.heads;
                       const int64_t n = s.keys_of(i);
                       s.scores(b, h, i, scores);
-                      double largest = -kInfinity, sum = 0;
-                      for (int64_t j = 0; j < n; ++j)
-                        largest = scores[j] > largest || scores[j] != scores[j] ? scores[j] : largest;
-                      for (int64_t j = 0; j < n; ++j) sum += probability(scores[j], largest);
-                      const double lse = largest + std::log(sum);
-                      if (log_sum_exp)
-                        set(*log_sum_exp, Heads::offset(*log_sum_exp, b, h, i), sum == 0 ? -kInfinity : lse);
+                      const Softmax softmax(scores, n);
+                      if (log_sum_exp) set(*log_sum_exp, Heads::offset(*log_sum_exp, b, h, i), softmax.log_sum_exp());
                       if (!y) return;
                       std::fill_n(sums, s.value_width, 0.0);
                       for (int64_t j = 0; j < n; ++j) {
-                        const double p = probability(scores[j], lse) * s.kept(b, h, i, j);
+                        const double p = softmax.probability(scores[j]) * s.kept(b, h, i, j);
                         const int64_t from = Heads::offset(s.v, b, h / s.heads_per_kv, j);
                         if (p == 0) continue;
                         for (int64_t e = 0; e < s.value_width; ++e) sums[e] += p * get(s.v, from + e * s.v.strides[3]);
@@ -148,7 +150,7 @@ int64_t attention_grad_scratch(const BoundCall& call) {
 // With P the probabilities, m the dropout factors: dP = (dy V^T) m, dS = P (dP - dy.y);
 // dq = scale dS K, dk = scale dS^T q, dv = (P m)^T dy, dmask = dS summed over what the mask repeats.
 KernelStatus attention_grad(const KernelCall& call, const AttentionGradTerms& terms) {
-  const TensorRef &dy = call.inputs[0], &y = call.inputs[4], &lse = call.inputs[5];
+  const TensorRef &dy = call.inputs[0], &y = call.inputs[4];
   const Heads s(call, terms, 1, 6);
   const TensorRef *dq = output(call, 0), *dk = output(call, 1), *dv = output(call, 2), *dmask = output(call, 3);
   double* mask_sum = static_cast<double*>(call.scratch);
@@ -164,14 +166,14 @@ KernelStatus attention_grad(const KernelCall& call, const AttentionGradTerms& te
           for (int64_t i = 0; i < s.queries; ++i) {
             const int64_t n = s.keys_of(i), from_dy = Heads::offset(dy, b, h, i), from_y = Heads::offset(y, b, h, i),
                           from_q = Heads::offset(s.q, b, h, i);
-            const double log_sum = get(lse, Heads::offset(lse, b, h, i));
             s.scores(b, h, i, scores);
+            const Softmax softmax(scores, n);
             double delta = 0;
             for (int64_t e = 0; e < s.value_width; ++e)
               delta += get(dy, from_dy + e * dy.strides[3]) * get(y, from_y + e * y.strides[3]);
             std::fill_n(dq_row, s.width, 0.0);
             for (int64_t j = 0; j < n; ++j) {
-              const double p = probability(scores[j], log_sum), kept = s.kept(b, h, i, j);
+              const double p = softmax.probability(scores[j]), kept = s.kept(b, h, i, j);
               const int64_t from_v = Heads::offset(s.v, b, kv, j), from_k = Heads::offset(s.k, b, kv, j);
               double dp = 0;
               for (int64_t e = 0; e < s.value_width; ++e) {

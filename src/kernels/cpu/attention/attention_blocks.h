@@ -270,6 +270,36 @@ static inline void weigh_again(float* scores, float* grads, int64_t n, float lse
   });
 }
 
+// The sum of exp(score - lse) over all keys that query `query` sees.
+template <class A>
+float sum_again(const AttentionCall<typename A::Number>& call, int64_t batch, int64_t head, int64_t query, float lse) {
+  constexpr float kAbsorbs = 1e15f;  // scores without a mask change no digit of what is larger
+  const AttentionOptions& options = call.options;
+  const auto* q = call.q.at(batch, head) + query * call.q.row_stride;
+  const auto* k = call.k.at(batch, head / (options.query_heads / options.key_heads));
+  float total = 0;
+  for (int64_t key = 0; key < options.keys; key += kKeys) {
+    const Block block = make_block(options, batch, head, query, 1, key);
+    if (block.keys <= 0) break;
+    float scores[kKeys];
+    for (int64_t j = 0; j < block.keys; ++j) {
+      if (__builtin_fabsf(lse) > kAbsorbs) {
+        scores[j] = 0;
+        continue;
+      }
+      const auto* row = k + (key + j) * call.k.row_stride;
+      scores[j] = options.scale * row_sum(options.head_dim, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+                    return A::load(q + i, count) * A::load(row + i, count);
+                  });
+    }
+    if (options.mask.data != nullptr) add_mask<A>(options, block, 0, scores, block.keys);
+    total += row_sum(block.keys, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
+      return keep_lanes(exp_flushed(load(scores + j, count) - lse), count, 0);
+    });
+  }
+  return total;
+}
+
 // The mean of `grads` under the weights. Summed from the very roundings that the gradients of the scores are made of,
 // so that these sum to zero as they should: their sums are the gradient of the keys' bias.
 LT_INLINE float weighted_mean(const float* weights, const float* grads, int64_t n) {
@@ -366,6 +396,13 @@ void backward_block(const AttentionCall<typename A::Number>& call, const Block& 
     const float* factors = nullptr;
     if (options.dropout > 0) factors = dropout_factors(call.dropout, block.element(options, r), n, scratch.factors);
     weigh_again(scores, grads, n, lse[r], factors);
+    if (__builtin_fabsf(lse[r]) > (float)kLargestLogSum && !__builtin_isinf(lse[r])) {
+      const float total =
+          options.keys <= kKeys
+              ? row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(scores + i, count); })
+              : sum_again<A>(call, block.batch, block.head, block.first_query + r, lse[r]);
+      if (total > 0) scale_row(scores, n, 1 / total);
+    }
     float mean;
     if (options.keys <= kKeys) {
       mean = weighted_mean(scores, grads, n);

@@ -7,6 +7,10 @@
 
 namespace lowtide::cpu {
 
+// Up to here a log-sum-exp tells the sum of a row's weights well enough. Beyond it the sum is computed again: rows that
+// a finite number hides from every key have scores in whose digits log(sum) is lost.
+constexpr double kLargestLogSum = 4096;
+
 // [batch, heads, rows, dim] with any strides but the last, which is 1: [B, S, H, D] needs no copy.
 template <class T>
 struct HeadsView {

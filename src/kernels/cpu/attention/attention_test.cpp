@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kAttentionInf = std::numeric_limits<double>::infinity();
 
-enum class MaskKind { kNone, kAdded, kAddedPerHead, kVisible, kVisibleKeys };
+enum class MaskKind { kNone, kAdded, kAddedPerHead, kFarAway, kVisible, kVisibleKeys };
 
 struct AttentionCase {
   int64_t batch, query_heads, key_heads, queries, keys, head_dim, value_dim;
@@ -59,6 +59,18 @@ struct Problem {
         v(c.batch, c.key_heads, c.keys, c.value_dim, 3),
         grad(c.batch, c.query_heads, c.queries, c.value_dim, 4) {
     scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
+    if (c.mask == MaskKind::kFarAway) {
+      // Rows whose every key is hidden by a number in whose digits scores are lost, and ordinary ones.
+      constexpr float kFar[] = {std::numeric_limits<float>::lowest(), -1e9f, -1e30f};
+      added = random_floats(c.queries * c.keys, 5);
+      for (int64_t i = 0; i < c.queries; ++i) {
+        for (int64_t j = 0; j < c.keys; ++j)
+          if (i % 4 < 3 || j % 3 == 0) added[i * c.keys + j] = kFar[i % 4 % 3];
+      }
+      mask.added = added.data();
+      mask.query_stride = c.keys;
+      mask.key_stride = 1;
+    }
     if (c.mask == MaskKind::kAdded || c.mask == MaskKind::kAddedPerHead) {
       added = random_floats(c.query_heads * c.queries * c.keys, 5);
       for (size_t i = 0; i < added.size(); i += 3) added[i] = -INFINITY;
@@ -108,6 +120,7 @@ struct Problem {
     s *= scale;
     const int64_t at = b * mask.batch_stride + h * mask.head_stride + i * mask.query_stride + j * mask.key_stride;
     if (mask.added != nullptr) s += mask.added[at];
+    if (c.mask == MaskKind::kFarAway) s = static_cast<float>(s);
     if (mask.visible != nullptr && !mask.visible[at]) s = -kAttentionInf;
     return s;
   }
@@ -165,8 +178,8 @@ struct Oracle {
 
 class Attention : public testing::TestWithParam<AttentionCase> {};
 
-TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
-  const Problem p(GetParam());
+void expect_doubles(const AttentionCase& each) {
+  const Problem p(each);
   const Oracle oracle(p);
   const auto sized = [](const auto& like) { return std::vector<float>(like.size()); };
   for_every_run(
@@ -194,6 +207,17 @@ TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) {
           at += each->size();
         }
       });
+}
+
+TEST_P(Attention, ForwardAndGradientAgreeWithDoubles) { expect_doubles(GetParam()); }
+
+TEST(AttentionMask, RowsThatAreHiddenByFiniteNumbers) {
+  for (const AttentionCase& each : {AttentionCase{2, 2, 1, 30, 40, 16, 16, false, MaskKind::kFarAway},
+                                    AttentionCase{1, 2, 2, 70, 601, 16, 16, false, MaskKind::kFarAway, 0.5},
+                                    AttentionCase{1, 2, 2, 300, 300, 20, 16, true, MaskKind::kFarAway}}) {
+    SCOPED_TRACE(testing::Message() << each.queries << " queries, " << each.keys << " keys");
+    expect_doubles(each);
+  }
 }
 
 // Operands that bf16 or f16 hold exactly; weights and gradients of scores may be rounded to bf16 for their products.
