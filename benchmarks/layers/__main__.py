@@ -26,7 +26,10 @@ def arguments():
     parser.add_argument("--steps", type=int, default=7, help="of each (7)")
     parser.add_argument("--eval", action="store_true", help="forward alone, in eval mode and without gradients")
     parser.add_argument("--write", action="store_true", help="into docs/layers.md")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.write and (options.names or options.eval):
+        parser.error("--write takes all layers, forward and backward")
+    return options
 
 
 def first_tensor(outputs):
@@ -86,7 +89,7 @@ def main():
                 continue
             rows.append({"family": family, "name": name, **measure(build, options.steps, not options.eval)})
             print(layers_page.line(rows[-1]), flush=True)
-    if options.write and not options.names and not options.eval:
+    if options.write:
         layers_page.write(rows, date.today())
 
 

@@ -1,20 +1,13 @@
 """Differences of sizes with divisions that the guards say to be exact."""
 
-from types import SimpleNamespace
-
 import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Max, Mod
 
-from lowtide.capture.sizes import Sizes
+from lowtide.capture.exact_divisions import without_exact_divisions
 
 a, b, c = sympy.symbols("a b c", integer=True, positive=True)
 EIGHTHS = FloorDiv(a, 8)
-
-
-def without(difference, *zeros):
-    known = SimpleNamespace(resolve=lambda value: value, _guards=lambda: [sympy.Eq(zero, 0) for zero in zeros])
-    return Sizes._without_exact_divisions(known, difference)
 
 
 @pytest.mark.parametrize(
@@ -33,5 +26,5 @@ def without(difference, *zeros):
     ],
 )
 def test_what_is_0_with_the_difference(difference, zeros, expected):
-    found = without(difference, *zeros)
+    found = without_exact_divisions(difference, zeros)
     assert found == expected or None not in (found, expected) and sympy.expand(found + expected) == 0

@@ -4,12 +4,13 @@ import contextlib
 
 import sympy
 import torch
-from torch.utils._sympy.functions import FloorDiv, Mod
+from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from lowtide.errors import GraphError, UnsupportedError
 
+from .exact_divisions import without_common_factors, without_exact_divisions
 from .known_sizes import Guard, KnownSizes
 from .read_sizes import is_from_data, sizes_read_back
 from .size_printers import FormulaPrinter, GrammarPrinter, OutsideGrammar
@@ -230,29 +231,9 @@ class Sizes(KnownSizes):
                 self._unsolved.append(difference)
 
     def _without_exact_divisions(self, difference):
-        """A polynomial that is 0 where `difference` is: of `(a*b*c)//(b*b) - a`, whose division the guards say to be
-        exact, `c - b`. Where b is 0 that asks for more than must hold. None where there is none."""
         equal = [self.resolve(guard) for guard in self._guards() if isinstance(guard, sympy.Eq)]
-        zeros = {_without_common_factors(each.lhs - each.rhs) for each in equal if isinstance(each, sympy.Eq)}
-        difference = sympy.expand(difference)
-        while powers := _divisions_in(difference):
-            division, highest = powers.popitem()
-            dividend, divisor = division.args
-            remainder = _without_common_factors(dividend - divisor * division)
-            exact = not zeros.isdisjoint((remainder, sympy.expand(-remainder))) or any(
-                sympy.expand(zero.args[0] * divisor - zero.args[1] * dividend) == 0
-                for zero in zeros
-                if isinstance(zero, Mod)
-            )
-            if not exact or not (highest.is_Integer and highest > 0):
-                return None
-            factors = {power: difference.coeff(division, power) for power in range(1, int(highest) + 1)}
-            difference -= sum(factor * division**power for power, factor in factors.items())
-            difference = divisor**highest * difference + sum(
-                factor * dividend**power * divisor ** (highest - power) for power, factor in factors.items()
-            )
-            difference = sympy.expand(difference)
-        return without_common_factors(difference) if difference.is_polynomial() else None
+        zeros = [each.lhs - each.rhs for each in equal if isinstance(each, sympy.Eq)]
+        return without_exact_divisions(difference, zeros)
 
     def _guards(self):
         return [guard.expr for guard in self._environment.guards] if self._environment is not None else []
@@ -452,33 +433,6 @@ _CLASS_LOSSES = (
     aten.nll_loss_nd.default,
     aten.nll_loss2d.default,
 )
-
-
-def without_common_factors(difference):
-    """`24 - length` of a polynomial `24*batch - batch*length`: 0 where that is, for a batch that is not empty."""
-    difference = sympy.expand(difference)
-    if not difference.is_polynomial():
-        return difference
-    factors = sympy.Mul.make_args(sympy.terms_gcd(difference))
-    return next((factor for factor in factors if factor.is_Add), difference)
-
-
-def _without_common_factors(difference):
-    """The same of a polynomial in symbols and divisions."""
-    difference = sympy.expand(difference)
-    stand_ins = {division: sympy.Dummy() for division in difference.atoms(FloorDiv)}
-    divisions = {stand_in: division for division, stand_in in stand_ins.items()}
-    return without_common_factors(difference.xreplace(stand_ins)).xreplace(divisions)
-
-
-def _divisions_in(polynomial):
-    """{division that is a factor of a term: its highest power}. One inside of another is none of the polynomial's."""
-    powers = {}
-    for term in sympy.Add.make_args(polynomial):
-        for base, power in (factor.as_base_exp() for factor in sympy.Mul.make_args(term)):
-            if isinstance(base, FloorDiv):
-                powers[base] = max(powers.get(base, power), power)
-    return powers
 
 
 def sizes_of_labels(program):

@@ -164,7 +164,7 @@ void multiply_row(double* row, const double* factors, int64_t n) {
 // Scores of n keys become probabilities again.
 void normalise_by(double log_sum_exp, double* scores, int64_t n) {
   for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == -kInfinity ? 0 : std::exp(scores[j] - log_sum_exp);
-  if (std::fabs(log_sum_exp) <= kLargestLogSum || std::isinf(log_sum_exp)) return;
+  if (!loses_sum(log_sum_exp)) return;
   const double total = std::accumulate(scores, scores + n, 0.0);
   for (int64_t j = 0; total > 0 && j < n; ++j) scores[j] /= total;
 }

@@ -270,7 +270,7 @@ static inline void weigh_again(float* scores, float* grads, int64_t n, float lse
   });
 }
 
-// The sum of exp(score - lse) over all keys that query `query` sees.
+// The sum of exp(score - lse) over all keys that query `query` sees, for each block of keys anew: such rows are few.
 template <class A>
 float sum_again(const AttentionCall<typename A::Number>& call, int64_t batch, int64_t head, int64_t query, float lse) {
   constexpr float kAbsorbs = 1e15f;  // scores without a mask change no digit of what is larger
@@ -396,7 +396,7 @@ void backward_block(const AttentionCall<typename A::Number>& call, const Block& 
     const float* factors = nullptr;
     if (options.dropout > 0) factors = dropout_factors(call.dropout, block.element(options, r), n, scratch.factors);
     weigh_again(scores, grads, n, lse[r], factors);
-    if (__builtin_fabsf(lse[r]) > (float)kLargestLogSum && !__builtin_isinf(lse[r])) {
+    if (loses_sum(lse[r])) {
       const float total =
           options.keys <= kKeys
               ? row_sum(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { return load(scores + i, count); })

@@ -7,9 +7,12 @@
 
 namespace lowtide::cpu {
 
-// Up to here a log-sum-exp tells the sum of a row's weights well enough. Beyond it the sum is computed again: rows that
-// a finite number hides from every key have scores in whose digits log(sum) is lost.
-constexpr double kLargestLogSum = 4096;
+// Whether a log-sum-exp may not tell the sum of a row's weights, which is then computed again: rows that a finite
+// number hides from every key have scores in whose digits log(sum) is lost.
+static inline bool loses_sum(double log_sum_exp) {
+  constexpr double kLargest = 4096;
+  return __builtin_fabs(log_sum_exp) > kLargest && !__builtin_isinf(log_sum_exp);
+}
 
 // [batch, heads, rows, dim] with any strides but the last, which is 1: [B, S, H, D] needs no copy.
 template <class T>
