@@ -9,6 +9,7 @@ import torch
 from alone import train_alone
 from one_rank import LARGE, STEPS, assert_as_near, assert_same, build, memory_level, recomputes, run_cases, zoo
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from lowtide import compile_backend
@@ -23,7 +24,8 @@ CASES = {
     "bucket_view": {"ddp": {"gradient_as_bucket_view": True}},
     "static_graph": {"ddp": {"static_graph": True}},
     "unused": {"ddp": {"find_unused_parameters": True}},
-    "comm_hook": {"comm_hook": True, "tolerance": 1e-3},  # f16 on the wire
+    "comm_hook": {"comm_hook": lambda: (None, fp16_compress_hook), "tolerance": 1e-3},  # f16 on the wire
+    "power_sgd": {"comm_hook": lambda: (_power_sgd(), powerSGD_hook), "tolerance": 1e-3},
     "inside": {"ddp_inside": True},
     "level_1": {"memory_level": 1},
     "level_1_accumulation": {"memory_level": 1, "micro_steps": 3},
@@ -32,6 +34,12 @@ CASES = {
     "other_shape": {"batch_of_rank_1": {"batch": 3, "length": 24}},
     "join": {"join": True},
 }
+
+
+def _power_sgd():
+    """Of full rank, so that what it sends does not depend on the order of a bucket's gradients, which its random start
+    does."""
+    return PowerSGDState(None, matrix_approximation_rank=128, start_powerSGD_iter=2, min_compression_rate=0)
 
 
 def train(outer, make_batch, join=False, **how):
@@ -70,8 +78,8 @@ def run(name, case, wrap):
         model.unused = torch.nn.Linear(3, 3).double()
     options = case.get("ddp", {})
     outer = wrap(model, options)
-    if case.get("comm_hook"):
-        outer.register_comm_hook(None, fp16_compress_hook)
+    if "comm_hook" in case:
+        outer.register_comm_hook(*case["comm_hook"]())
     how = {key: case[key] for key in ("micro_steps", "clip", "set_to_none", "join") if key in case}
     return outer, [train(outer, make_batch, **how), *model.parameters(), *model.buffers()]
 

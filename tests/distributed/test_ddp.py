@@ -12,7 +12,17 @@ CASES = [
     ("gpt2", ("plain", "inside", "overlap"), {}, False),
     (
         "gpt2",
-        ("accumulation", "clipping", "bucket_view", "zeros", "static_graph", "unused", "comm_hook", "budget"),
+        (
+            "accumulation",
+            "clipping",
+            "bucket_view",
+            "zeros",
+            "static_graph",
+            "unused",
+            "comm_hook",
+            "power_sgd",
+            "budget",
+        ),
         {},
         True,
     ),
