@@ -208,6 +208,8 @@ static void bind_kernels(const Program& program, Binding& binding, std::span<con
     const Op op = bound.kernel->op;
     bound.broadcasts =
         bound.outputs > 0 && (info(op).category == OpCategory::kPointwise || has_trait(op, Trait::kBroadcasts));
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, !bound.broadcasts || call.outputs[0].present, program.steps[i].node,
+                  ": a step whose result has no place");
     // Sizes that the graph could not prove equal: `min(2, a)` against `b`.
     LT_USER_CHECK(ErrorKind::kInvalidArgument, !bound.broadcasts || operands_broadcast(call), program.steps[i].node,
                   ": these input sizes do not broadcast");

@@ -53,5 +53,23 @@ TEST(ProgramFuzz, ChangedProgramsBindOrAreRefused) {
   }
 }
 
+// A walk over an operand of more dims than its result, found by the fuzzer: the one that is nowhere has none.
+TEST(ProgramFuzz, AStepWhoseResultHasNoPlaceIsRefused) {
+  std::string text = kNumber;
+  const std::string step = "\"reference.Neg\" [0] [1]";
+  text.replace(text.find(step), step.size(), "\"reference.Neg\" [0] [-1]");
+  Program program = written(text);
+  set_lifetimes(program);
+  try {
+    check(program);
+    Executor executor(program, {});
+    executor.memory(std::vector<int64_t>(program.symbols.size(), 40));
+    FAIL() << "bound";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidProgram) << error.what();
+    EXPECT_NE(std::string(error.what()).find("whose result has no place"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace lowtide

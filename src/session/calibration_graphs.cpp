@@ -146,7 +146,9 @@ graph @pieces(%x: f32[$n, $d] input, %w: f32[$d] param, %u: f32[$n, $d] input, %
   %i: i64[$n, $d] = Add %ids, %ids
   %f: f32[$n, $d] = Cast(to=f32) %i
   %k: bool[$n, $d] = LessOrEqual %i, %ids
-  %y: f32[$n, $d] = Where %k, %f, %a
+  %o: bool[$n, $d] = And %k, %m
+  %j: bool[$n, $d] = Not %o
+  %y: f32[$n, $d] = Where %j, %f, %a
   %r: f32[$n, $d] = RandomUniform(dtype=f32, high=1.0, low=0.0, shape=[$n, $d], stream=0)
   %g: f32[$n, $d] = Mul %r, %y
   %l1: f32[] = ReduceSum(axes=[0, 1, 2], keepdims=false) %e

@@ -130,6 +130,15 @@ TEST(Collectives, ABudgetKeepsWhatIsDearToGather) {
   EXPECT_LE(within.memory({}).peak_bytes, options.memory_budget);
 }
 
+// What serves is planned once more, later: with the options of the session, which it once had no hold of.
+TEST(Collectives, ABudgetLeavesOutTheKernelsThatAreDisabled) {
+  SessionOptions options;
+  options.disabled_kernels = {"cpu"};
+  options.memory_budget = Session(parse(kLongLayers), options).memory({}).peak_bytes - 5000;
+  Session within(parse(kLongLayers), options);
+  EXPECT_EQ(within.plan_text({}).find("cpu."), std::string::npos);
+}
+
 struct Step {
   // One that is observed waits for each collective where it stands.
   explicit Step(int64_t budget, bool observed = false) : session(parse(kLongLayers), options(budget, observed)) {

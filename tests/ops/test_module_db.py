@@ -53,7 +53,8 @@ def step(module, sample):
     outputs = [leaf for leaf in pytree.tree_leaves(module(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
     torch.manual_seed(3)
     flowing = [output for output in outputs if output.requires_grad]
-    torch.autograd.backward(flowing, [torch.randn_like(output) for output in flowing])
+    # randn_like would draw in the order of the memory, in which an output may lie in another way than eager's.
+    torch.autograd.backward(flowing, [torch.randn(output.shape, dtype=output.dtype) for output in flowing])
     leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     gradients = {f"gradient of input {place}": leaf.grad for place, leaf in enumerate(leaves)}
     gradients |= {f"gradient of {name}": parameter.grad for name, parameter in module.named_parameters()}

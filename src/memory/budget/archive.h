@@ -44,7 +44,7 @@ struct PlanArchive {
 // Whose plans an archive holds.
 struct ArchiveContext {
   const MemoryOptimizer& optimizer;
-  const PlanOptions& options;
+  PlanOptions options;
   bool guard = false;
 };
 
