@@ -33,6 +33,21 @@ def test_the_first_input_is_empty():
         assert_same(step(wrapped, (x(rows, 4),)), step(module, (x(rows, 4),)))
 
 
+def attention(m, x):
+    """transformers' `is_causal = query.shape[2] > 1`: PyTorch takes no condition on sizes for the flag."""
+    query = m.l(x)[None]
+    return torch.nn.functional.scaled_dot_product_attention(query, query, query, is_causal=query.shape[1] > 3)
+
+
+def test_a_flag_of_attention_that_sizes_tell():
+    module = Of(attention)
+    wrapped = ORTModule(copy.deepcopy(module))
+    for rows in (6, 2, 4, 3):
+        assert_same(step(wrapped, (x(rows, 4),)), step(module, (x(rows, 4),)))
+        assert wrapped.fallback_reason is None
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1, "sizes": 1}}
+
+
 def test_a_module_that_is_converted_to_what_it_is():
     """As routers of mixtures of experts do in each forward."""
 

@@ -131,10 +131,20 @@ def in_pairs(m, rows, batch):
 
 
 def test_a_size_that_a_number_divides_without_a_remainder(pieces):
-    module = Of(in_pairs)
+    module = Of(in_pairs).double()
     compiled = copy.deepcopy(module)
     compiled.compile(backend=compile_backend.lowtide)
     for batch in (2, 3, 5):
-        arguments = x(2 * batch, 6, 4), batch
+        arguments = x(2 * batch, 6, 4).double(), batch
         assert_same(step(compiled, arguments), step(module, arguments))
     assert [piece.fallback_reason for piece in pieces] == [None] * 2
+
+
+def test_a_view_of_as_many_elements_as_a_number():
+    """The graph had sizes of which it knew the product alone, and its lowering took that for a mistake of its own."""
+    module = Of(lambda m, a: m.l(a.view(12)[:4])).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    for shape in ((3, 4), (2, 6), (3, 4), (12, 1)):
+        given = x(*shape).double()
+        assert_same(step(wrapped, (given,)), step(module, (given,)))
+        assert wrapped.fallback_reason is None

@@ -29,6 +29,8 @@ QUESTIONS = {
     "retains_grad": lambda m, a: factor(a.retains_grad),
     "grad": lambda m, a: factor(a.grad is None),
     "offset": lambda m, a: 1.0 + a.storage_offset(),
+    "shared": lambda m, a: factor(a.is_shared()),
+    "memory": lambda m, a: 1.0 + a.untyped_storage().nbytes() / 100,
     "stride": lambda m, a: 1.0 + a.stride(0),
     "attribute": lambda m, a: getattr(a, "factor", 1.0),
     "version": lambda m, a: 1.0 + a._version,
@@ -48,6 +50,8 @@ def arguments():
     yield x(4, 4)[1:]
     yield x(grad=True) * 1
     yield x(4, 3).t()
+    yield x(3, 8)[:, :4]
+    yield x().share_memory_()
     yield x().add_(1)
     with_gradient = x(grad=True)
     with_gradient.grad = torch.ones(3, 4)

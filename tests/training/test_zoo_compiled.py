@@ -29,7 +29,8 @@ def test_losses_and_gradients_are_eagers(name, pieces):
     model.compile(backend=compile_backend.lowtide)
     engine = train(model, batches)
     in_fp32 = name in (*zoo.IN_FP32, *wide_zoo.IN_FP32)
-    loss_tolerance, tolerance = (1e-6, 1e-5) if in_fp32 else (1e-8, 1e-6)
+    # Eager's own third loss of wav2vec2_ctc moves by 2e-5 where its weights move by a rounding.
+    loss_tolerance, tolerance = (2e-5 if name == "wav2vec2_ctc" else 1e-6, 1e-5) if in_fp32 else (1e-8, 1e-6)
     assert engine.losses == pytest.approx(eager.losses, rel=loss_tolerance, abs=0)
     for parameter, distance in distances(engine.gradients, eager.gradients).items():
         assert distance <= tolerance, f"{parameter}: {distance:.1e}"

@@ -219,8 +219,10 @@ class Sizes(KnownSizes):
                     exact = self._without_exact_divisions(difference)
                 else:
                     exact = without_common_factors(difference)
-                if exact is None or not self._replace_one_of(exact):
-                    self._replace_one_of(difference)
+                if exact is not None and self._replace_one_of(exact) or self._replace_one_of(difference):
+                    continue
+                if _is_product_and_number(difference):
+                    self._unsolved.append(sympy.expand(difference))
         for symbol, equal in sizes_read_back(self._exported.program, self):
             self._replacements[symbol] = equal
             self._read_back.add(symbol)
@@ -415,6 +417,12 @@ class Sizes(KnownSizes):
     def _add_guard(self, text):
         if all(guard.text != text for guard in self.guards):
             self.guards.append(Guard(text))
+
+
+def _is_product_and_number(difference):
+    """Of `height*width == 16`, as `x.view(16)` asks: no size follows from the others."""
+    terms = sympy.Add.make_args(sympy.expand(difference))
+    return len(terms) == 2 and any(term.is_Integer for term in terms) and difference.is_polynomial()
 
 
 def asserted(program):

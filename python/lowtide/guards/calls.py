@@ -24,6 +24,12 @@ _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set_
 _READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
 _ASKS_FOR_TRUTH = frozenset((torch.Tensor.__bool__, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
+# They return their input itself where they drop nothing.
+_DROPOUTS = frozenset(
+    (torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout)
+    + (torch.nn.functional.dropout, torch.nn.functional.dropout2d)
+    + (torch.nn.functional.alpha_dropout, torch.nn.functional.feature_alpha_dropout)
+)
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
 
 
@@ -45,7 +51,7 @@ class Calls(TorchFunctionMode):
             raise UnsupportedError("forward draws from a generator of its own")
         if func == _ASKS_FOR_GRADIENT and asks_itself(frame):
             self._observation.seen.asks_for_gradients = True
-        if func in ASKS and asks_itself(frame):
+        if func in ASKS and asks_itself(_asking(frame)):
             is_answered, answer = self._observation.given.answer(func, args, kwargs or {})
             if is_answered:
                 return answer
@@ -58,6 +64,8 @@ class Calls(TorchFunctionMode):
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}
+        if func in _DROPOUTS and _drops_nothing(*args, **(kwargs or {})):
+            return args[0] if args else kwargs["input"]
         if func == _ASKS_FOR_DATA:
             func = torch.Tensor.detach  # which is in the trace
         elif func == _SETS_DATA:
@@ -87,6 +95,18 @@ class Calls(TorchFunctionMode):
         if as_usual and (answer := self._finite.answer(args[0])) is not None:
             return checked(*args, answer)
         return func(*args, **kwargs)
+
+
+def _drops_nothing(input, p=None, training=None, inplace=False, *, train=None):
+    is_off = train is False if training is None else training is False
+    return type(p) in (int, float) and (p == 0 or (is_off and 0 <= p <= 1))
+
+
+def _asking(frame):
+    """That which calls a method of Tensor's that is Python code."""
+    while frame.f_globals.get("__name__") in ("torch._tensor", "torch.overrides"):
+        frame = frame.f_back
+    return frame
 
 
 def _outwards(frame):

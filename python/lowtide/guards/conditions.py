@@ -2,6 +2,7 @@
 without a word, as if no size were 0 or 1: noted here, they become guards. Those that tell a count of 0 or 1 from data
 from others are answered as of others, and each step checks them: `if query.shape[2] > 1`."""
 
+import functools
 import sys
 
 import sympy
@@ -39,6 +40,24 @@ def answering(note, assumes_large):
         return found
 
     return answer
+
+
+def taking_conditions(function, note):
+    """In the place of a function of PyTorch's that takes no condition on sizes for a flag: it gets the answer, as if
+    forward had asked."""
+
+    def answered(value):
+        if not isinstance(value, torch.SymBool):
+            return value
+        answer = bool(value)
+        note(value.node.expr, answer)
+        return answer
+
+    @functools.wraps(function)
+    def taking(*args, **kwargs):
+        return function(*map(answered, args), **{name: answered(value) for name, value in kwargs.items()})
+
+    return taking
 
 
 def _checked(condition, answer):

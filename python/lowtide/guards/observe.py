@@ -24,7 +24,7 @@ from lowtide.errors import UnsupportedError
 
 from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
-from .conditions import answering
+from .conditions import answering, taking_conditions
 from .conversions import conversions
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
@@ -109,6 +109,9 @@ class Observation:
         self._stack.enter_context(
             replaced_attribute(torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual))
         )
+        name, attention = "scaled_dot_product_attention", torch.nn.functional.scaled_dot_product_attention
+        taking = taking_conditions(attention, self._answered)
+        self._stack.enter_context(replaced_attribute(torch.nn.functional, name, taking))
         self._stack.enter_context(replaced_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:

@@ -25,6 +25,10 @@ def _is_not(name):
     return lambda tensor: getattr(tensor, name) is None
 
 
+def _fills_memory(tensor):
+    return tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
 # name → what is asked
 QUESTIONS = {
     "has no gradient": _is_not("grad"),
@@ -37,6 +41,8 @@ QUESTIONS = {
     "is contiguous in channels_last_3d": lambda tensor: tensor.is_contiguous(memory_format=torch.channels_last_3d),
     "begins in its memory at": lambda tensor: tensor.storage_offset(),
     "has its dims in the order": _order,
+    "is all of its memory": _fills_memory,
+    "is shared between processes": lambda tensor: tensor.is_shared(),
 }
 _OF_FORMATS = {torch.channels_last: " in channels_last", torch.channels_last_3d: " in channels_last_3d"}
 _GRADIENT, _GRAD_FN = torch.Tensor.grad.__get__, torch.Tensor.grad_fn.__get__
@@ -46,8 +52,10 @@ _PLAIN = {
     torch.Tensor.is_leaf.__get__: "is a leaf",
     torch.Tensor.retains_grad.__get__: "retains its gradient",
     torch.Tensor.storage_offset: "begins in its memory at",
+    torch.Tensor.is_shared: "is shared between processes",
 }
-ASKS = frozenset((*_MUST_BE_NONE, *_PLAIN, _VERSION, torch.Tensor.is_contiguous, torch.Tensor.stride))
+_MEMORY = torch.Tensor.untyped_storage
+ASKS = frozenset((*_MUST_BE_NONE, *_PLAIN, _VERSION, torch.Tensor.is_contiguous, torch.Tensor.stride, _MEMORY))
 
 
 def _attribute(tensor, name):
@@ -143,6 +151,10 @@ class Given:
         if function == torch.Tensor.stride:
             if self._note(args[0], "has its dims in the order") is None:
                 raise UnsupportedModel(f"forward asks for the strides of {self._words(args[0])}, which has gaps")
+            return False, None
+        if function == _MEMORY:
+            if not self._note(args[0], "is all of its memory"):
+                raise UnsupportedModel(f"forward asks for the memory of {self._words(args[0])}, which has gaps")
             return False, None
         if function == torch.Tensor.is_contiguous:
             memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else None)
