@@ -219,8 +219,9 @@ class Sizes(KnownSizes):
                     exact = self._without_exact_divisions(difference)
                 else:
                     exact = without_common_factors(difference)
-                if exact is None or not self._replace_one_of(exact):
-                    self._replace_one_of(difference)
+                solved = exact is not None and self._replace_one_of(exact) or self._replace_one_of(difference)
+                if not solved and difference.is_polynomial():
+                    self._unsolved.append(difference)
         for symbol, equal in sizes_read_back(self._exported.program, self):
             self._replacements[symbol] = equal
             self._read_back.add(symbol)
@@ -272,7 +273,10 @@ class Sizes(KnownSizes):
         return [sympy.expand(difference.xreplace(self._replacements).xreplace(tied)) for difference in self._unsolved]
 
     def _check_solved(self):
-        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free."""
+        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free.
+
+        Else one size has two names, and shapes that hold them do not fit each other.
+        """
         left = self._left()
         dims = {self._owner[symbol] for difference in left for symbol in difference.free_symbols & self._owner.keys()}
         if dims:
