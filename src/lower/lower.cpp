@@ -191,9 +191,20 @@ class Walk {
         note_bug(node, error.what());
       }
     }
-    check_sizes(node);
+    check_sizes_beside_bugs(node);
     report_.fallbacks.push_back(describe_call(node));
     copy_node(id, operands);
+  }
+
+  // A size that a lowering would have found stays unknown where it has a bug: that is the reason then.
+  void check_sizes_beside_bugs(const Node& node) const {
+    const auto bug = bugs_.find(node.target);
+    try {
+      check_sizes(node);
+    } catch (const Error&) {
+      if (bug != bugs_.end()) throw InternalError(bug->second);
+      throw;
+    }
   }
 
   // PyTorch computes with complex numbers.
@@ -204,8 +215,8 @@ class Walk {
   }
 
   void note_bug(const Node& node, std::string_view error) {
-    bugs_.insert(node.target);
     report_.bugs.push_back(concat(describe_call(node), ": ", error));
+    bugs_.emplace(node.target, report_.bugs.back());
   }
 
   bool lower_by(const Target& target, NodeId id, const std::vector<ValueId>& operands) {
@@ -271,7 +282,7 @@ class Walk {
   Builder builder_;
   LoweringReport& report_;
   std::string_view broken_;
-  std::set<std::string> bugs_;                        // targets whose lowering has failed
+  std::map<std::string, std::string> bugs_;           // targets whose lowering has failed → the first time, in words
   std::vector<ValueId> lowered_;                      // by captured value
   std::map<size_t, std::vector<ValueId>> inspected_;  // number of the lowered value → captured ones, in order
   std::set<ValueId> output_memories_;                 // captured values

@@ -114,6 +114,17 @@ def test_a_bug_in_a_lowering_keeps_that_call_on_pytorchs_kernel(monkeypatch, cap
         ORTModule(module)(x(5, 4))
 
 
+def test_a_bug_in_a_lowering_that_finds_a_size_is_told_as_a_bug(monkeypatch, caplog):
+    """Once a call of an op was lowered wrongly, none of its calls is lowered; one that would have found a size from
+    data leaves the graph without it."""
+    monkeypatch.setenv("LOWTIDE_TEST_FAULT", "aten::index.Tensor")
+    module = Of(lambda m, a: m.l(a[a.argmax(0)])[a[:4].sum(1) > 0])
+    wrapped = ORTModule(copy.deepcopy(module))
+    assert_same(step(wrapped, [x(5, 4, grad=True)]), step(module, [x(5, 4, grad=True)]))
+    assert "a test has broken its lowering" in wrapped.fallback_reason
+    assert "a test has broken its lowering" in json.loads((folder_of(caplog) / "report.json").read_text())["error"]
+
+
 def test_a_bug_on_another_rank_is_told_by_that_rank(monkeypatch, inject, caplog):
     monkeypatch.setenv("RANK", "1")
     inject(Unplanned)

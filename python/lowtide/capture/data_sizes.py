@@ -128,6 +128,10 @@ class DataSizes:
     def add_check(self, condition, node, origin):
         """A condition on sizes from data, which each step checks; of where views begin in memory there is none."""
         expression = self._sizes.resolve(condition)
+        if isinstance(expression, sympy.And):
+            for each in expression.args:
+                self.add_check(each, node, origin)
+            return
         if not self._offsets.isdisjoint(_free_symbols(expression)):
             return
         if expression in (True, sympy.true) or self._sizes.always_holds(expression, self._counts):

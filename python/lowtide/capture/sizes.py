@@ -274,7 +274,10 @@ class Sizes(KnownSizes):
         return [sympy.expand(difference.xreplace(self._replacements).xreplace(tied)) for difference in self._unsolved]
 
     def _check_solved(self):
-        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free."""
+        """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free.
+
+        Else one size has two names, and shapes that hold them do not fit each other.
+        """
         left = self._left()
         dims = {self._owner[symbol] for difference in left for symbol in difference.free_symbols & self._owner.keys()}
         if dims:
