@@ -22,6 +22,7 @@ def as_before():
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
     torch.autograd.set_detect_anomaly(False)
     os.environ.pop("LOWTIDE_TEST_FLAG", None)
 
@@ -52,6 +53,10 @@ STATES = {
     "warn_only": (
         lambda yes: torch.use_deterministic_algorithms(True, warn_only=yes),
         lambda: torch.is_deterministic_algorithms_warn_only_enabled(),
+    ),
+    "flag": (
+        lambda yes: setattr(torch.backends.cudnn, "deterministic", yes),
+        lambda: torch.backends.cudnn.deterministic,
     ),
     "variable": (set_variable, lambda: os.environ.get("LOWTIDE_TEST_FLAG") == "1"),
     "variable of a function": (set_variable, asks_from_afar),
