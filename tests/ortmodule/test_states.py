@@ -84,7 +84,8 @@ class Asking(torch.nn.Module):
         self.l = torch.nn.Linear(4, 4)
 
     def forward(self, a):
-        return self.l(a) * (2.0 if os.environ.get("LOWTIDE_TEST_FLAG") == "1" or torch.get_num_threads() == 1 else 3.0)
+        flag = os.environ.get("LOWTIDE_TEST_FLAG") == "1" or torch.get_num_threads() == 1
+        return self.l(a) * (2.0 if flag else 3.0 + torch.backends.cudnn.deterministic)
 
 
 def test_a_stored_graph_is_for_one_answer(folder, exports, caplog):
