@@ -22,6 +22,7 @@ def as_before():
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
     torch.autograd.set_detect_anomaly(False)
     os.environ.pop("LOWTIDE_TEST_FLAG", None)
 
@@ -53,6 +54,10 @@ STATES = {
         lambda yes: torch.use_deterministic_algorithms(True, warn_only=yes),
         lambda: torch.is_deterministic_algorithms_warn_only_enabled(),
     ),
+    "flag": (
+        lambda yes: setattr(torch.backends.cudnn, "deterministic", yes),
+        lambda: torch.backends.cudnn.deterministic,
+    ),
     "variable": (set_variable, lambda: os.environ.get("LOWTIDE_TEST_FLAG") == "1"),
     "variable of a function": (set_variable, asks_from_afar),
     "getenv": (set_variable, lambda: os.getenv("LOWTIDE_TEST_FLAG") == "1"),
@@ -79,7 +84,8 @@ class Asking(torch.nn.Module):
         self.l = torch.nn.Linear(4, 4)
 
     def forward(self, a):
-        return self.l(a) * (2.0 if os.environ.get("LOWTIDE_TEST_FLAG") == "1" or torch.get_num_threads() == 1 else 3.0)
+        flag = os.environ.get("LOWTIDE_TEST_FLAG") == "1" or torch.get_num_threads() == 1
+        return self.l(a) * (2.0 if flag else 3.0 + torch.backends.cudnn.deterministic)
 
 
 def test_a_stored_graph_is_for_one_answer(folder, exports, caplog):

@@ -13,7 +13,7 @@ from lowtide import _lowtide
 
 from .code import content, free_cells, is_users, is_users_name, names, texts
 from .kept import has_dict
-from .states import is_state, variables
+from .states import flags, is_state, variables
 from .values import LARGEST, PLAIN, is_plain
 from .words import MISSING, module_words
 
@@ -250,6 +250,9 @@ class _Reads:
             place = self._value(self._guards.dict_of(number), Way.ITEM, name, value, subject, not is_users(module))
             if isinstance(value, types.ModuleType):
                 self._member(value, place, told)
+        for name in flags(module, told):
+            subject = "global", f"flag `{name}` of {module.__name__}"
+            self._value(number, Way.ATTRIBUTE, name, getattr(module, name), subject)
 
     def _variable(self, name):
         """Of the environment."""

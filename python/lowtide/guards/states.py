@@ -25,6 +25,13 @@ def is_state(thing):
     return any(thing is state for state in _STATES)
 
 
+def flags(module, names):
+    """Those of the names that are a flag of this module of torch.backends: a property, which its table lacks."""
+    if not isinstance(module, torch.backends.PropModule):
+        return []
+    return sorted(name for name in names if isinstance(vars(type(module)).get(name), torch.backends.ContextProp))
+
+
 def variables(names, texts):
     """Names of environment variables that code may read, which has these names and strings in it."""
     if _NAMES_OF_ENVIRONMENT.isdisjoint(names):

@@ -19,7 +19,7 @@ from .code import is_users_name
 from .digest import CONTAINERS, Digest, NotCacheable
 from .observe import HOOKS, Seen
 from .reads import add_reads
-from .states import is_state
+from .states import flags, is_state
 from .values import PLAIN, PLAIN_TENSORS, array_key, describe, is_array
 from .words import (
     MISSING,
@@ -328,7 +328,8 @@ def _reach_kept(way, key, parent):
     if way is Way.ATTRIBUTE and parent is not MISSING:
         classes = parent.__mro__ if isinstance(parent, type) else type(parent).__mro__
         found = next((vars(cls)[key] for cls in classes if key in vars(cls)), None)
-        if isinstance(parent, types.ModuleType) or (isinstance(found, property) and not isinstance(parent, type)):
+        is_foreign = isinstance(parent, types.ModuleType) and not flags(parent, [key])
+        if is_foreign or (isinstance(found, property) and not isinstance(parent, type)):
             raise ValueError(f"a place by the attribute {key} of a {type(parent).__qualname__}")
     return _reach(way, key, parent)
 
