@@ -1,5 +1,6 @@
 """State of the process that forward asks for: each call's own answers count, not those of the trace."""
 
+import contextlib
 import copy
 import json
 import os
@@ -15,6 +16,9 @@ from lowtide.store import files
 pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 
 
+FLAGS = contextlib.ExitStack()  # PyTorch's own testing tools forbid that they are set in any other way
+
+
 @pytest.fixture(autouse=True)
 def as_before():
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
@@ -22,7 +26,7 @@ def as_before():
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.deterministic = False
+    FLAGS.close()
     torch.autograd.set_detect_anomaly(False)
     os.environ.pop("LOWTIDE_TEST_FLAG", None)
 
@@ -55,7 +59,7 @@ STATES = {
         lambda: torch.is_deterministic_algorithms_warn_only_enabled(),
     ),
     "flag": (
-        lambda yes: setattr(torch.backends.cudnn, "deterministic", yes),
+        lambda yes: FLAGS.enter_context(torch.backends.cudnn.flags(deterministic=yes)),
         lambda: torch.backends.cudnn.deterministic,
     ),
     "variable": (set_variable, lambda: os.environ.get("LOWTIDE_TEST_FLAG") == "1"),

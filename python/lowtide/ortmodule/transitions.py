@@ -109,8 +109,8 @@ TRANSITIONS = _table(
     Transition(
         "question",
         Action.EXPORT,
-        "forward asks whether a tensor is contiguous, a leaf or a view, has a gradient, or for its strides or an "
-        "attribute that was set on it, and gets another answer",
+        "forward asks whether a tensor is contiguous, a leaf, a view or shared between processes, has a gradient, or "
+        "for its memory, its strides or an attribute that was set on it, and gets another answer",
         "whether argument `a` is contiguous: was True, is now False",
     ),
     Transition("hook", Action.EXPORT, "a forward or backward hook of any module", "a forward hook of module 'fc' came"),
