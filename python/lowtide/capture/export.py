@@ -372,9 +372,8 @@ def repeats_samples(call, facts):
 
 
 def tells_of_free_sizes(error):
-    """Whether the exporter's reason names a symbol that stands for a size, such as s77, or the type of one: a function
-    takes a bool, and `length > 1 and is_causal` is none where the length is 1."""
-    return re.search(r"^torch\.export: .*\b(s\d+|Sym(Bool|Int|Float))\b", str(error)) is not None
+    """Whether the exporter's reason names a symbol that stands for a size, such as s77."""
+    return re.search(r"^torch\.export: .*\bs\d+\b", str(error)) is not None
 
 
 def _is_dynamic(dim, tensor, facts):
