@@ -9,7 +9,7 @@
 
 namespace lowtide {
 
-constexpr int64_t kLogitPanel = 1024;
+constexpr int64_t kLogitPanel = 512;
 
 struct LogitPanels {
   // gradient_row: numbers of the logits' dtype that a row of the weight's gradient has room for.

@@ -71,7 +71,7 @@ struct LayerGrad {
   bool has_sent, has_bias;
 };
 
-// Panels of classes, all but one of them of 1,024.
+// Panels of classes, all but the last of 512.
 template <class Half>
 void compare_with_steps(const LayerGrad& c, DType dtype) {
   const auto stored = [](int64_t n, uint32_t seed) {
