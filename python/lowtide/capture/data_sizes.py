@@ -144,9 +144,10 @@ class DataSizes:
         self._graph.add_aten("lowtide::check_size.default", [], [], [], attrs, *origin(node))
 
     def _at_most_zero(self, condition):
-        """As the function, and of a size that it is not 0."""
-        if isinstance(condition, sympy.Ne) and condition.rhs == 0 and condition.lhs in self._in_shapes:
-            return 1 - condition.lhs
+        """As the function, and of what is no less than 0 that it is not 0."""
+        if isinstance(condition, sympy.Ne) and condition.rhs == 0:
+            if condition.lhs in self._in_shapes or self._sizes.range_of(condition.lhs).lower >= 0:
+                return 1 - condition.lhs
         return _at_most_zero(condition)
 
 
