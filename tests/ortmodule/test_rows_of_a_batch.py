@@ -52,3 +52,14 @@ def test_forwards_that_wait_have_their_own_counts():
             (output**2).sum().backward()
     torch.testing.assert_close(wrapped.l.weight.grad, module.l.weight.grad, rtol=1e-10, atol=1e-12)
     assert wrapped.fallback_reason is None
+
+
+def test_attention_over_them():
+    def attend(m, x, mask):
+        kept = m.l(x)[~mask].reshape(x.shape[0], 1, -1, x.shape[2])
+        causal = kept.shape[2] > 1 and m.causal  # as transformers asks, of whatever attention
+        return torch.nn.functional.scaled_dot_product_attention(kept, kept.sin(), kept, is_causal=causal)
+
+    module = Of(attend).double()
+    module.causal = False
+    assert_one_graph(module, [given(*each) for each in ((3, 6, 2), (2, 6, 4), (5, 7, 3))])
