@@ -21,6 +21,7 @@ from .export import (
     exclusive,
     export,
     exports_elsewhere,
+    may_be_of_ones,
     repeats_samples,
     tells_of_free_sizes,
 )
@@ -145,8 +146,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             return capture(module, args, kwargs, replace(facts, large=True), numbers)
         if facts.free:
             return capture(module, args, kwargs, replace(facts, free=False), numbers)
-        if repeats_samples(call, facts):
-            # Perhaps the code knows the example's sizes by heart.
+        if repeats_samples(call, facts) or (may_be_of_ones(error, call) and not facts.exact):
+            # Perhaps the code knows the example's sizes by heart, or squeezes a size of 1.
             return capture(module, args, kwargs, replace(facts, exact=True), numbers)
         dims = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(len(size)))
         if not tells_of_free_sizes(error) or dims <= facts.fixed:
