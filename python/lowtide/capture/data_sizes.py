@@ -95,6 +95,8 @@ class DataSizes:
         self._graph.add_aten("lowtide::size.default", [number], ["self"], [], attrs, *origin(node))
 
     def _high(self, symbol):
+        if _free_symbols(symbol) <= self._sizes.known_symbols():
+            return _MOST  # it is compared with what is known
         upper = self._sizes.range_of(symbol).upper if symbol.is_Symbol else int_oo
         if upper not in (int_oo, sympy.oo) and int(upper) < _MOST:
             return int(upper)
