@@ -1,6 +1,7 @@
 #include "bind/run_symbols.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/size_code.h"
 
@@ -8,60 +9,84 @@ namespace lowtide {
 
 namespace {
 
+// What depends on several symbols is set with the last of them: until then the others' values are of another step.
 class UseFinder {
  public:
-  UseFinder(const Program& program, Binding& binding) : program_(program), binding_(binding) {}
+  UseFinder(const Program& program, Binding& binding)
+      : program_(program), binding_(binding), uses_(program.step_symbols.size() + program.loops.size()) {}
 
-  // Of `count` symbols from `first` on.
-  SymbolUse find(size_t first, size_t count) {
-    SymbolUse use;
-    depends_.assign(program_.expressions.size(), false);
-    for (size_t i = 0; i < program_.expressions.size(); ++i) {
-      const std::vector<int64_t>& code = program_.expressions[i];
-      for (size_t at = 0; at < code.size(); ++at) {
-        if (code[at] != kSizePush && code[at] != kSizeSymbol) continue;
-        const bool is_symbol = code[at++] == kSizeSymbol;
-        const size_t symbol = static_cast<size_t>(code[at]);
-        if (is_symbol && symbol >= first && symbol < first + count) depends_[i] = true;
-      }
-      if (depends_[i]) use.expressions.push_back(static_cast<int32_t>(i));
-    }
-    for (size_t i = 0; i < program_.steps.size(); ++i) visit(i, use);
-    return use;
+  std::vector<SymbolUse> find() {
+    for (size_t i = 0; i < program_.expressions.size(); ++i) last_.push_back(visit_expression(i));
+    for (size_t i = 0; i < program_.steps.size(); ++i) visit_step(i);
+    return std::move(uses_);
   }
 
  private:
-  bool depends(int64_t expression) const { return depends_[static_cast<size_t>(expression)]; }
-  bool any_depends(const std::vector<ExpressionId>& expressions) const {
-    return std::any_of(expressions.begin(), expressions.end(), [&](ExpressionId id) { return depends(id); });
+  // Steps write sizes outside of loops: a block's numbers come later than any of them.
+  int32_t later(int32_t a, int32_t b) const {
+    const auto step = [&](int32_t use) {
+      if (use < 0) return -1;
+      const auto at = static_cast<size_t>(use);
+      return at < program_.step_symbols.size() ? program_.step_symbols[at].step : std::numeric_limits<int32_t>::max();
+    };
+    return step(a) < step(b) ? b : a;
   }
 
-  void visit(size_t index, SymbolUse& use) const {
+  int32_t last_of(const std::vector<ExpressionId>& expressions, int32_t last) const {
+    for (ExpressionId id : expressions) last = later(last, last_[static_cast<size_t>(id)]);
+    return last;
+  }
+
+  // The last use that the expression depends on, or -1.
+  int32_t visit_expression(size_t index) {
+    const std::vector<int64_t>& code = program_.expressions[index];
+    int32_t last = -1;
+    for (size_t at = 0; at < code.size(); ++at) {
+      if (code[at] != kSizePush && code[at] != kSizeSymbol) continue;
+      const bool is_symbol = code[at++] == kSizeSymbol;
+      size_t symbol = static_cast<size_t>(code[at]);
+      if (!is_symbol || symbol < program_.symbols.size()) continue;
+      symbol -= program_.symbols.size();
+      const size_t steps = program_.step_symbols.size();
+      const size_t use = symbol < steps ? symbol : steps + (symbol - steps) / 2;
+      std::vector<int32_t>& expressions = uses_[use].expressions;
+      if (expressions.empty() || expressions.back() != static_cast<int32_t>(index))
+        expressions.push_back(static_cast<int32_t>(index));
+      last = later(last, static_cast<int32_t>(use));
+    }
+    return last;
+  }
+
+  void visit_step(size_t index) {
     BoundStep& bound = binding_.steps[index];
-    bool changes = false;
+    int32_t last_change = -1;
     for (int32_t ref = bound.first; ref < bound.first + bound.inputs + bound.outputs; ++ref) {
       const int32_t id = binding_.ref_operands[static_cast<size_t>(ref)];
       if (id < 0) continue;
       const ProgramOperand& operand = program_.operands[static_cast<size_t>(id)];
-      const bool resized = any_depends(operand.sizes) || any_depends(operand.strides);
-      if (resized || depends(operand.offset)) use.refs.push_back(ref);
-      changes = changes || resized;
+      const int32_t resized = last_of(operand.strides, last_of(operand.sizes, -1));
+      const int32_t last = later(resized, last_[static_cast<size_t>(operand.offset)]);
+      if (last >= 0) uses_[static_cast<size_t>(last)].refs.push_back(ref);
+      last_change = later(last_change, resized);
     }
     for (const auto& [name, value] : program_.steps[index].attrs) {
       const int64_t* id = std::get_if<int64_t>(&value);
       const auto* ids = std::get_if<std::vector<int64_t>>(&value);
-      if ((id != nullptr && depends(*id)) ||
-          (ids != nullptr && std::any_of(ids->begin(), ids->end(), [&](int64_t each) { return depends(each); }))) {
-        use.attrs.emplace_back(&value, const_cast<BoundAttrs::Value*>(bound.attrs.find(name)));
-        changes = true;
-      }
+      int32_t last = id != nullptr ? last_[static_cast<size_t>(*id)] : -1;
+      if (ids != nullptr)
+        for (int64_t each : *ids) last = later(last, last_[static_cast<size_t>(each)]);
+      if (last < 0) continue;
+      uses_[static_cast<size_t>(last)].attrs.emplace_back(&value,
+                                                          const_cast<BoundAttrs::Value*>(bound.attrs.find(name)));
+      last_change = later(last_change, last);
     }
-    if (changes) use.steps.push_back(static_cast<int32_t>(index));
+    if (last_change >= 0) uses_[static_cast<size_t>(last_change)].steps.push_back(static_cast<int32_t>(index));
   }
 
   const Program& program_;
   Binding& binding_;
-  std::vector<bool> depends_;  // by expression
+  std::vector<SymbolUse> uses_;
+  std::vector<int32_t> last_;  // by expression
 };
 
 // In place: nothing is allocated.
@@ -75,11 +100,7 @@ void bind_again(const Binding& binding, const BoundAttrs::Value& source, BoundAt
 }  // namespace
 
 std::vector<SymbolUse> find_uses(const Program& program, Binding& binding) {
-  UseFinder finder(program, binding);
-  std::vector<SymbolUse> uses;
-  for (size_t i = 0; i < program.step_symbols.size(); ++i) uses.push_back(finder.find(program.symbols.size() + i, 1));
-  for (size_t i = 0; i < program.loops.size(); ++i) uses.push_back(finder.find(loop_symbol(program, i), 2));
-  return uses;
+  return UseFinder(program, binding).find();
 }
 
 KernelStatus set_symbols(const Program& program, Binding& binding, const SymbolUse& use, size_t first,

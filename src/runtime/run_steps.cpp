@@ -87,11 +87,17 @@ KernelStatus Executor::read_size(RunState& state, size_t symbol) {
 
 void Executor::set_sizes(RunState& state, const ProgramRegion& region) {
   Binding& binding = *state.binding_;
+  bool changes = false;
   for (size_t i = 0; i < program_.step_symbols.size(); ++i) {
-    const size_t symbol = program_.symbols.size() + i;
-    if (program_.step_symbols[i].step >= region.first || binding.all_symbols[symbol] == state.step_sizes_[i]) continue;
-    const KernelStatus status =
-        set_symbols(program_, binding, binding.symbol_uses[i], symbol, {&state.step_sizes_[i], 1}, state.bases_);
+    int64_t& size = binding.all_symbols[program_.symbols.size() + i];
+    if (program_.step_symbols[i].step >= region.first || size == state.step_sizes_[i]) continue;
+    size = state.step_sizes_[i];
+    changes = true;
+  }
+  for (size_t i = 0; changes && i < program_.step_symbols.size(); ++i) {  // what depends on several: with the last one
+    if (program_.step_symbols[i].step >= region.first) continue;
+    const KernelStatus status = set_symbols(program_, binding, binding.symbol_uses[i], program_.symbols.size() + i,
+                                            {&state.step_sizes_[i], 1}, state.bases_);
     LT_CHECK(status == nullptr, "a size that was right before: ", status);
   }
 }

@@ -5,6 +5,7 @@ captured.graph.text()
 captured.accepts(Call(args, kwargs).sizes())
 """
 
+import contextlib
 import functools
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from lowtide.guards.values import is_array
 
 from . import trees
 from .call import Call, schema_of
+from .call_tensors import kept_numbers
 from .dynamo import DynamoGraph
 from .export import (
     Exported,
@@ -21,6 +23,7 @@ from .export import (
     exclusive,
     export,
     exports_elsewhere,
+    may_be_of_ones,
     repeats_samples,
     tells_of_free_sizes,
 )
@@ -145,9 +148,15 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             return capture(module, args, kwargs, replace(facts, large=True), numbers)
         if facts.free:
             return capture(module, args, kwargs, replace(facts, free=False), numbers)
-        if repeats_samples(call, facts):
-            # Perhaps the code knows the example's sizes by heart.
+        if repeats_samples(call, facts) or (may_be_of_ones(error, call) and not facts.exact):
+            # Perhaps the code knows the example's sizes by heart, or squeezes a size of 1.
             return capture(module, args, kwargs, replace(facts, exact=True), numbers)
+        if error.of_data and not facts.known_buffers and kept_numbers(module):
+            # Perhaps forward branches on numbers that it keeps in buffers, and on lengths.
+            lengths = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(1, len(size)))
+            known = replace(facts, known_buffers=True, exact=True, large=False, fixed=facts.fixed | lengths)
+            with contextlib.suppress(UnsupportedError):
+                return capture(module, args, kwargs, known, numbers)
         dims = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(len(size)))
         if not tells_of_free_sizes(error) or dims <= facts.fixed:
             raise

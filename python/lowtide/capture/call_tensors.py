@@ -1,5 +1,7 @@
 """The tensors of a call and of its module, and what stands for them in a trace."""
 
+import torch
+
 from lowtide.guards.questions import named_tensors
 
 
@@ -17,3 +19,18 @@ class CallTensors:
         stand_ins = named_tensors(module)
         for path in self._of_module.keys() & stand_ins.keys():
             given.add(stand_ins[path], self._of_module[path], "tensor", path, f"'{path}'")
+
+    def numbers(self, module):
+        """(what stands for it, a buffer of the module's that holds one whole number)."""
+        stand_ins = named_tensors(module)
+        return [(stand_ins[path], self._of_module[path]) for path, _ in kept_numbers(module) if path in self._of_module]
+
+
+def kept_numbers(module):
+    """(path, buffer) of those that hold one whole number; PyTorch's own layers only count in theirs."""
+    found = []
+    for prefix, child in module.named_modules(remove_duplicate=False):
+        if not type(child).__module__.startswith("torch.nn."):
+            buffers = child.named_buffers(prefix, recurse=False, remove_duplicate=False)
+            found += [pair for pair in buffers if pair[1].dim() == 0 and pair[1].dtype in (torch.int32, torch.int64)]
+    return found

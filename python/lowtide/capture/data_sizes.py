@@ -95,6 +95,8 @@ class DataSizes:
         self._graph.add_aten("lowtide::size.default", [number], ["self"], [], attrs, *origin(node))
 
     def _high(self, symbol):
+        if _free_symbols(symbol) <= self._sizes.known_symbols():
+            return _MOST  # it is compared with what is known
         upper = self._sizes.range_of(symbol).upper if symbol.is_Symbol else int_oo
         if upper not in (int_oo, sympy.oo) and int(upper) < _MOST:
             return int(upper)
@@ -144,9 +146,10 @@ class DataSizes:
         self._graph.add_aten("lowtide::check_size.default", [], [], [], attrs, *origin(node))
 
     def _at_most_zero(self, condition):
-        """As the function, and of a size that it is not 0."""
-        if isinstance(condition, sympy.Ne) and condition.rhs == 0 and condition.lhs in self._in_shapes:
-            return 1 - condition.lhs
+        """As the function, and of what is no less than 0 that it is not 0."""
+        if isinstance(condition, sympy.Ne) and condition.rhs == 0:
+            if condition.lhs in self._in_shapes or self._sizes.range_of(condition.lhs).lower >= 0:
+                return 1 - condition.lhs
         return _at_most_zero(condition)
 
 

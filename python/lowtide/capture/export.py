@@ -68,6 +68,7 @@ class Facts:
     large: bool = False  # forward asks whether sums of sizes, some from data, are 0 or 1: free sizes are no less than 2
     free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
     usual: bool = True  # numbers are finite, and counts from data neither 0 nor 1, where forward asks
+    known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
 
     def renumbered(self, places):
@@ -112,12 +113,12 @@ class _Found:
 class _Flat(torch.nn.Module):
     """The module as a function from a tuple of tensors to a tuple of tensors, which is all that the exporter sees."""
 
-    def __init__(self, module, call, observation, keep, layouts):
+    def __init__(self, module, call, observation, facts, layouts):
         super().__init__()
         self.training = module.training
         self.module = module
         self.call = call
-        self.keep = keep
+        self.keep, self.knows_buffers = facts.keep, facts.known_buffers
         self.call_tensors = CallTensors(module, call)
         self.layouts = layouts
         self.observation = observation
@@ -125,8 +126,9 @@ class _Flat(torch.nn.Module):
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
-        if self.call.has_tables():
-            self.observation.take_tables((args, kwargs))
+        if self.call.has_tables() or self.knows_buffers:
+            numbers = self.call_tensors.numbers(self.module) if self.knows_buffers else ()
+            self.observation.take_tables((args, kwargs), numbers)
         children = [
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
@@ -156,6 +158,7 @@ class _Flat(torch.nn.Module):
         output = self._kept(output)
         leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
         leaves = self.observation.tables.in_graph(in_graph(leaves))
+        self.observation.tables.refuse_writes()
         for leaf in leaves:
             if isinstance(leaf, torch.SymFloat):
                 raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
@@ -273,7 +276,7 @@ def _export(module, call, facts, observation, whole):
         for index, tensor in enumerate(examples)
     )
     layouts = Layouts(whole.layouts) if is_distributed() else None
-    flat = _Flat(module, call, observation, facts.keep, layouts)
+    flat = _Flat(module, call, observation, facts, layouts)
     handled, failures = sys.exc_info()[1], []
     try:
         with contextlib.ExitStack() as stack:
@@ -374,6 +377,11 @@ def repeats_samples(call, facts):
 def tells_of_free_sizes(error):
     """Whether the exporter's reason names a symbol that stands for a size, such as s77."""
     return re.search(r"^torch\.export: .*\bs\d+\b", str(error)) is not None
+
+
+def may_be_of_ones(error, call):
+    """Whether the trace of forward failed where a tensor has a size of 1, which the exporter's squeeze leaves."""
+    return str(error).startswith("torch.export: ") and any(1 in size for size in call.sizes())
 
 
 def _is_dynamic(dim, tensor, facts):

@@ -51,13 +51,14 @@ def _unsupported_from(error, handled):
     line = user_line(traceback.extract_tb(error.__traceback__))
     first = next((part.strip() for part in str(error).splitlines() if part.strip()), "")
     of_sizes = False
-    if type(error).__name__ == "GuardOnDataDependentSymNode":  # whose module is slow to import
+    of_data = type(error).__name__ == "GuardOnDataDependentSymNode"  # whose module is slow to import
+    if of_data:
         reason = "forward branches on data or takes a size from data, which a graph does not know"
         of_sizes = re.search(r"\bs\d+\b", first) is not None
     else:
         reason = f"torch.export: {type(error).__name__}: {first}"
     made = UnsupportedError(f"{reason} ({line})" if line else reason)
-    made.of_sizes_and_data = of_sizes
+    made.of_data, made.of_sizes_and_data = of_data, of_sizes
     return made
 
 

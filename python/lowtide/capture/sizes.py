@@ -252,7 +252,9 @@ class Sizes(KnownSizes):
             for symbol in sorted(found, key=lambda each: -int(str(each)[1:])):
                 factor = difference.coeff(symbol, 1)
                 solution = sympy.expand(symbol - difference * factor)
-                if factor not in (1, -1) or any(solution.coeff(other, 1).is_negative for other in found):
+                if factor not in (1, -1) or symbol in solution.free_symbols:
+                    continue
+                if any(solution.coeff(other, 1).is_negative for other in found):
                     continue
                 self._replacements = {old: new.xreplace({symbol: solution}) for old, new in self._replacements.items()}
                 self._replacements[symbol] = solution

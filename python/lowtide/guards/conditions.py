@@ -30,9 +30,12 @@ def answering(note, assumes_large):
         try:
             found = ask(condition)
         except GuardOnDataDependentSymNode:
-            usual = _of_large_counts(condition) if assumes_large else None
+            count, usual = _of_large_counts(condition) if assumes_large else (None, None)
             if usual is None:
                 raise
+            if condition.node.expr.subs(count, 0) != usual:
+                # Which the exporter does not conclude of a quotient: PyTorch's attention asks for it.
+                torch._check(condition.node.shape_env.create_symintnode(count, hint=None) != 0)
             return _checked(condition, usual)
         name = frame.f_globals.get("__name__") or ""
         if not is_ours(name) or name.startswith(_LAYERS):
@@ -66,17 +69,17 @@ def _checked(condition, answer):
 
 
 def _of_large_counts(condition):
-    """What a comparison of a count with a number is for all counts but 0 and 1; None of any other condition."""
+    """(count, what a comparison of it with a number is for all but 0 and 1); None twice of any other condition."""
     relation, ranges = condition.node.expr, condition.node.shape_env.var_to_range
     if not isinstance(relation, sympy.core.relational.Relational) or not _is_of_counts(condition):
-        return None
+        return None, None
     if any(ranges[symbol].lower < 0 for symbol in relation.free_symbols):
-        return None
+        return None, None
     counts = [side for side in relation.args if side.free_symbols]
     if len(counts) != 1:
-        return None
+        return None, None
     answers = {relation.subs(counts[0], large) for large in _LARGE}
-    return bool(answers.pop()) if len(answers) == 1 else None
+    return (counts[0], bool(answers.pop())) if len(answers) == 1 else (None, None)
 
 
 def _is_of_counts(condition):

@@ -164,9 +164,9 @@ class Observation:
         finally:
             self._aside = False
 
-    def take_tables(self, arguments):
-        """Of a call: forward gets those of its tensors that are constants."""
-        self.tables = KnownTensors(arguments)
+    def take_tables(self, arguments, numbers):
+        """Of a call: forward gets those of its tensors that are constants, and `numbers` as KnownTensors has them."""
+        self.tables = KnownTensors(arguments, numbers, self.given.note_number)
 
     def _count(self):
         for write in self._counters:

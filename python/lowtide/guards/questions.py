@@ -42,6 +42,7 @@ QUESTIONS = {
     "begins in its memory at": lambda tensor: tensor.storage_offset(),
     "has its dims in the order": _order,
     "is all of its memory": _fills_memory,
+    "holds the number": lambda tensor: tensor.item() if tensor.numel() == 1 else None,
     "is shared between processes": lambda tensor: tensor.is_shared(),
 }
 _OF_FORMATS = {torch.channels_last: " in channels_last", torch.channels_last_3d: " in channels_last_3d"}
@@ -160,6 +161,10 @@ class Given:
             memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else None)
             return True, self._note(args[0], f"is contiguous{_OF_FORMATS.get(memory_format, '')}")
         return True, self._note(args[0], _PLAIN[function])
+
+    def note_number(self, stand_in):
+        """A buffer's, which the graph has as a constant."""
+        self._note(stand_in, "holds the number")
 
     def attribute(self, stand_in, name):
         """What somebody has set on the tensor; AttributeError where nobody has."""

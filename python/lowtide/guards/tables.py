@@ -1,6 +1,7 @@
 """Tables of sizes: small integer tensors among the arguments, a row for each image or level (`image_grid_thw`), whose
-numbers forward makes loops, sizes and places of. Where a graph has to know them they are constants of it, and each call
-compares them (docs/decisions/0028).
+numbers forward makes loops, sizes and places of, and numbers that modules keep in buffers (the stride of Encodec's
+convolutions). Where a graph has to know them they are constants of it, and each call compares them
+(docs/decisions/0028).
 
     grid_thw: a TableOfSizes among the arguments    a real tensor while forward is traced
     lengths = grid_thw.prod(-1)                     a real tensor, computed now
@@ -18,6 +19,7 @@ from .traced_draws import elsewhere
 _MOST_COLUMNS = 4  # time, height and width; a box
 _MOST_ROWS = 64
 _MOST_ELEMENTS = 2**16  # of what is computed of tables; more is the graph's to compute
+_TAKE_INTEGERS = frozenset((torch.nn.functional.pad, torch.Tensor.__getitem__))  # beside the first argument
 _PLAIN = (type(None), bool, int, str, torch.dtype, torch.device, torch.memory_format, torch.layout)
 _LISTS = frozenset((torch.arange, torch.tensor))  # that tables are often compared and joined with
 
@@ -49,21 +51,34 @@ def is_table(value):
 class KnownTensors:
     """Tensors of one run of forward that are computed of nothing but tables and Python's numbers."""
 
-    def __init__(self, arguments=()):
-        """`arguments`: of forward; tensors of the trace are no plain ones."""
+    def __init__(self, arguments=(), numbers=(), note=None):
+        """`arguments`: of forward; tensors of the trace are no plain ones. `numbers`: (what stands for it in the trace,
+        a buffer of one number); note(stand-in): such a number is read."""
         self._given = [leaf for leaf in pytree.tree_leaves(arguments) if type(leaf) is torch.Tensor and is_table(leaf)]
         self._known = {id(tensor): tensor for tensor in self._given}
+        self._lists = _LISTS if self._given else ()
+        self._numbers, self._note = {}, note
+        for stand_in, buffer in numbers:
+            number = elsewhere(lambda buffer=buffer: buffer.detach().clone())
+            self._numbers[id(stand_in)] = stand_in, number
+            self._given.append(number)
+            self._known[id(number)] = number
         self._constants = {}  # id → (version that it was made at, tensor of the graph, its version)
 
     def __bool__(self):
-        return bool(self._given)
+        return bool(self._given or self._numbers)
 
     def call(self, func, args, kwargs):
         """(whether they alone tell its result, the result), else (False, (args, kwargs) as the graph takes them)."""
+        if self._numbers:
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self._number, (args, kwargs))
+            if func in _TAKE_INTEGERS:
+                rest, kwargs = pytree.tree_map(self._integer, (args[1:], kwargs))
+                args = (*args[:1], *rest)
         leaves = pytree.tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         known = [tensor for tensor in tensors if id(tensor) in self._known]
-        if (known or func in _LISTS) and len(known) == len(tensors) and all(map(_is_plain, leaves)):
+        if (known or func in self._lists) and len(known) == len(tensors) and all(map(_is_plain, leaves)):
             found, result = self._computed(func, args, kwargs)
             if found:
                 return True, result
@@ -87,6 +102,18 @@ class KnownTensors:
         self._known.update((id(tensor), tensor) for tensor in made)
         return True, result
 
+    def _number(self, tensor):
+        """The number itself in the place of what stands for it."""
+        if id(tensor) not in self._numbers:
+            return tensor
+        self._note(tensor)
+        return self._numbers[id(tensor)][1]
+
+    def _integer(self, leaf):
+        if isinstance(leaf, slice):
+            return slice(*map(self._integer, (leaf.start, leaf.stop, leaf.step)))
+        return elsewhere(lambda: leaf.item()) if id(leaf) in self._known and leaf.dim() == 0 else leaf
+
     def in_graph(self, tree):
         """With constants of the graph in the places of known tensors."""
         return pytree.tree_map_only(torch.Tensor, self._constant, tree)
@@ -107,7 +134,7 @@ class KnownTensors:
             for key, (version, constant, made) in self._constants.items()
         )
         if written:
-            raise UnsupportedError("forward writes into a table of sizes, or into what it has computed of one")
+            raise UnsupportedError("forward writes into a table of sizes or a number, or into what is computed of one")
 
 
 def _is_plain(leaf):

@@ -64,6 +64,7 @@ def to_text(captured, module, digest):
                 "large": captured.facts.large,
                 "free": captured.facts.free,
                 "usual": captured.facts.usual,
+                "known_buffers": captured.facts.known_buffers,
                 "keep": captured.facts.keep,
             },
             "names": exported.names,
@@ -140,6 +141,7 @@ def from_text(text, module, call, digest):
             facts["large"],
             facts["free"],
             facts["usual"],
+            facts["known_buffers"],
             facts["keep"] and tuple(facts["keep"]),
         ),
     )

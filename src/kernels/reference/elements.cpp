@@ -103,8 +103,7 @@ void store(const TensorRef& tensor, int64_t offset, int64_t stride, int64_t n, c
   store_as(tensor, offset, stride, n, values);
 }
 
-double get(const TensorRef& tensor, int64_t offset) {
-  if (tensor.dtype == DType::kF32) return tensor.as<float>()[offset];
+double get_converted(const TensorRef& tensor, int64_t offset) {
   double value = 0;
   load_as(tensor, offset, 1, 1, &value);
   return value;
@@ -115,7 +114,7 @@ int64_t get_int(const TensorRef& tensor, int64_t offset) {
   load_as(tensor, offset, 1, 1, &value);
   return value;
 }
-void set(const TensorRef& tensor, int64_t offset, double value) { store_as(tensor, offset, 1, 1, &value); }
+void set_converted(const TensorRef& tensor, int64_t offset, double value) { store_as(tensor, offset, 1, 1, &value); }
 void set_int(const TensorRef& tensor, int64_t offset, int64_t value) { store_as(tensor, offset, 1, 1, &value); }
 
 void round_to(DType dtype, double* values, int64_t n) {

@@ -29,9 +29,25 @@ inline double rounded(DType dtype, double value) {
   return value;
 }
 
-double get(const TensorRef& tensor, int64_t offset);
+double get_converted(const TensorRef& tensor, int64_t offset);
 int64_t get_int(const TensorRef& tensor, int64_t offset);
-void set(const TensorRef& tensor, int64_t offset, double value);
+void set_converted(const TensorRef& tensor, int64_t offset, double value);
+
+// Inlined for the dtypes that are most of what is read one by one.
+inline double get(const TensorRef& tensor, int64_t offset) {
+  if (tensor.dtype == DType::kF64) return tensor.as<double>()[offset];
+  if (tensor.dtype == DType::kF32) return tensor.as<float>()[offset];
+  return get_converted(tensor, offset);
+}
+inline void set(const TensorRef& tensor, int64_t offset, double value) {
+  if (tensor.dtype == DType::kF64) {
+    tensor.as<double>()[offset] = value;
+  } else if (tensor.dtype == DType::kF32) {
+    tensor.as<float>()[offset] = static_cast<float>(value);
+  } else {
+    set_converted(tensor, offset, value);
+  }
+}
 void set_int(const TensorRef& tensor, int64_t offset, int64_t value);
 
 // Moves elements of `size` bytes without looking at them.
