@@ -39,8 +39,8 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kTanh) return tanh(x);
   if constexpr (op == kSigmoid) return sigmoid(x);
   if constexpr (op == kErf) return erf(x);
-  if constexpr (op == kSin) return each_lane(x, [](float v) { return __builtin_sinf(v); });
-  if constexpr (op == kCos) return each_lane(x, [](float v) { return __builtin_cosf(v); });
+  if constexpr (op == kSin) return sin(x);
+  if constexpr (op == kCos) return cos(x);
   if constexpr (op == kLog1p) return each_lane(x, [](float v) { return __builtin_log1pf(v); });
   if constexpr (op == kExpm1) return each_lane(x, [](float v) { return __builtin_expm1f(v); });
   if constexpr (op == kRelu) return vmax(zero, x);
