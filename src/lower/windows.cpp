@@ -237,8 +237,10 @@ static Attrs windows(Call& c) {
 }
 
 bool lower_im2col(Call& c) {
-  if (!is_float(c.dtype())) return false;
-  return c.result(c.b.reshape(c.b.op(Op::kIm2Col, {batched(c, c.tensor("self"), 2)}, windows(c)), c.shape()));
+  ValueId x = batched(c, c.tensor("self"), 2);
+  if (c.dtype() == DType::kBool) x = c.b.cast(x, DType::kF32);
+  if (!is_float(c.b.dtype(x))) return false;
+  return c.result(c.b.reshape(c.b.op(Op::kIm2Col, {x}, windows(c)), c.shape()));
 }
 
 bool lower_col2im(Call& c) {
