@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstring>
 
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/copy/copy.h"
@@ -20,7 +21,7 @@ struct PickedLines {
 
   // Calls one(offset of the place that an index names, offset of its update or of what it picks) for lines [first,
   // first + count), each from its beginning to its end; neighbours that lie side by side advance together. Where n of
-  // them share their indices, run(place, other, n) is for all of them. Whether all indices were inside; the others are
+  // them have one index, run(place, other, n) is for all of them. Whether all indices were inside; the others are
   // passed over.
   template <class One, class Run>
   bool for_each(const int64_t* indices, int64_t first, int64_t count, One one, Run run) const;
@@ -39,11 +40,15 @@ struct PickedLines {
   int rank_ = 0;
 };
 
+inline bool are_equal(const int64_t* indices, int64_t n) {
+  return indices[0] == indices[n - 1] && std::memcmp(indices, indices + 1, (n - 1) * sizeof(int64_t)) == 0;
+}
+
 template <class One, class Run>
 bool PickedLines::for_each(const int64_t* indices, int64_t first, int64_t count, One one, Run run) const {
   const Dim last = rank_ > 0 ? dims_[rank_ - 1] : Dim{1, 0, 0, 0};
   const bool together = last.indices < indices_step;
-  const bool shared = last.indices == 0 && last.along == 1 && last.other == 1;
+  const bool side_by_side = last.along == 1 && last.other == 1;
   bool inside = true;
   for (int64_t number = first; number < first + count;) {
     // Lines side by side: those that differ in the last dim alone.
@@ -51,6 +56,8 @@ bool PickedLines::for_each(const int64_t* indices, int64_t first, int64_t count,
     const auto [along, at, other] = line(number);
     for (int64_t i = 0; i < picks; ++i) {
       const int64_t *from = indices + at + i * indices_step, to = other + i * other_step;
+      // What was expanded over the last dim is often row-major by now.
+      const bool shared = side_by_side && (last.indices == 0 || (last.indices == 1 && are_equal(from, n)));
       for (int64_t j = 0; j < n; ++j) {
         int64_t index = from[j * last.indices];
         index += index < 0 ? size : 0;
