@@ -139,6 +139,19 @@ void row_times_columns(const Gemm& call, int64_t row, int64_t col, int64_t cols,
   finish_row(sums, call.c + row * call.c_stride + col, cols, adds);
 }
 
+// C of one column and one row: as fast as C is written, line by line.
+void column_times_row(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, bool adds, float* line) {
+  for (int64_t j = 0; j < cols; ++j) line[j] = call.b[(col + j) * (call.transpose_b ? call.b_stride : 1)];
+  for (int64_t r = row; r < row + rows; ++r) {
+    const vf x = splat(element(call, r, 0));
+    float* c = call.c + r * call.c_stride + col;
+    for_vectors(cols, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
+      const vf product = fma(x, load(line + j, count), vf{});
+      store(c + j, adds ? load(c + j, count) + product : product, count);
+    });
+  }
+}
+
 // Room for packed tiles of A, of a block of `rows` rows; what reads A in place leaves it alone.
 int64_t tiles_floats(const Gemm& call, int64_t rows) {
   return round_up(round_up(min_of(kRows, rows), kTileRows) * min_of(kDepth, call.k), 16);
@@ -154,6 +167,10 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
     const bool adds = starts || first > 0;
     if (rows == 1) {
       (call.transpose_b ? row_times_columns : row_times_rows)(call, row, col, cols, first, depth, adds, panels);
+      continue;
+    }
+    if (call.k == 1) {
+      column_times_row(call, row, rows, col, cols, adds, panels);
       continue;
     }
     pack_b(call, col, cols, first, depth, panels);

@@ -16,6 +16,8 @@ TEST(Gemm, AgreesWithDoublesInEveryOrientation) {
   for (const Case& c : {Case{1, 1, 1},
                         {1, 1037, 600, 1, 0.5f, 2},
                         {1, 70, 261, 2, 1, 0, true},
+                        {300, 531, 1, 1, 0.5f, 2},
+                        {17, 40, 1, 3},
                         {3, 17, 5},
                         {17, 3, 0, 1, 1, 0.5f},
                         {65, 33, 513, 1, 1, 0, true},
