@@ -141,21 +141,16 @@ bool lower_mse_loss(Call& c) {
 
 bool lower_l1_loss(Call& c) { return reduced(c, c.b.op(Op::kAbs, {difference(c)})); }
 
-// With c = clip(d, -knee, knee): d^2/2 = c (d - c/2) below the knee, linear with slope `knee` above. The slope is c, as
-// if c were constant: where c moves, d - c is 0.
-static ValueId knee_loss(Call& c, double knee) {
-  Builder& b = c.b;
-  const ValueId d = difference(c);
-  const ValueId slope = b.op(Op::kDetach, {b.op(Op::kClip, {d}, {{"min", -knee}, {"max", knee}})});
-  return b.mul(slope, b.sub(d, b.mul(slope, 0.5)));
-}
+static ValueId knee_loss(Call& c, double knee) { return c.b.op(Op::kHuber, {difference(c)}, {{"alpha", knee}}); }
+
 bool lower_smooth_l1_loss(Call& c) {
+  if (!is_float(c.dtype())) return false;
   const double beta = c.real("beta", 1);
   if (beta == 0) return lower_l1_loss(c);
   const ValueId loss = knee_loss(c, beta);
   return reduced(c, beta == 1 ? loss : c.b.mul(loss, 1 / beta));
 }
-bool lower_huber_loss(Call& c) { return reduced(c, knee_loss(c, c.real("delta", 1))); }
+bool lower_huber_loss(Call& c) { return is_float(c.dtype()) && reduced(c, knee_loss(c, c.real("delta", 1))); }
 
 // ---- probabilities
 

@@ -11,6 +11,7 @@ POINTWISE = """Identity Detach Copy Abs Neg Exp Sin Cos Tan Atan Tanh Sigmoid Er
     Swish HardSigmoid HardSwish Expm1""".split()
 POSITIVE = "Log Log1p Sqrt Rsqrt Reciprocal".split()
 WITH_ATTRIBUTES = [
+    "Huber(alpha=0.5)",
     "LeakyRelu(alpha=0.1)",
     "Elu(alpha=1.5, scale=1.0, input_scale=1.0)",
     "Elu(alpha=1.5, scale=1.1, input_scale=0.5)",

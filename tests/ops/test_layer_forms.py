@@ -120,6 +120,17 @@ def test_nll_of_a_log_softmax(reduction, weighted):
     beside_eager(loss, leaf(2, 5, 3, 4), torch.full_like(target, 2))
 
 
+@pytest.mark.parametrize("loss", [F.huber_loss, F.smooth_l1_loss])
+@pytest.mark.parametrize("knee", [0.3, 1.0])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_losses_with_a_knee(loss, knee, reduction):
+    x, y = leaf(3, 40), leaf(3, 40, seed=1)
+    with torch.no_grad():
+        x[0, 0], x[0, 1], x[0, 2], x[0, 3] = y[0, 0] + knee, y[0, 1], float("inf"), float("nan")
+    name = "delta" if loss is F.huber_loss else "beta"
+    beside_eager(lambda a, b: loss(a, b, reduction=reduction, **{name: knee}), x, y)
+
+
 def test_convolution_of_places_in_three_dims():
     beside_eager(lambda x, w, b: F.conv3d(x, w, b), leaf(2, 4, 3, 5, 6), leaf(6, 4, 1, 1, 1, seed=1), leaf(6, seed=2))
 

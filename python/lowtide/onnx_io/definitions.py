@@ -422,6 +422,11 @@ def _scatter_anew(w, n, x, indices, updates):
     return w.term("ScatterElements", base, indices, updates, axis=n["axis"], reduction=n["reduction"])
 
 
+def _huber(w, n, x):
+    bounded = w.term("Clip", x, w.scalar(-n["alpha"], x.dtype), w.scalar(n["alpha"], x.dtype))
+    return bounded * (x - bounded * 0.5)
+
+
 DEFINITIONS = {
     "Copy": _identity,
     "Detach": _identity,
@@ -444,6 +449,7 @@ DEFINITIONS = {
     "ReduceMax": reduction,
     "ReduceMin": reduction,
     "Swish": _formula(lambda w, n, x: x * w.term("Sigmoid", x)),
+    "Huber": _formula(_huber),
     "QuickGelu": _formula(lambda w, n, x: x * w.term("Sigmoid", x * n["alpha"])),
     "BiasGelu": _formula(_gelu("none")),
     "FastGelu": _formula(_gelu("tanh")),

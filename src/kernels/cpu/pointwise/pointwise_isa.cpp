@@ -50,6 +50,10 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kSwish) return x * sigmoid(x);
   if constexpr (op == kQuickGelu) return swish(x, a);
   if constexpr (op == kSoftplus) return softplus(x);
+  if constexpr (op == kHuber) {
+    const vf bounded = vmin(a, vmax(-a, x));
+    return bounded * (x - bounded * 0.5f);
+  }
   if constexpr (op == kLeakyRelu) return x > zero ? x : a * x;
   if constexpr (op == kElu) return x > zero ? b * x : a * expm1_negative(x);
   // clip(x/6 + 1/2, 0, 1)
