@@ -125,7 +125,8 @@ TEST(GradientRules, WorkWithSymbolicSizes) {
   }
   for (const OpInfo& op : all_ops()) {
     // A shape attribute holds numbers in the examples of these.
-    const bool has_shape = op.op == Op::kReshape || op.op == Op::kExpand || op.op == Op::kSqueeze;
+    const bool has_shape =
+        op.op == Op::kReshape || op.op == Op::kExpand || op.op == Op::kSqueeze || op.op == Op::kCol2Im;
     EXPECT_TRUE(!is_differentiable(op.op) || op.category == OpCategory::kCall || has_shape || checked.contains(op.op))
         << op.name;
   }

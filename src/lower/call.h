@@ -79,6 +79,8 @@ class Call {
   // From here on the number `count` (i64[]) is this size: a symbol that nothing before it names, at most `high`, or a
   // size that is known, to which it is compared while the step runs.
   void set_size(const Dim& size, ValueId count, const Dim& high);
+  // Two sizes that are known are equal in each step, or it fails.
+  void check_equal(const Dim& a, const Dim& other) { sizes_.check(b, a - other, 0, 0); }
   // Whether it names a size that a node has made.
   bool is_from_data(const Dim& size) const { return sizes_.is_made(size); }
   ValueId count(ValueId condition) { return sizes_.count(b, condition); }

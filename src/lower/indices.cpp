@@ -119,33 +119,37 @@ static bool scatter(Call& c, const std::string& how) {
   return s && c.result(s->into(c.b, s->x, s->source, how));
 }
 
+static ValueId zeros_like(Builder& b, ValueId like) { return b.full(b.shape(like), 0, b.dtype(like)); }
+
+// The sum divided by the number of its terms; an entry that nothing is written to stays.
+static ValueId scattered_mean(Builder& b, const Scatter& s, bool with_old) {
+  const DType dtype = b.dtype(s.x);
+  const ValueId ones = b.full(b.shape(s.source), 1, dtype);
+  if (with_old) return b.div(s.into(b, s.x, s.source, "add"), s.into(b, b.full(b.shape(s.x), 1, dtype), ones, "add"));
+  const ValueId count = s.into(b, zeros_like(b, s.x), ones, "add");
+  const ValueId unwritten = b.op(Op::kEqual, {count, b.scalar(0, dtype)});
+  const ValueId base = b.op(Op::kWhere, {unwritten, s.x, b.scalar(0, dtype)});
+  return b.div(s.into(b, base, s.source, "add"), b.op(Op::kMax, {count, b.scalar(1, dtype)}));
+}
+
 bool lower_scatter(Call& c) { return scatter(c, "none"); }
 bool lower_scatter_add(Call& c) { return scatter(c, "add"); }
 
-// Without the old entry, places that are written begin anew: with 0 for sums, with one of their own updates for
-// extremes.
-//   x                  ScatterElements(none) x, index, 0 or updates
+// Without the old entry, sums begin with 0 where something is written, and extremes with one of the updates.
 bool lower_scatter_reduce(Call& c) {
   const bool is_mean = c.text("reduce") == "mean", with_old = c.flag("include_self", true);
   const std::string how = is_mean ? "add" : reduction(c.text("reduce"));
   if (how.empty() || (!with_old && c.dtype() == DType::kBool)) return false;
   if (how == "mul" && (is_float(c.dtype()) || !with_old)) return false;  // products of factors have no gradient rule
   if (is_mean && !is_float(c.dtype())) return false;                     // rounds down
-  // PyTorch's gradient of an extreme gives the old entry a share where it happens to equal the result.
-  if (how != "add" && !with_old && is_float(c.dtype())) return false;
   const std::optional<Scatter> s = scatter_of(c);
   if (!s) return false;
   Builder& b = c.b;
-  const Shape& updates = b.shape(s->index);
-  ValueId base = s->x;
-  if (!with_old) base = s->into(b, base, how == "add" ? b.full(updates, 0, c.dtype()) : s->source, "none");
-  ValueId result = s->into(b, base, s->source, how);
-  if (is_mean) {
-    const ValueId ones = b.full(updates, 1, c.dtype()), unwritten = b.full(b.shape(base), 1, c.dtype());
-    const ValueId begin = with_old ? unwritten : s->into(b, unwritten, b.full(updates, 0, c.dtype()), "none");
-    result = b.div(result, s->into(b, begin, ones, "add"));
-  }
-  return c.result(result);
+  if (is_mean) return c.result(scattered_mean(b, *s, with_old));
+  if (with_old) return c.result(s->into(b, s->x, s->source, how));
+  if (how == "add") return c.result(s->into(b, s->into(b, s->x, zeros_like(b, s->source), "none"), s->source, how));
+  return c.result(b.op(Op::kScatterElements, {s->x, s->index, s->source},
+                       {{"axis", Dim(s->axis)}, {"reduction", how}, {"anew", true}}));
 }
 
 // ---- whole slices along one dim: index_add, index_copy, index_fill
@@ -195,6 +199,16 @@ bool lower_index_write(Call& c) {
   if (adds && c.has("alpha") && c.real("alpha") != 1) updates = b.mul(updates, c.constant(c.number("alpha"), dtype));
   Shape shape = c.shape();
   shape[static_cast<size_t>(axis)] = numel(b.shape(c.tensor("index")));
+  if (b.rank(updates) > 1) {
+    if (b.rank(updates) != rank) return false;
+    // The exporter compares no sizes: a step of the graph does.
+    for (int64_t i = 0; i < rank; ++i) {
+      const Dim size = b.shape(updates)[static_cast<size_t>(i)], wanted = shape[static_cast<size_t>(i)];
+      if (dims_agree(size, wanted, c.ranges())) continue;
+      c.check_equal(size, wanted);
+      updates = b.slice(updates, i, 0, wanted);
+    }
+  }
   updates = b.rank(updates) == 0 ? b.expand(updates, shape) : b.reshape(updates, shape);
   const std::vector<int64_t> perm = axis_to_front(axis, rank);
   const ValueId data = b.transpose(x, perm);

@@ -1,6 +1,7 @@
 // Losses. `reduction` is PyTorch's enum: 0 none, 1 mean, 2 sum.
 #include "lower/loss.h"
 
+#include "ir/reads.h"
 #include "lower/targets.h"
 #include "ops/rule.h"
 
@@ -54,16 +55,21 @@ static bool soft_cross_entropy(Call& c) {
   return reduced(c, loss);
 }
 
+// Of operands x, target and perhaps weights.
+static ValueId cross_entropy(Call& c, std::vector<ValueId> operands) {
+  const ValueId loss = c.b.op(Op::kSoftmaxCrossEntropyLoss, std::move(operands),
+                              {{"reduction", reduction_name(c)},
+                               {"ignore_index", c.has("ignore_index") ? c.dim("ignore_index") : Dim(-100)},
+                               {"label_smoothing", c.real("label_smoothing", 0)}});
+  return c.b.cast(loss, c.dtype());
+}
+
 bool lower_cross_entropy(Call& c) {
   const DType dtype = c.dtype();
   if (is_float(c.b.dtype(c.tensor("target")))) return soft_cross_entropy(c);
   std::vector<ValueId> operands{c.operand("self", dtype), c.operand("target", DType::kI64)};
   if (c.is_tensor("weight")) operands.push_back(c.operand("weight", dtype));
-  const ValueId loss = c.b.op(Op::kSoftmaxCrossEntropyLoss, operands,
-                              {{"reduction", reduction_name(c)},
-                               {"ignore_index", c.has("ignore_index") ? c.dim("ignore_index") : Dim(-100)},
-                               {"label_smoothing", c.real("label_smoothing", 0)}});
-  return c.result(c.b.dtype(loss) == dtype ? loss : c.b.cast(loss, dtype));
+  return c.result(cross_entropy(c, std::move(operands)));
 }
 
 // -weight[t] * x[t]; the mean divides by the summed weights of targets that are not ignored.
@@ -73,6 +79,13 @@ bool lower_nll_loss(Call& c) {
   const ValueId x = c.operand("self", dtype), target = c.operand("target", DType::kI64);
   const int64_t axis = b.rank(x) > 1 ? 1 : 0;
   if (b.rank(target) + 1 != b.rank(x)) return false;
+  // Of a log softmax over the classes it is the cross entropy.
+  if (const NodeId softmax = producer(b.graph(), x, Op::kLogSoftmax);
+      softmax && b.rank(x) > 1 && b.graph().node(softmax).attrs.i("axis") == 1) {
+    std::vector<ValueId> operands{b.graph().node(softmax).inputs[0], target};
+    if (c.is_tensor("weight")) operands.push_back(c.operand("weight", dtype));
+    return c.result(cross_entropy(c, std::move(operands)));
+  }
   const ValueId ignored = b.op(Op::kEqual, {target, c.constant(c.number("ignore_index"), DType::kI64)});
   const ValueId safe = b.op(Op::kWhere, {ignored, c.constant(Dim(0), DType::kI64), target});
   const ValueId zero = b.scalar(0, dtype);
@@ -128,21 +141,16 @@ bool lower_mse_loss(Call& c) {
 
 bool lower_l1_loss(Call& c) { return reduced(c, c.b.op(Op::kAbs, {difference(c)})); }
 
-// With c = clip(d, -knee, knee): d^2/2 = c (d - c/2) below the knee, linear with slope `knee` above. The slope is c, as
-// if c were constant: where c moves, d - c is 0.
-static ValueId knee_loss(Call& c, double knee) {
-  Builder& b = c.b;
-  const ValueId d = difference(c);
-  const ValueId slope = b.op(Op::kDetach, {b.op(Op::kClip, {d}, {{"min", -knee}, {"max", knee}})});
-  return b.mul(slope, b.sub(d, b.mul(slope, 0.5)));
-}
+static ValueId knee_loss(Call& c, double knee) { return c.b.op(Op::kHuber, {difference(c)}, {{"alpha", knee}}); }
+
 bool lower_smooth_l1_loss(Call& c) {
+  if (!is_float(c.dtype())) return false;
   const double beta = c.real("beta", 1);
   if (beta == 0) return lower_l1_loss(c);
   const ValueId loss = knee_loss(c, beta);
   return reduced(c, beta == 1 ? loss : c.b.mul(loss, 1 / beta));
 }
-bool lower_huber_loss(Call& c) { return reduced(c, knee_loss(c, c.real("delta", 1))); }
+bool lower_huber_loss(Call& c) { return is_float(c.dtype()) && reduced(c, knee_loss(c, c.real("delta", 1))); }
 
 // ---- probabilities
 

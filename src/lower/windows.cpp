@@ -72,6 +72,19 @@ static ValueId evenly_padded(Call& c, ValueId x, std::vector<Dim>& pads) {
   return is_even ? x : c.b.op(Op::kPad, {x}, {{"pads", more}, {"mode", "constant"}, {"value", 0.0}});
 }
 
+// Whether windows are one place each, one after another: then it does not matter how places are shaped.
+static bool is_pointwise(const Shape& w, const std::vector<Dim>& strides, const std::vector<Dim>& pads) {
+  const auto is_one = [](const Dim& dim) { return dim.is(1); };
+  return std::all_of(w.begin() + 2, w.end(), is_one) && std::all_of(strides.begin(), strides.end(), is_one) &&
+         std::all_of(pads.begin(), pads.end(), [](const Dim& dim) { return dim.is(0); });
+}
+
+// [N, C, D, H, W] as the [N, C, D, H * W] that pointwise convolutions have a kernel for.
+static ValueId as_image(Builder& b, ValueId x) {
+  const Shape& shape = b.shape(x);
+  return b.reshape(x, {shape[0], shape[1], shape[2], shape[3] * shape[4]});
+}
+
 bool lower_conv(Call& c) {
   const DType dtype = c.dtype();
   const ValueId w = c.operand("weight", dtype);
@@ -94,6 +107,13 @@ bool lower_conv(Call& c) {
   std::vector<ValueId> operands{x, w};
   if (c.is_tensor("bias")) operands.push_back(c.operand("bias", dtype));
   const Dim groups = c.has("groups") ? c.dim("groups") : Dim(1);
+  if (spatial == 3 && is_pointwise(c.b.shape(w), strides, pads)) {
+    operands[0] = as_image(c.b, x);
+    operands[1] = as_image(c.b, w);
+    const ValueId y =
+        c.b.op(Op::kConv, operands, convolution(c.b.shape(operands[1]), {1, 1}, {0, 0, 0, 0}, {1, 1}, groups));
+    return c.result(c.b.reshape(y, c.shape()));
+  }
   const ValueId y = c.b.op(Op::kConv, operands, convolution(c.b.shape(w), strides, pads, dilations, groups));
   return c.result(c.b.reshape(y, c.shape()));
 }
@@ -209,29 +229,33 @@ static bool resize(Call& c, const std::string& mode, bool align_corners) {
 bool lower_upsample_linear(Call& c) { return resize(c, "bilinear", c.flag("align_corners")); }
 bool lower_upsample_nearest(Call& c) { return resize(c, "nearest", false); }
 
-// im2col: the padded input's windows by two gathers of constant indices, then [N, C kh kw, L].
+static Attrs windows(Call& c) {
+  return {{"kernel_shape", c.window("kernel_size", 2, 1)},
+          {"strides", c.window("stride", 2, 1)},
+          {"pads", twice(c.window("padding", 2, 0))},
+          {"dilations", c.window("dilation", 2, 1)}};
+}
+
 bool lower_im2col(Call& c) {
-  Builder& b = c.b;
   ValueId x = batched(c, c.tensor("self"), 2);
-  const std::vector<Dim> kernel = c.window("kernel_size", 2, 1), dilation = c.window("dilation", 2, 1),
-                         padding = c.window("padding", 2, 0), stride = c.window("stride", 2, 1);
-  if (!padding[0].is(0) || !padding[1].is(0))
-    x = b.op(Op::kPad, {x},
-             {{"pads", std::vector<Dim>{0, 0, padding[0], padding[1], 0, 0, padding[0], padding[1]}},
-              {"mode", std::string("constant")},
-              {"value", 0.0}});
-  auto range = [&](const Dim& numel, const Dim& step) {
-    return b.op(Op::kRange, {}, {{"dtype", DType::kI64}, {"numel", numel}, {"int_start", Dim(0)}, {"int_step", step}});
-  };
-  // Axis 2 → (kh, rows), then the former axis 3 → (kw, columns).
-  for (size_t i = 0; i < 2; ++i) {
-    const int64_t axis = i == 0 ? 2 : 4;
-    const Dim size = b.shape(x)[static_cast<size_t>(axis)];
-    const Dim count = floordiv(size - dilation[i] * (kernel[i] - 1) - 1, stride[i]) + 1;
-    const ValueId offsets = b.unsqueeze(range(kernel[i], dilation[i]), {1});
-    x = b.op(Op::kGather, {x, b.add(offsets, range(count, stride[i]))}, {{"axis", Dim(axis)}});
-  }
-  return c.result(b.reshape(b.transpose(x, {0, 1, 2, 4, 3, 5}), c.shape()));
+  if (c.dtype() == DType::kBool) x = c.b.cast(x, DType::kF32);
+  if (!is_float(c.b.dtype(x))) return false;
+  return c.result(c.b.reshape(c.b.op(Op::kIm2Col, {x}, windows(c)), c.shape()));
+}
+
+bool lower_col2im(Call& c) {
+  if (!is_float(c.dtype())) return false;
+  Builder& b = c.b;
+  const std::vector<Dim> kernel = c.window("kernel_size", 2, 1), stride = c.window("stride", 2, 1),
+                         padding = c.window("padding", 2, 0), dilation = c.window("dilation", 2, 1);
+  Shape shape = c.shape();
+  if (shape.size() == 3) shape.insert(shape.begin(), Dim(1));
+  Shape columns{shape[0], shape[1], kernel[0], kernel[1]};
+  for (size_t i = 0; i < 2; ++i)
+    columns.push_back(floordiv(shape[2 + i] + padding[i] * 2 - dilation[i] * (kernel[i] - 1) - 1, stride[i]) + 1);
+  Attrs attrs = windows(c);
+  attrs.set("shape", shape);
+  return c.result(b.reshape(b.op(Op::kCol2Im, {b.reshape(c.tensor("self"), columns)}, attrs), c.shape()));
 }
 
 }  // namespace lowtide

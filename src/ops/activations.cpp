@@ -82,6 +82,11 @@ void grad_leaky_relu(GradContext& c) {
   c.set(0, b.op(Op::kWhere, {positive, c.dy(), b.mul(c.dy(), alpha)}));
 }
 
+void grad_huber(GradContext& c) {
+  const double alpha = c.attrs().f("alpha");
+  c.set(0, c.b().mul(c.dy(), c.b().op(Op::kClip, {c.in(0)}, {{"min", -alpha}, {"max", alpha}})));
+}
+
 // dx = x > 0 ? scale*dy : scale*alpha*input_scale*exp(input_scale*x)*dy
 void grad_elu(GradContext& c) {
   Builder& b = c.b();

@@ -50,9 +50,14 @@ static void add_gathers(List& list) {
   list.add(Op::kScatterElements, "first axis", {real({6, 2}), unique_indices({3, 2}, 6), real({3, 2})},
            scatter(0, "none"));
   list.add(Op::kScatterElements, "add", {real({3, 4}), integers({3, 6}, 0, 3), real({3, 6})}, scatter(1, "add"));
-  for (const char* reduction : {"max", "min"})
+  for (const char* reduction : {"max", "min"}) {
     list.add(Op::kScatterElements, reduction, {real({3, 4}), integers({3, 2}, 0, 3), real({3, 2})},
              scatter(1, reduction));
+    Attrs anew = scatter(0, reduction);
+    anew.set("anew", true);
+    list.add(Op::kScatterElements, concat(reduction, ", anew"), {real({3, 4}), integers({5, 4}, 0, 2), real({5, 4})},
+             anew);
+  }
   list.add(Op::kScatterElements, "mul", {fixed({3, 4}), integers({3, 2}, 0, 3), fixed({3, 2})}, scatter(1, "mul"));
   list.add(Op::kScatterND, "", {real({5, 3}), unique_indices({3, 1}, 5), real({3, 3})}, {{"reduction", "none"}});
   list.add(Op::kScatterND, "add", {real({3, 4, 2}), integers({5, 2}, 0, 2), real({5, 2})}, {{"reduction", "add"}});

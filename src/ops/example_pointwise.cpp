@@ -26,6 +26,7 @@ static void add_one_operand(List& list) {
   list.add(Op::kSoftplus, "beyond threshold", {smooth_but_at({0.5}, shape)}, {{"beta", 2.0}, {"threshold", 1.0}});
   list.add(Op::kGelu, "", {real(shape, -3, 3)});
   list.add(Op::kFastGelu, "", {real(shape, -3, 3)});
+  list.add(Op::kHuber, "", {real(shape, -3, 3)}, {{"alpha", 0.75}});
   list.add(Op::kQuickGelu, "", {real(shape, -3, 3)}, {{"alpha", 1.702}});
   list.add(Op::kHardSigmoid, "", {smooth_but_at({-3, 3}, shape, -5, 5)});
   list.add(Op::kHardSwish, "", {smooth_but_at({-3, 3}, shape, -5, 5)});

@@ -77,6 +77,22 @@ void add_windows(List& list) {
   list.add(Op::kResize, "bilinear up", {real({1, 2, 3, 2})}, resize({6, 5}, "bilinear", false));
   list.add(Op::kResize, "bilinear down", {real({1, 2, 5, 6})}, resize({3, 2}, "bilinear", false));
   list.add(Op::kResize, "bilinear, corners", {real({1, 2, 3, 2})}, resize({5, 4}, "bilinear", true));
+  const auto windows = [](const Sizes& kernel, const Sizes& strides, const Sizes& pads, const Sizes& dilations) {
+    return Attrs{{"kernel_shape", dims(kernel)},
+                 {"strides", dims(strides)},
+                 {"pads", dims(pads)},
+                 {"dilations", dims(dilations)}};
+  };
+  const auto onto = [](Attrs attrs, const Sizes& shape) {
+    attrs.set("shape", dims(shape));
+    return attrs;
+  };
+  const Attrs same = windows({3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}),
+              strided = windows({2, 3}, {2, 3}, {0, 2, 1, 0}, {2, 1});
+  list.add(Op::kIm2Col, "", {real({2, 2, 4, 5})}, same);
+  list.add(Op::kIm2Col, "strided", {real({1, 2, 5, 7})}, strided);
+  list.add(Op::kCol2Im, "", {real({2, 2, 3, 3, 4, 5})}, onto(same, {2, 2, 4, 5}));
+  list.add(Op::kCol2Im, "strided", {real({1, 2, 2, 3, 2, 3})}, onto(strided, {1, 2, 5, 7}));
 }
 
 }  // namespace lowtide::examples

@@ -96,6 +96,9 @@ std::vector<TensorType> infer_scatter(const InferArgs& args) {
   LT_INFER_CHECK(args, rank(data) == rank(indices), "data and indices differ in rank: ", to_string(data), " and ",
                  to_string(indices));
   check_shape(args, 2, "updates", indices.shape);
+  const std::string& reduction = args.attrs.s("reduction");
+  LT_INFER_CHECK(args, !args.attrs.b("anew", false) || reduction == "max" || reduction == "min",
+                 "anew is for max and min, not for ", reduction);
   return {data};
 }
 
@@ -135,7 +138,13 @@ static void grad_scatter_extreme(GradContext& c) {
   const ValueId count = b.op(Op::kScatterElements, {b.cast(data_hit, dtype), indices, b.cast(update_hit, dtype)},
                              {{"axis", c.attrs().dim("axis")}, {"reduction", "add"}});
   const ValueId share = b.div(c.dy(), count);
-  if (c.wants(0)) c.set(0, b.op(Op::kWhere, {data_hit, share, b.scalar(0, dtype)}));
+  if (c.wants(0)) {
+    ValueId dx = b.op(Op::kWhere, {data_hit, share, b.scalar(0, dtype)});
+    if (c.attrs().b("anew", false))
+      dx = b.op(Op::kScatterElements, {dx, indices, zeros_like(c, updates)},
+                {{"axis", c.attrs().dim("axis")}, {"reduction", "none"}});
+    c.set(0, dx);
+  }
   if (c.wants(2))
     c.set(2, b.op(Op::kWhere, {update_hit, b.op(Op::kGatherElements, {share, indices}, gather), b.scalar(0, dtype)}));
 }

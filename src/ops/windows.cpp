@@ -101,6 +101,23 @@ std::vector<TensorType> infer_resize(const InferArgs& args) {
   return {y};
 }
 
+// The type of x's windows.
+static TensorType windows_of(const InferArgs& args, const TensorType& x) {
+  check_float(args, 0);
+  LT_INFER_CHECK(args, x.shape.size() == 4, "x must be [N, C, H, W], is ", to_string(x));
+  const std::vector<Dim> kernel = dims(per_dim(args, "kernel_shape", 2, 1));
+  const Shape sizes = window_sizes(args, x, kernel, false);
+  return {x.dtype, {x.shape[0], x.shape[1], kernel[0], kernel[1], sizes[0], sizes[1]}};
+}
+
+std::vector<TensorType> infer_im2col(const InferArgs& args) { return {windows_of(args, args.in(0))}; }
+
+std::vector<TensorType> infer_col2im(const InferArgs& args) {
+  const TensorType x{args.in(0).dtype, args.attrs.ints("shape")};
+  check_shape(args, 0, "windows", windows_of(args, x).shape);
+  return {x};
+}
+
 void grad_conv(GradContext& c) {
   if (!c.wants(0) && !c.wants(1)) {
     std::vector<int64_t> axes{0};
@@ -140,6 +157,18 @@ void grad_resize(GradContext& c) {
   attrs.erase("sizes");
   attrs.set("shape", c.type(c.in(0)).shape);
   c.set(0, c.b().op(Op::kResizeGrad, {c.dy()}, std::move(attrs)));
+}
+
+void grad_im2col(GradContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.set("shape", c.type(c.in(0)).shape);
+  c.set(0, c.b().op(Op::kCol2Im, {c.dy()}, std::move(attrs)));
+}
+
+void grad_col2im(GradContext& c) {
+  Attrs attrs = c.attrs();
+  attrs.erase("shape");
+  c.set(0, c.b().op(Op::kIm2Col, {c.dy()}, std::move(attrs)));
 }
 
 }  // namespace lowtide

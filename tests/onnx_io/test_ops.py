@@ -11,6 +11,7 @@ POINTWISE = """Identity Detach Copy Abs Neg Exp Sin Cos Tan Atan Tanh Sigmoid Er
     Swish HardSigmoid HardSwish Expm1""".split()
 POSITIVE = "Log Log1p Sqrt Rsqrt Reciprocal".split()
 WITH_ATTRIBUTES = [
+    "Huber(alpha=0.5)",
     "LeakyRelu(alpha=0.1)",
     "Elu(alpha=1.5, scale=1.0, input_scale=1.0)",
     "Elu(alpha=1.5, scale=1.1, input_scale=0.5)",
@@ -132,6 +133,13 @@ CASES = [
     (IMAGE, '%r: f32[n, 4, 5, 14] = Resize(sizes=[5, 14], mode="bilinear", align_corners=false) %x'),
     (IMAGE, '%r: f32[n, 4, 5, 14] = Resize(sizes=[5, 14], mode="bilinear", align_corners=true) %x'),
     (IMAGE, '%r: f32[n, 4, 16, 3] = Resize(sizes=[16, 3], mode="nearest", align_corners=false) %x'),
+    ("%x: f32[n, 4, 7, 6] input",
+     "%r: f32[n, 4, 3, 2, 3, 7] = Im2Col(kernel_shape=[3, 2], strides=[2, 1], pads=[0, 1, 0, 1], dilations=[1, 1]) %x"),
+    ("%x: f32[n, 4, 3, 2, 3, 7] input",
+     "%r: f32[n, 4, 7, 6] = Col2Im(kernel_shape=[3, 2], strides=[2, 1], pads=[0, 1, 0, 1], dilations=[1, 1],"
+     " shape=[n, 4, 7, 6]) %x"),
+    ("%x: f32[3, 3] input, %i: i64[n, 3] input, %u: f32[n, 3] input",
+     '%r: f32[3, 3] = ScatterElements(axis=0, reduction="max", anew=true) %x, %i, %u'),
 ]  # fmt: skip
 
 

@@ -38,6 +38,7 @@ def own_samples():
         "aten::_is_any_true.default": (mask,),
         "aten::_log_softmax.default": (_x(3, 4), 1, False),
         "aten::_softmax.default": (_x(3, 4), 1, False),
+        "aten::col2im.default": (_x(2, 12, 12), (4, 5), (2, 2), (1, 1), (0, 0), (1, 1)),
         "aten::_reshape_alias.default": (_x(3, 4), [4, 3], [3, 1]),
         "aten::_to_copy.default": (_x(3, 4),),
         "aten::_unsafe_view.default": (_x(3, 4), [4, 3]),

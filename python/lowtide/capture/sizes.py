@@ -227,7 +227,7 @@ class Sizes(KnownSizes):
             self._replacements[symbol] = equal
             self._read_back.add(symbol)
         self._replace_equal_data_sizes()
-        for first, second in sizes_of_labels(self._exported.program):
+        for first, second in sizes_taken_as_one(self._exported.program):
             difference = sympy.expand(self.resolve(first) - self.resolve(second))
             if not self._replace_one_of(difference) and difference.is_polynomial():
                 self._unsolved.append(difference)
@@ -446,18 +446,26 @@ _CLASS_LOSSES = (
     aten.nll_loss_nd.default,
     aten.nll_loss2d.default,
 )
+_SLICE_WRITERS = (aten.index_add.default, aten.index_copy.default)
 
 
-def sizes_of_labels(program):
-    """(size, size) of scores and labels that a loss takes as one: the exporter does not ask whether they are."""
+def sizes_taken_as_one(program):
+    """(size, size) of tensors that a call takes as one: the exporter does not ask whether they are."""
     for node in program.graph.nodes:
-        if node.op != "call_function" or node.target not in _CLASS_LOSSES:
+        if node.op != "call_function":
             continue
-        scores, labels = (argument.meta["val"] for argument in node.args[:2])
-        if labels.dim() == scores.dim() - 1 and not labels.is_floating_point():
-            sizes = list(scores.shape)
-            sizes.pop(min(1, scores.dim() - 1))
-            yield from zip(sizes, labels.shape, strict=True)
+        if node.target in _CLASS_LOSSES:
+            scores, labels = (argument.meta["val"] for argument in node.args[:2])
+            if labels.dim() == scores.dim() - 1 and not labels.is_floating_point():
+                sizes = list(scores.shape)
+                sizes.pop(min(1, scores.dim() - 1))
+                yield from zip(sizes, labels.shape, strict=True)
+        elif node.target in _SLICE_WRITERS:
+            tensor, index, slices = (node.args[position].meta["val"] for position in (0, 2, 3))
+            if tensor.dim() == slices.dim() > 0:
+                sizes = list(tensor.shape)
+                sizes[node.args[1]] = index.numel()
+                yield from zip(sizes, slices.shape, strict=True)
 
 
 def _meet(first, second):

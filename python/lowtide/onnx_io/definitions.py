@@ -398,6 +398,35 @@ def _resize(w, n, x):
     return w.term("Resize", x, "", "", w.sizes([*n.shape[:2], *n["sizes"]]), nearest_mode="floor", **attrs)
 
 
+def _im2col(w, n, x):
+    (top, left, bottom, right), dilations, strides = n["pads"], n["dilations"], n["strides"]
+    sizes = n.output_types[0][1][2:]
+    x = w.term("Pad", x, w.sizes([0, 0, top, left, 0, 0, bottom, right]))
+    # Axis 2 → (kh, h), then the former axis 3 → (kw, w).
+    for dim, axis in ((0, 2), (1, 4)):
+        taps = w.term("Unsqueeze", _count(w, sizes[dim]) * w.size(dilations[dim]), w.sizes([1]))
+        places = taps + _count(w, sizes[2 + dim]) * w.size(strides[dim])
+        x = w.term("Gather", x, places, axis=axis)
+    return w.term("Transpose", x, perm=[0, 1, 2, 4, 3, 5])
+
+
+def _col2im(w, n, windows):
+    kernel, shape = n["kernel_shape"], n["shape"]
+    columns = w.term("Reshape", windows, w.sizes([0, _product([shape[1], *kernel]), -1]))
+    attrs = {name: n[name] for name in ("dilations", "pads", "strides")}
+    return w.term("Col2Im", columns, w.sizes(shape[2:]), w.sizes(kernel), **attrs)
+
+
+def _scatter_anew(w, n, x, indices, updates):
+    base = w.term("ScatterElements", x, indices, updates, axis=n["axis"])
+    return w.term("ScatterElements", base, indices, updates, axis=n["axis"], reduction=n["reduction"])
+
+
+def _huber(w, n, x):
+    bounded = w.term("Clip", x, w.scalar(-n["alpha"], x.dtype), w.scalar(n["alpha"], x.dtype))
+    return bounded * (x - bounded * 0.5)
+
+
 DEFINITIONS = {
     "Copy": _identity,
     "Detach": _identity,
@@ -420,6 +449,7 @@ DEFINITIONS = {
     "ReduceMax": reduction,
     "ReduceMin": reduction,
     "Swish": _formula(lambda w, n, x: x * w.term("Sigmoid", x)),
+    "Huber": _formula(_huber),
     "QuickGelu": _formula(lambda w, n, x: x * w.term("Sigmoid", x * n["alpha"])),
     "BiasGelu": _formula(_gelu("none")),
     "FastGelu": _formula(_gelu("tanh")),
@@ -440,7 +470,10 @@ DEFINITIONS = {
     "Flip": _formula(_flip),
     "Roll": _formula(_roll),
     "Gather": _formula(_gather),
+    "ScatterElements": _formula(_scatter_anew),
     "SliceScatter": _formula(_slice_scatter),
     "Sort": _sort,
     "Resize": _formula(_resize),
+    "Im2Col": _formula(_im2col),
+    "Col2Im": _formula(_col2im),
 }

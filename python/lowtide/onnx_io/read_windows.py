@@ -146,7 +146,27 @@ def _resize(r, n):
     return r.op("Resize", [x], sizes=list(sizes[2:]), mode=mode, align_corners=place == "align_corners")
 
 
+def _col2im(r, n):
+    x = r.value(n.inputs[0])
+    image, kernel = r.array(n.inputs[1]), r.array(n.inputs[2])
+    if image is None or kernel is None or len(image) != 2:
+        raise UnsupportedError("lowtide sums windows of images of two dims, whose sizes are constant")
+    image, kernel = image.tolist(), kernel.tolist()
+    strides, dilations, pads = n.get("strides", [1, 1]), n.get("dilations", [1, 1]), n.get("pads", [0, 0, 0, 0])
+    places = [
+        (image[i] + pads[i] + pads[2 + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(2)
+    ]
+    batch, columns = r.shape(x)[:2]
+    if not isinstance(columns, int):
+        raise UnsupportedError("the number of its channels is not constant")
+    channels = columns // (kernel[0] * kernel[1])
+    windows = r.op("Reshape", [x], shape=[batch, channels, *kernel, *places])
+    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    return r.op("Col2Im", [windows], shape=[batch, channels, *image], **attrs)
+
+
 WINDOWS = {
+    "Col2Im": _col2im,
     "ConvTranspose": _conv_transpose,
     "Conv": _conv,
     "MaxPool": _max_pool,

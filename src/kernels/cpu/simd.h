@@ -49,7 +49,8 @@ LT_INLINE void store(float* p, vf v) { *(vf_unaligned*)p = v; }
 LT_INLINE void store(float* p, vf v, Full) { store(p, v); }
 LT_INLINE void store_words(uint32_t* p, vu v) { *(vu_unaligned*)p = v; }
 
-// vmin, vmax: the second argument if either is NaN. round_even: to the nearest integer, for |x| < 2^22.
+// vmin, vmax: the second argument if either is NaN. round_even: to the nearest integer, for |x| < 2^22. any_lane: of
+// what a comparison gives.
 #if defined(__AVX512F__) && LT_LANES == 16
 LT_INLINE __mmask16 tail_mask(int count) { return (__mmask16)((1u << count) - 1); }
 LT_INLINE vf load(const float* p, int count) { return _mm512_maskz_loadu_ps(tail_mask(count), p); }
@@ -59,6 +60,7 @@ LT_INLINE vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 LT_INLINE vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
 LT_INLINE vf vsqrt(vf a) { return _mm512_sqrt_ps(a); }
 LT_INLINE vf round_even(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+LT_INLINE bool any_lane(vi condition) { return _mm512_movepi32_mask((__m512i)condition) != 0; }
 LT_INLINE void mul_wide(vu a, uint32_t factor, vu* high, vu* low) {
   const __m512i f = _mm512_set1_epi32((int)factor), x = (__m512i)a;
   const __m512i even = _mm512_mul_epu32(x, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), f);
@@ -74,6 +76,7 @@ LT_INLINE vf vmin(vf a, vf b) { return _mm256_min_ps(a, b); }
 LT_INLINE vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
 LT_INLINE vf vsqrt(vf a) { return _mm256_sqrt_ps(a); }
 LT_INLINE vf round_even(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+LT_INLINE bool any_lane(vi condition) { return _mm256_movemask_ps((__m256)condition) != 0; }
 LT_INLINE void mul_wide(vu a, uint32_t factor, vu* high, vu* low) {
   const __m256i f = _mm256_set1_epi32((int)factor), x = (__m256i)a;
   const __m256i even = _mm256_mul_epu32(x, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), f);
@@ -97,6 +100,11 @@ LT_INLINE vf vsqrt(vf a) {
   return a;
 }
 LT_INLINE vf round_even(vf a) { return (a + 12582912.0f) - 12582912.0f; }
+LT_INLINE bool any_lane(vi condition) {
+  int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= condition[i];
+  return any != 0;
+}
 LT_INLINE void mul_wide(vu a, uint32_t factor, vu* high, vu* low) {
   for (int i = 0; i < kLanes; ++i) {
     const uint64_t product = (uint64_t)a[i] * factor;

@@ -1,5 +1,5 @@
-// exp, log, tanh, erf, sigmoid on vectors, within about 2 ulp of the exact value over the whole range of floats,
-// denormal ends, infinities and NaN included, unless a line says otherwise. For files *_isa.cpp only.
+// exp, log, tanh, erf, sigmoid, sin, cos on vectors, within about 2 ulp of the exact value over the whole range of
+// floats, denormal ends, infinities and NaN included, unless a line says otherwise. For files *_isa.cpp only.
 // The polynomials are minimax fits of ours (weighted least squares towards equal relative error).
 #pragma once
 
@@ -113,6 +113,45 @@ LT_INLINE vf erf(vf x) {
   const vf large = copy_sign(1.0f - exp_flushed(q), x);
   const vf y = abs(x) < splat(1.0f) ? small : large;
   return x == x ? y : x;
+}
+
+constexpr float kLargestAngle = 8192.0f;
+
+// sin(x + quarters * pi / 2) for |x| <= kLargestAngle. Multiples of the first three parts of pi / 2 are exact: each has
+// 11 bits, and no count of quarters more than 13.
+LT_INLINE vf sine(vf x, int quarters) {
+  const vf n = round_even(x * 0.636619772f);
+  vf r = fma(n, splat(-1.5703125f), x);
+  r = fma(n, splat(-4.837512969970703e-4f), r);
+  r = fma(n, splat(-7.549533620476723e-8f), r);
+  r = fma(n, splat(-2.5633440682570896e-12f), r);
+  const vf square = r * r;
+  vf p = splat(-0.00019514957f);
+  p = fma(p, square, splat(0.008332158f));
+  p = fma(p, square, splat(-0.16666655f));
+  const vf sin = fma(p * square, r, r);
+  vf q = splat(2.4432784e-05f);
+  q = fma(q, square, splat(-0.0013887313f));
+  q = fma(q, square, splat(0.041666646f));
+  const vf cos = fma(q * square, square, fma(square, splat(-0.5f), splat(1.0f)));
+  const vi turned = to_int(n) + quarters;
+  const vf y = (turned & 1) == 0 ? sin : cos;
+  return as_float(as_int(y) ^ ((turned & 2) << 30));
+}
+
+// Larger angles, infinities and NaN: each lane by itself.
+template <class F>
+LT_INLINE vf sine_or_each(vf x, int quarters, F each) {
+  if (!any_lane(!(abs(x) <= splat(kLargestAngle)))) return sine(x, quarters);
+  for (int i = 0; i < kLanes; ++i) x[i] = each(x[i]);
+  return x;
+}
+LT_INLINE vf sin(vf x) {
+  const vf y = sine_or_each(x, 0, [](float angle) { return __builtin_sinf(angle); });
+  return x == splat(0.0f) ? x : y;  // -0 stays what it is
+}
+LT_INLINE vf cos(vf x) {
+  return sine_or_each(x, 1, [](float angle) { return __builtin_cosf(angle); });
 }
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -151,10 +151,15 @@ KernelStatus scatter_elements(const KernelCall& call, const AxisScattering& pick
   const TensorRef &data = call.inputs[0], &indices = call.inputs[1], &updates = call.inputs[2], &y = call.outputs[0];
   if (!all_inside(picks.grid, indices, picks.size)) return "ScatterElements: an index is out of range";
   copy_all(picks.copy, data, y);
-  picks.grid.for_each([&](int64_t, const auto& at) {
-    const int64_t to = at[1] + wrapped(get_int(indices, at[0]), picks.size) * picks.stride;
-    join_element(picks.joining, y, to, updates, at[2]);
-  });
+  const auto join_all = [&](Joining joining) {
+    picks.grid.for_each([&](int64_t, const auto& at) {
+      const int64_t to = at[1] + wrapped(get_int(indices, at[0]), picks.size) * picks.stride;
+      join_element(joining, y, to, updates, at[2]);
+    });
+  };
+  // An extreme of updates alone begins with any of them.
+  if (picks.anew) join_all(Joining::kReplace);
+  join_all(picks.joining);
   return nullptr;
 }
 

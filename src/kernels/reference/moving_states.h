@@ -90,9 +90,11 @@ struct AxisScattering : ElementPicks {
   explicit AxisScattering(const BoundCall& call)
       : ElementPicks(call, call.outputs[0], call.inputs[2]),
         copy(pairs(call, call.inputs[0], call.outputs[0])),
-        joining(joining_of(call)) {}
+        joining(joining_of(call)),
+        anew(call.attrs->get_or<bool>("anew", false)) {}
   Runs<2> copy;
   Joining joining;
+  bool anew;
 };
 
 // indices [.., K] pick slices data[i1, .., iK] of shape data.shape[K:].
@@ -192,6 +194,15 @@ struct PoolWindow {
   int64_t kernel[kMaxRank], strides[kMaxRank], pads[kMaxRank], end_pads[kMaxRank], dilations[kMaxRank];
   int64_t taps = 1;
   bool include_pad;  // of an average
+};
+
+// Of an image, over its last two dims: what windows begin with, and their steps.
+struct ImageWindows {
+  explicit ImageWindows(const BoundCall& call);
+  // body(offset in the image, -1 outside; offset in the windows) for each place of each window.
+  template <class Body>
+  void for_each(const TensorRef& image, const TensorRef& windows, Body body) const;
+  int64_t strides[2], pads[2], dilations[2];
 };
 
 struct Resizing {

@@ -97,6 +97,11 @@ KernelStatus leaky_relu(const KernelCall& call, const WithAlpha<Unary>& runs) {
   const double alpha = runs.alpha;
   return map_floats(call, runs, [=](double x) { return x > 0 ? x : alpha * x; });
 }
+KernelStatus huber(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  const double alpha = runs.alpha;
+  return map_floats(call, runs,
+                    [=](double x) { return std::abs(x) > alpha ? alpha * (std::abs(x) - alpha / 2) : x * x / 2; });
+}
 KernelStatus elu(const KernelCall& call, const EluScales& runs) {
   const double alpha = runs.alpha, scale = runs.scale, inner = runs.inner;
   return map_floats(call, runs, [=](double x) { return x > 0 ? scale * x : scale * alpha * std::expm1(x * inner); });

@@ -76,6 +76,82 @@ void multiply_in_place(const Gemm& call, int64_t row, int64_t rows, int64_t col,
   }
 }
 
+// ---- one row of C: every number of B is read once, so none is packed. The sums are those of a tile, bit for bit.
+
+float element(const Gemm& call, int64_t row, int64_t k) {
+  return call.alpha * call.a[call.transpose_a ? k * call.a_stride + row : row * call.a_stride + k];
+}
+
+LT_INLINE void finish_row(const float* sums, float* c, int64_t cols, bool adds) {
+  for_vectors(cols, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
+    const vf sum = load(sums + j, count);
+    store(c + j, adds ? load(c + j, count) + sum : sum, count);
+  });
+}
+
+// B's rows one after another, onto sums that stay in L1.
+void row_times_rows(const Gemm& call, int64_t row, int64_t col, int64_t cols, int64_t first, int64_t depth, bool adds,
+                    float* sums) {
+  constexpr int64_t kRowsAtOnce = 4;
+  __builtin_memset(sums, 0, sizeof(float) * cols);
+  const float* b = call.b + first * call.b_stride + col;
+  int64_t k = 0;
+  for (; k + kRowsAtOnce <= depth; k += kRowsAtOnce, b += kRowsAtOnce * call.b_stride) {
+    vf x[kRowsAtOnce];
+    for (int i = 0; i < kRowsAtOnce; ++i) x[i] = splat(element(call, row, first + k + i));
+    for_vectors(cols, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
+      vf sum = load(sums + j, count);
+      for (int i = 0; i < kRowsAtOnce; ++i) sum = fma(x[i], load(b + i * call.b_stride + j, count), sum);
+      store(sums + j, sum, count);
+    });
+  }
+  for (; k < depth; ++k, b += call.b_stride) {
+    const vf x = splat(element(call, row, first + k));
+    for_vectors(cols, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
+      store(sums + j, fma(x, load(b + j, count), load(sums + j, count)), count);
+    });
+  }
+  finish_row(sums, call.c + row * call.c_stride + col, cols, adds);
+}
+
+// B's columns are stored as rows: blocks of kLanes x kLanes are turned in registers.
+void row_times_columns(const Gemm& call, int64_t row, int64_t col, int64_t cols, int64_t first, int64_t depth,
+                       bool adds, float* sums) {
+  constexpr int64_t kAhead = 8 * kLanes;
+  for (int64_t j = 0; j < cols; j += kLanes) {
+    const int64_t height = min_of(kLanes, cols - j);
+    const float* b = call.b + (col + j) * call.b_stride + first;
+    vf sum = {};
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      const int64_t count = min_of(kLanes, depth - k);
+      vf lines[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const float* from = b + i * call.b_stride + k;
+        if (i < height) __builtin_prefetch(from + kAhead);
+        lines[i] = i >= height ? vf{} : count == kLanes ? load(from) : load(from, static_cast<int>(count));
+      }
+      transpose(lines);
+      for (int64_t i = 0; i < count; ++i) sum = fma(splat(element(call, row, first + k + i)), lines[i], sum);
+    }
+    store(sums + j, sum, static_cast<int>(height));
+  }
+  finish_row(sums, call.c + row * call.c_stride + col, cols, adds);
+}
+
+// C of one column and one row: as fast as C is written, line by line.
+void column_times_row(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, bool adds, float* line) {
+  for (int64_t j = 0; j < cols; ++j) line[j] = call.b[(col + j) * (call.transpose_b ? call.b_stride : 1)];
+  for (int64_t r = row; r < row + rows; ++r) {
+    const vf x = splat(element(call, r, 0));
+    float* c = call.c + r * call.c_stride + col;
+    for_vectors(cols, [&](int64_t j, auto count) LT_INLINE_LAMBDA {
+      const vf product = fma(x, load(line + j, count), vf{});
+      store(c + j, adds ? load(c + j, count) + product : product, count);
+    });
+  }
+}
+
 // Room for packed tiles of A, of a block of `rows` rows; what reads A in place leaves it alone.
 int64_t tiles_floats(const Gemm& call, int64_t rows) {
   return round_up(round_up(min_of(kRows, rows), kTileRows) * min_of(kDepth, call.k), 16);
@@ -89,6 +165,14 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
   for (int64_t first = 0; first < call.k; first += kDepth) {
     const int64_t depth = min_of(kDepth, call.k - first);
     const bool adds = starts || first > 0;
+    if (rows == 1) {
+      (call.transpose_b ? row_times_columns : row_times_rows)(call, row, col, cols, first, depth, adds, panels);
+      continue;
+    }
+    if (call.k == 1) {
+      column_times_row(call, row, rows, col, cols, adds, panels);
+      continue;
+    }
     pack_b(call, col, cols, first, depth, panels);
     if (reads_in_place(call)) {
       multiply_in_place(call, row, rows, col, cols, first, depth, panels, adds);

@@ -14,6 +14,10 @@ TEST(Gemm, AgreesWithDoublesInEveryOrientation) {
     bool bias = false;
   };
   for (const Case& c : {Case{1, 1, 1},
+                        {1, 1037, 600, 1, 0.5f, 2},
+                        {1, 70, 261, 2, 1, 0, true},
+                        {300, 531, 1, 1, 0.5f, 2},
+                        {17, 40, 1, 3},
                         {3, 17, 5},
                         {17, 3, 0, 1, 1, 0.5f},
                         {65, 33, 513, 1, 1, 0, true},
@@ -72,6 +76,40 @@ TEST(Gemm, AgreesWithDoublesInEveryOrientation) {
                 1e-6, 1e-4);
           });
     }
+  }
+}
+
+// What a plan computes for some rows at a time, the last of them alone, has the bits of the whole product.
+TEST(Gemm, OneRowHasTheBitsThatItHasAmongOthers) {
+  constexpr int64_t kRows = 15, kCols = 75, kInner = 533;
+  const std::vector<float> a = random_floats(kRows * kInner, 1), b = random_floats(kCols * kInner, 2);
+  for (int orientation = 0; orientation < 4; ++orientation) {
+    SCOPED_TRACE(orientation);
+    Gemm call;
+    call.n = call.c_stride = kCols;
+    call.k = kInner;
+    call.transpose_a = orientation & 1;
+    call.transpose_b = orientation & 2;
+    call.alpha = 0.75f;
+    call.a_stride = call.transpose_a ? kRows : kInner;
+    call.b_stride = call.transpose_b ? kInner : kCols;
+    call.b = b.data();
+    const auto product = [&](int64_t first, int64_t rows) {
+      std::vector<float> out(rows * kCols);
+      call.m = rows;
+      call.a = a.data() + first * (call.transpose_a ? 1 : kInner);
+      call.c = out.data();
+      std::vector<float> scratch(packed_gemm_scratch_bytes(call, 1) / 4 + 16, NAN);
+      const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+      packed_gemm(call, reinterpret_cast<void*>((address + 63) / 64 * 64), packed_gemm_scratch_bytes(call, 1));
+      return out;
+    };
+    const auto last = [&] {
+      const std::vector<float> all = product(0, kRows), one = product(kRows - 1, 1);
+      EXPECT_TRUE(std::equal(one.begin(), one.end(), all.end() - kCols));
+      return one;
+    };
+    for_every_run(last, [](const std::vector<float>&) {});
   }
 }
 

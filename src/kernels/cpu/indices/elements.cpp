@@ -12,17 +12,6 @@ namespace {
 
 int64_t wrapped(int64_t index, int64_t size) { return index < 0 ? index + size : index; }
 
-bool all_inside(const PickedLines& picked, const int64_t* indices) {
-  std::atomic<bool> good = true;
-  for_row_chunks(picked.lines, picked.picks, 0.5, [&](int64_t first, int64_t count) {
-    bool inside = true;
-    picked.for_each(indices, first, count,
-                    [&](int64_t index, int64_t, int64_t) { inside &= index >= -picked.size && index < picked.size; });
-    if (!inside) good = false;
-  });
-  return good;
-}
-
 // body(T{}) with an unsigned type of that many bytes.
 template <class Body>
 void with_bytes(int64_t bytes, Body body) {
@@ -34,25 +23,51 @@ void with_bytes(int64_t bytes, Body body) {
   }
 }
 
-template <bool adds, class T>
-void join(const KernelCall& call, const PickedLines& picked) {
+template <Joining joining, class T>
+T joined(T old, T update) {
+  // A NaN stays, whichever it is.
+  if constexpr (joining == Joining::kAdd) return old + update;
+  if constexpr (joining == Joining::kMax) return old > update || old != old ? old : update;
+  if constexpr (joining == Joining::kMin) return old < update || old != old ? old : update;
+  return update;
+}
+
+template <Joining joining, class T>
+bool join(const KernelCall& call, const PickedLines& picked) {
   T* y = call.outputs[0].as<T>();
   const T* updates = call.inputs[2].as<const T>();
-  const int64_t* indices = call.inputs[1].as<const int64_t>();
-  for_row_chunks(picked.lines, picked.picks, 1.5, [&](int64_t first, int64_t count) {
-    picked.for_each(indices, first, count, [&](int64_t index, int64_t to, int64_t from) {
-      T& place = y[to + wrapped(index, picked.size) * picked.along_step];
-      place = adds ? place + updates[from] : updates[from];
-    });
-  });
+  return picked.for_all(
+      call.inputs[1].as<const int64_t>(), 1.5,
+      [&](int64_t place, int64_t from) { y[place] = joined<joining>(y[place], updates[from]); },
+      [&](int64_t place, int64_t from, int64_t n) {
+        T* to = y + place;
+        for (int64_t i = 0; i < n; ++i) to[i] = joined<joining>(to[i], updates[from + i]);
+      });
+}
+
+template <class T>
+bool join(const KernelCall& call, const ScatteredElements& picked) {
+  switch (picked.joining) {
+    case Joining::kAdd: return join<Joining::kAdd, T>(call, picked);
+    case Joining::kMax: return join<Joining::kMax, T>(call, picked);
+    case Joining::kMin: return join<Joining::kMin, T>(call, picked);
+    default: return true;
+  }
+}
+
+bool replace(const KernelCall& call, const PickedLines& picked) {
+  bool inside = true;
+  with_bytes(size_bytes(call.outputs[0].dtype), [&]<class T>(T) { inside = join<Joining::kReplace, T>(call, picked); });
+  return inside;
 }
 
 // Each line is summed in its own piece of scratch.
 template <class T>
-void add_halves(const KernelCall& call, const PickedLines& picked) {
+bool add_halves(const KernelCall& call, const PickedLines& picked) {
   T* y = call.outputs[0].as<T>();
   const T* updates = call.inputs[2].as<const T>();
   const int64_t* indices = call.inputs[1].as<const int64_t>();
+  std::atomic<bool> inside = true;
   constexpr int64_t kLinesOfATask = 16;
   const int64_t tasks = (picked.lines + kLinesOfATask - 1) / kLinesOfATask;
   const bool small = picked.lines * (picked.picks + picked.size) < 20000;
@@ -61,11 +76,17 @@ void add_halves(const KernelCall& call, const PickedLines& picked) {
     for (int64_t number = task * kLinesOfATask; number < end; ++number) {
       const auto [to, at, from] = picked.line(number);
       for (int64_t i = 0; i < picked.size; ++i) sums[i] = y[to + i * picked.along_step];
-      for (int64_t i = 0; i < picked.picks; ++i)
-        sums[wrapped(indices[at + i * picked.indices_step], picked.size)] += updates[from + i * picked.other_step];
+      for (int64_t i = 0; i < picked.picks; ++i) {
+        const int64_t index = wrapped(indices[at + i * picked.indices_step], picked.size);
+        if (index >= 0 && index < picked.size)
+          sums[index] += updates[from + i * picked.other_step];
+        else
+          inside = false;
+      }
       for (int64_t i = 0; i < picked.size; ++i) y[to + i * picked.along_step] = sums[i];
     }
   });
+  return inside;
 }
 
 }  // namespace
@@ -105,30 +126,35 @@ const char* supports_gather_elements(const KernelQuery& query) {
 
 KernelStatus gather_elements(const KernelCall& call, const GatheredElements& picked) {
   const int64_t* indices = call.inputs[1].as<const int64_t>();
-  if (!all_inside(picked, indices)) return "GatherElements: an index is out of range";
+  bool inside = true;
   with_bytes(size_bytes(call.inputs[0].dtype), [&]<class T>(T) {
     const T* data = call.inputs[0].as<const T>();
     T* y = call.outputs[0].as<T>();
-    for_row_chunks(picked.lines, picked.picks, 1, [&](int64_t first, int64_t count) {
-      picked.for_each(indices, first, count, [&](int64_t index, int64_t from, int64_t to) {
-        y[to] = data[from + wrapped(index, picked.size) * picked.along_step];
-      });
-    });
+    inside = picked.for_all(
+        indices, 1, [&](int64_t from, int64_t to) { y[to] = data[from]; },
+        [&](int64_t from, int64_t to, int64_t n) { std::copy_n(data + from, n, y + to); });
   });
-  return nullptr;
+  return inside ? nullptr : "GatherElements: an index is out of range";
+}
+
+static Joining joining_of(const std::string& reduction) {
+  if (reduction == "add") return Joining::kAdd;
+  if (reduction == "max") return Joining::kMax;
+  return reduction == "min" ? Joining::kMin : Joining::kReplace;
 }
 
 ScatteredElements::ScatteredElements(const BoundCall& call)
     : PickedLines(call, call.outputs[0], call.inputs[2]),
       base(call, call.inputs[0], call.outputs[0]),
-      adds(call.attrs->s("reduction") == "add") {}
+      joining(joining_of(call.attrs->s("reduction"))),
+      anew(call.attrs->get_or<bool>("anew", false)) {}
 
 const char* supports_scatter_elements(const KernelQuery& query) {
   const std::string& reduction = query.attrs->s("reduction");
-  if (reduction != "add" && reduction != "none") return "neither replaces nor adds";
+  if (reduction == "mul") return "multiplies";
   const DType dtype = query.inputs[0].dtype;
-  const bool sums = dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI64 || is_half(dtype);
-  if (reduction == "add" && !sums) return "sums of another dtype";
+  const bool joins = dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI64;
+  if (reduction != "none" && !joins && !(reduction == "add" && is_half(dtype))) return "joins another dtype";
   return supports_gather_elements(query);
 }
 
@@ -140,22 +166,21 @@ int64_t scatter_elements_scratch(const BoundCall& call) {
 
 KernelStatus scatter_elements(const KernelCall& call, const ScatteredElements& picked) {
   const TensorRef& y = call.outputs[0];
-  if (!all_inside(picked, call.inputs[1].as<const int64_t>())) return "ScatterElements: an index is out of range";
   if (call.inputs[0].data != y.data) picked.base.run(call.inputs[0].data, y.data);
   if (picked.lines == 0 || picked.picks == 0) return nullptr;
-  if (!picked.adds)
-    with_bytes(size_bytes(y.dtype), [&]<class T>(T) { join<false, T>(call, picked); });
-  else if (y.dtype == DType::kF32)
-    join<true, float>(call, picked);
+  // An extreme of updates alone begins with any of them.
+  bool inside = picked.joining == Joining::kReplace || picked.anew ? replace(call, picked) : true;
+  if (y.dtype == DType::kF32)
+    inside = inside && join<float>(call, picked);
   else if (y.dtype == DType::kF64)
-    join<true, double>(call, picked);
+    inside = inside && join<double>(call, picked);
   else if (y.dtype == DType::kI64)
-    join<true, int64_t>(call, picked);
-  else if (y.dtype == DType::kBF16)
-    add_halves<BFloat16>(call, picked);
-  else
-    add_halves<Float16>(call, picked);
-  return nullptr;
+    inside = inside && join<int64_t>(call, picked);
+  else if (picked.joining == Joining::kAdd && y.dtype == DType::kBF16)
+    inside = add_halves<BFloat16>(call, picked);
+  else if (picked.joining == Joining::kAdd)
+    inside = add_halves<Float16>(call, picked);
+  return inside ? nullptr : "ScatterElements: an index is out of range";
 }
 
 }  // namespace lowtide::cpu

@@ -74,7 +74,8 @@ KernelStatus gather(const KernelCall& call, const Picked& picked) {
 }
 
 // ---- its gradient, of each part: dx[v] is the sum of dy[i] over all i with indices[i] = v, in ascending i, by blocks
-// of kRowsPerBlock occurrences, then the blocks in order; added onto what a third operand holds.
+// of kRowsPerBlock occurrences, then the blocks in order (rows of one number: one after another); added onto what a
+// third operand holds.
 
 constexpr int64_t kPanel = 256;     // columns that one thread sums at a time
 constexpr int64_t kFewColumns = 4;  // fewer are not worth a call of vector loops
@@ -142,6 +143,21 @@ void sum_rows_at(const TensorRef& dy, int64_t cols, int64_t first, int64_t width
   table.sum_rows(rows, width, out, n, width, add);
 }
 
+// Of rows of one number: sorting would take longer than the sums, whose order is that of the indices.
+void sum_numbers(const float* dy, const int64_t* indices, const Rebuilt& table, bool onto, float* dx) {
+  for_row_chunks(table.outer, table.indices + table.rows, 1, [&](int64_t first, int64_t count) {
+    for (int64_t part = first; part < first + count; ++part) {
+      float* sums = dx + part * table.rows;
+      const float* from = dy + part * table.indices;
+      if (!onto) std::memset(sums, 0, table.rows * kFloatBytes);
+      for (int64_t i = 0; i < table.indices; ++i) {
+        const int64_t row = row_at(indices[i], table.rows);
+        if (row != table.skipped) sums[row] += from[i];
+      }
+    }
+  });
+}
+
 KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   const int64_t rows = table.rows, cols = table.cols, n = table.indices, skipped = table.skipped;
@@ -150,6 +166,10 @@ KernelStatus gather_grad(const KernelCall& call, const Rebuilt& table) {
   const TensorRef* onto = input(call, 2);
   const int64_t bytes = size_bytes(dx.dtype);
   if (onto && onto->data != dx.data) std::memcpy(dx.data, onto->data, table.outer * rows * cols * bytes);
+  if (cols == 1 && dx.dtype == DType::kF32) {
+    sum_numbers(dy.as<float>(), indices, table, onto != nullptr, dx.as<float>());
+    return nullptr;
+  }
   const Occurrences sorted = sort_by_row(indices, n, rows, call.scratch);
   const int64_t panels = (cols + kPanel - 1) / kPanel;
   // Tasks are rows times panels, so that a table of two rows is shared too.

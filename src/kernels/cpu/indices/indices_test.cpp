@@ -151,12 +151,49 @@ TEST(Indices, ElementsAreGatheredAndScatteredAlongAnAxis) {
                {floats(out.data(), data_sizes)}, attrs);
     EXPECT_EQ(out, replaced);
     indices[3] = kData[axis];
+    out.resize(std::max(numel, all));
     EXPECT_STREQ(
         run_kernel("cpu.GatherElements", {floats(data.data(), data_sizes), at}, {floats(out.data(), sizes)}, attrs),
         "GatherElements: an index is out of range");
     EXPECT_STREQ(run_kernel("cpu.ScatterElements", {floats(data.data(), data_sizes), at, floats(updates.data(), sizes)},
                             {floats(out.data(), data_sizes)}, attrs),
                  "ScatterElements: an index is out of range");
+  }
+}
+
+// Rows that share an index, with ties, infinities and NaN; every way of joining, also without the old entries.
+TEST(Indices, RowsAreScatteredWhole) {
+  constexpr int64_t kRows = 9, kPicks = 40, kCols = 21;
+  std::mt19937 generator(5);
+  std::vector<int64_t> indices(kPicks);
+  for (int64_t& index : indices) index = static_cast<int64_t>(generator() % (2 * kRows - 2)) - kRows;
+  std::vector<float> data = random_floats(kRows * kCols, 1), updates = random_floats(kPicks * kCols, 2);
+  for (float& update : updates) update = std::round(update);
+  updates[5] = NAN;
+  updates[kCols + 3] = INFINITY;
+  data[2] = NAN;
+  const TensorRef at = tensor(indices.data(), DType::kI64, {kPicks, kCols}, {1, 0});
+  for (const char* reduction : {"none", "add", "max", "min"}) {
+    for (const bool anew : {false, true}) {
+      const bool is_extreme = *reduction == 'm';
+      if (anew && !is_extreme) continue;
+      SCOPED_TRACE(testing::Message() << reduction << " anew " << anew);
+      BoundAttrs attrs{{"axis", int64_t{0}}, {"reduction", std::string(reduction)}};
+      if (is_extreme) attrs.set("anew", anew);
+      const auto run = [&](const char* kernel, const TensorRef& index) {
+        std::vector<float> out(kRows * kCols, 7);
+        EXPECT_EQ(
+            run_kernel(kernel, {floats(data.data(), {kRows, kCols}), index, floats(updates.data(), {kPicks, kCols})},
+                       {floats(out.data(), {kRows, kCols})}, attrs),
+            nullptr);
+        return out;
+      };
+      const std::vector<float> wanted = run("reference.ScatterElements", at);
+      for_every_run([&] { return run("cpu.ScatterElements", at); },
+                    [&](const std::vector<float>& out) {
+                      expect_close(out.data(), out.size(), [&](int64_t i) { return wanted[i]; }, 1e-6, 1e-6);
+                    });
+    }
   }
 }
 

@@ -31,9 +31,15 @@ void for_panels(int64_t inner, int64_t work, Body body) {
   });
 }
 
+// Slices of one number each, of which threads have nothing to share.
+void add_numbers(float* sums, const float* updates, const int64_t* indices, const PickedSlices& slices) {
+  for (int64_t number = 0; number < slices.tuples; ++number) sums[slices.offset(indices, number)] += updates[number];
+}
+
 void add_to(float* sums, const KernelCall& call, const PickedSlices& slices) {
   const TensorRef& updates = call.inputs[2];
   const int64_t* indices = call.inputs[1].as<const int64_t>();
+  if (slices.inner == 1 && updates.dtype == DType::kF32) return add_numbers(sums, updates.as<float>(), indices, slices);
   for_panels(slices.inner, slices.tuples, [&](int64_t first, int64_t width) {
     for (int64_t number = 0; number < slices.tuples; ++number) {
       float* to = sums + slices.offset(indices, number) + first;
@@ -84,6 +90,11 @@ KernelStatus gather_nd(const KernelCall& call, const GatheredSlices& slices) {
   const char* from = call.inputs[0].as<const char>();
   char* to = call.outputs[0].as<char>();
   for_row_chunks(slices.tuples, each, 0.05, [&](int64_t first, int64_t count) {
+    if (each == kFloatBytes) {
+      for (int64_t number = first; number < first + count; ++number)
+        std::memcpy(to + number * kFloatBytes, from + slices.offset(indices, number) * bytes, kFloatBytes);
+      return;
+    }
     for (int64_t number = first; number < first + count; ++number)
       std::memcpy(to + number * each, from + slices.offset(indices, number) * bytes, each);
   });

@@ -143,6 +143,9 @@ KernelStatus quick_gelu(const KernelCall& call, const WithAlpha<Unary>& runs) {
 KernelStatus leaky_relu(const KernelCall& call, const WithAlpha<Unary>& runs) {
   return run_unary(call, runs, UnaryOp::kLeakyRelu, runs.alpha);
 }
+KernelStatus huber(const KernelCall& call, const WithAlpha<Unary>& runs) {
+  return run_unary(call, runs, UnaryOp::kHuber, runs.alpha);
+}
 struct Elu : WithAlpha<Unary> {
   explicit Elu(const BoundCall& call) : WithAlpha(call), scale(call.attrs->f("scale")) {}
   double scale;

@@ -39,8 +39,8 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kTanh) return tanh(x);
   if constexpr (op == kSigmoid) return sigmoid(x);
   if constexpr (op == kErf) return erf(x);
-  if constexpr (op == kSin) return each_lane(x, [](float v) { return __builtin_sinf(v); });
-  if constexpr (op == kCos) return each_lane(x, [](float v) { return __builtin_cosf(v); });
+  if constexpr (op == kSin) return sin(x);
+  if constexpr (op == kCos) return cos(x);
   if constexpr (op == kLog1p) return each_lane(x, [](float v) { return __builtin_log1pf(v); });
   if constexpr (op == kExpm1) return each_lane(x, [](float v) { return __builtin_expm1f(v); });
   if constexpr (op == kRelu) return vmax(zero, x);
@@ -50,6 +50,10 @@ LT_INLINE vf unary_value(vf x, vf a, vf b) {
   if constexpr (op == kSwish) return x * sigmoid(x);
   if constexpr (op == kQuickGelu) return swish(x, a);
   if constexpr (op == kSoftplus) return softplus(x);
+  if constexpr (op == kHuber) {
+    const vf bounded = vmin(a, vmax(-a, x));
+    return bounded * (x - bounded * 0.5f);
+  }
   if constexpr (op == kLeakyRelu) return x > zero ? x : a * x;
   if constexpr (op == kElu) return x > zero ? b * x : a * expm1_negative(x);
   // clip(x/6 + 1/2, 0, 1)

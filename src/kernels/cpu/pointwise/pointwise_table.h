@@ -19,6 +19,7 @@ enum class UnaryOp : uint8_t {
   kFastGelu,   // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   kQuickGelu,  // x sigmoid(a x), a = 1.702 in the models that use it
   kSoftplus,   // log(1 + exp(x))
+  kHuber,      // |x| <= a ? x^2 / 2 : a (|x| - a / 2)
   kLeakyRelu,  // x > 0 ? x : a x
   kElu,        // x > 0 ? b x : a (exp(x) - 1)
   kClip,       // min(b, max(a, x))

@@ -60,6 +60,8 @@ TEST(Pointwise, VectorMathIsWithinFiveInTenMillionEverywhere) {
   check_unary({"Tanh", [](double v) { return std::tanh(v); }, 3e-7}, x);
   check_unary({"Erf", [](double v) { return std::erf(v); }, 3e-7}, x);
   check_unary({"Sigmoid", sigmoid, 4e-7}, x);
+  check_unary({"Sin", [](double v) { return std::sin(v); }, 3e-7}, x);
+  check_unary({"Cos", [](double v) { return std::cos(v); }, 3e-7}, x);
   check_unary({"Sqrt", [](double v) { return std::sqrt(v); }, 1e-7, 0}, x);
   check_unary({"Rsqrt", [](double v) { return 1 / std::sqrt(v); }, 2e-7}, x);
   check_unary({"Reciprocal", [](double v) { return 1 / v; }, 1e-7}, x);

@@ -3,16 +3,16 @@
 #include <cmath>
 
 namespace lowtide::cpu {
-namespace {
 
 int64_t column_bytes(const Resized& resized) { return aligned(resized.large[1] * static_cast<int64_t>(sizeof(Mix))); }
 
-// What a row of the large image mixes, column by column, at the beginning of the scratch.
 const Mix* columns(const KernelCall& call, const Resized& resized) {
   Mix* mixes = static_cast<Mix*>(call.scratch);
   for (int64_t w = 0; w < resized.large[1]; ++w) mixes[w] = resized.mix(1, w);
   return mixes;
 }
+
+namespace {
 
 template <class T>
 void resize_of(const KernelCall& call, const Resized& resized) {

@@ -19,6 +19,9 @@ struct Resized {
   bool nearest, align_corners;
   int64_t small[2], large[2];
 };
+// What a row of the large image mixes, column by column, at the beginning of the scratch.
+int64_t column_bytes(const Resized& resized);
+const Mix* columns(const KernelCall& call, const Resized& resized);
 int64_t resize_scratch(const BoundCall& call);
 KernelStatus resize(const KernelCall& call, const Resized& resized);
 

@@ -67,5 +67,39 @@ TEST(Resize, AgreesWithTheReference) {
   }
 }
 
+TEST(Resize, LineByLineAgreesWithTheReference) {
+  struct Case {
+    int64_t small[2], large[2];
+  };
+  for (const Case& c : {Case{{3, 5}, {6, 10}}, {{4, 3}, {12, 7}}, {{7, 9}, {3, 4}}, {{5, 4}, {5, 8}}}) {
+    SCOPED_TRACE(testing::Message() << "to " << c.large[0] << " x " << c.large[1]);
+    const ResizeLayout layout{false};
+    const int64_t small = numel(c.small), large = numel(c.large);
+    BoundAttrs attrs{{"mode", std::string("nearest")}, {"align_corners", false}};
+    attrs.set("sizes", std::vector<int64_t>(c.large, c.large + 2));
+    attrs.set("shape", std::vector<int64_t>{kResizeBatch, kDepth, c.small[0], c.small[1]});
+    const std::vector<float> x = random_floats(small, 1), dy = random_floats(large, 2);
+    const auto run = [&](const std::string& provider, const std::string& rows, float* y, float* dx) {
+      EXPECT_EQ(run_kernel(provider + ".Resize" + rows, {layout.image(x.data(), DType::kF32, c.small)},
+                           {layout.image(y, DType::kF32, c.large)}, attrs),
+                nullptr);
+      EXPECT_EQ(run_kernel(provider + ".ResizeGrad" + rows, {layout.image(dy.data(), DType::kF32, c.large)},
+                           {layout.image(dx, DType::kF32, c.small)}, attrs),
+                nullptr);
+    };
+    std::vector<float> wanted(large + small);
+    run("reference", "", wanted.data(), wanted.data() + large);
+    for_every_run(
+        [&] {
+          std::vector<float> found(large + small, NAN);
+          run("cpu", ".rows", found.data(), found.data() + large);
+          return found;
+        },
+        [&](const std::vector<float>& found) {
+          expect_close(found.data(), found.size(), [&](int64_t i) { return wanted[i]; }, 1e-6, 1e-6);
+        });
+  }
+}
+
 }  // namespace
 }  // namespace lowtide::cpu

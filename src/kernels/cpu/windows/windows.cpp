@@ -2,7 +2,9 @@
 #include <atomic>
 #include <limits>
 
+#include "kernels/cpu/windows/im2col.h"
 #include "kernels/cpu/windows/images.h"
+#include "kernels/cpu/windows/nearest.h"
 #include "kernels/cpu/windows/resize.h"
 #include "kernels/cpu/windows/volumes.h"
 #include "kernels/kernel_lines.h"
