@@ -48,12 +48,11 @@ const char* supports_im2col(const KernelQuery& query) {
 }
 
 template <class Body>
-static void for_channels(const ImageWindows& windows, const float* image, const float* columns, Body body) {
+static void for_channels(const ImageWindows& windows, float* image, float* columns, Body body) {
   const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, windows.windows_numel()));
   parallel_for(windows.channels, grain, [&](int64_t first, int64_t end) {
     for (int64_t i = first; i < end; ++i)
-      body(const_cast<float*>(image) + i * windows.image_numel(),
-           const_cast<float*>(columns) + i * windows.windows_numel());
+      body(image + i * windows.image_numel(), columns + i * windows.windows_numel());
   });
 }
 

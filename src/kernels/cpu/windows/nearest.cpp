@@ -18,21 +18,13 @@ int64_t grain_of(const Resized& resized) {
   return std::max<int64_t>(1, 32768 / std::max<int64_t>(1, resized.large[0] * resized.large[1]));
 }
 
-// A line of `small` columns, each `factor` times.
-template <int64_t factor>
-void repeat(const float* from, int64_t small, float* to) {
-  for (int64_t w = 0; w < small; ++w) {
-    for (int64_t i = 0; i < factor; ++i) to[w * factor + i] = from[w];
-  }
+// A line of `small` columns, each twice.
+void double_line(const float* from, int64_t small, float* to) {
+  for (int64_t w = 0; w < small; ++w) to[2 * w] = to[2 * w + 1] = from[w];
 }
 
-template <int64_t factor>
-void sum_neighbours(const float* from, int64_t small, float* to) {
-  for (int64_t w = 0; w < small; ++w) {
-    float sum = 0;
-    for (int64_t i = 0; i < factor; ++i) sum += from[w * factor + i];
-    to[w] = sum;
-  }
+void sum_pairs(const float* from, int64_t small, float* to) {
+  for (int64_t w = 0; w < small; ++w) to[w] = from[2 * w] + from[2 * w + 1];
 }
 
 }  // namespace
@@ -58,7 +50,7 @@ KernelStatus resize_rows(const KernelCall& call, const Resized& resized) {
         if (row == last)
           std::copy_n(y - wide, wide, y);
         else if (wide == 2 * width)
-          repeat<2>(from, width, y);
+          double_line(from, width, y);
         else
           for (int64_t w = 0; w < wide; ++w) y[w] = from[mixes[w].first];
         last = row;
@@ -95,7 +87,7 @@ KernelStatus resize_rows_grad(const KernelCall& call, const ResizedGrad& resized
           for (int64_t w = 0; w < wide; ++w) line[w] += dy[h * wide + w];
         }
         if (wide == 2 * width) {
-          sum_neighbours<2>(line, width, dx);
+          sum_pairs(line, width, dx);
           continue;
         }
         std::fill_n(dx, width, 0.0f);
