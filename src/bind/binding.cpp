@@ -351,13 +351,45 @@ Problem packing_problem(const Program& program, const Binding& binding, const Gr
   return packing_problem(program, binding, Lives(program, gradients), guard, device);
 }
 
+// What the buffers of a packing problem are, as Program::pack_order counts.
+static std::vector<int32_t> packed_things(const Program& program, const Binding& binding, const Lives& lives,
+                                          int32_t device) {
+  std::vector<int32_t> things;
+  for (size_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].device == device && lives.planned[i]) things.push_back(static_cast<int32_t>(i));
+  for (size_t i = 0; i < binding.steps.size(); ++i)
+    if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0)
+      things.push_back(static_cast<int32_t>(program.buffers.size() + i));
+  return things;
+}
+
+// An order of the problem's buffers: as `known` has them; what it has not, for a kernel takes scratch at some sizes and
+// none at others, is last, the largest first. Empty where nothing is known.
+static std::vector<int32_t> order_from(const Problem& problem, const std::vector<int32_t>& things,
+                                       std::span<const int32_t> known) {
+  std::vector<int32_t> order;
+  if (known.empty()) return order;
+  std::vector<int32_t> places(static_cast<size_t>(std::max(*std::ranges::max_element(known), things.back())) + 1, -1);
+  for (size_t i = 0; i < things.size(); ++i) places[static_cast<size_t>(things[i])] = static_cast<int32_t>(i);
+  for (const int32_t thing : known)
+    if (const int32_t place = std::exchange(places[static_cast<size_t>(thing)], -1); place >= 0) order.push_back(place);
+  const auto others = static_cast<std::ptrdiff_t>(order.size());
+  for (const int32_t thing : things)
+    if (const int32_t place = places[static_cast<size_t>(thing)]; place >= 0) order.push_back(place);
+  std::stable_sort(order.begin() + others, order.end(), [&](int32_t a, int32_t b) {
+    return problem.buffers[static_cast<size_t>(a)].size_bytes > problem.buffers[static_cast<size_t>(b)].size_bytes;
+  });
+  return order;
+}
+
 // Packs one device's arena; returns the order that packed so.
 static std::vector<int32_t> pack_arena(const Program& program, const Binding& binding, const Lives& lives, bool guard,
-                                       int32_t device, std::span<const int32_t> order, Packing& packing) {
+                                       int32_t device, std::span<const int32_t> known, Packing& packing) {
   const Problem problem = packing_problem(program, binding, lives, guard, device);
-  const bool known = order.size() == problem.buffers.size();
-  Solution solution =
-      pack(problem, known ? PackEffort::kFast : PackEffort::kThorough, known ? order : std::span<const int32_t>());
+  const std::vector<int32_t> things = packed_things(program, binding, lives, device);
+  if (things.empty()) known = {};
+  const std::vector<int32_t> order = order_from(problem, things, known);
+  Solution solution = pack(problem, order.empty() ? PackEffort::kThorough : PackEffort::kFast, order);
   if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
   packing.arenas.push_back({solution.height, lower_bound(problem)});
   const int64_t front = front_bytes(guard, device);
@@ -367,6 +399,7 @@ static std::vector<int32_t> pack_arena(const Program& program, const Binding& bi
   for (size_t i = 0; i < binding.steps.size(); ++i)
     if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0)
       packing.scratch_offsets[i] = solution.offsets[next++] + front;
+  for (int32_t& place : solution.order) place = things[static_cast<size_t>(place)];
   return std::move(solution.order);
 }
 
@@ -395,8 +428,7 @@ const Packing& packing_with(const Program& program, Binding& binding, bool guard
   if (gradients == binding.packing.gradients) return binding.packing;
   for (const std::unique_ptr<Packing>& packing : binding.others)
     if (packing->gradients == gradients) return *packing;
-  std::vector<int32_t> order;
-  if (!gradients.separate) order = binding.pack_order;  // the same buffers, some of shorter lives
+  std::vector<int32_t> order = binding.pack_order;  // the same buffers, some of shorter lives or elsewhere
   binding.others.push_back(std::make_unique<Packing>(make_packing(program, binding, gradients, guard, order)));
   return *binding.others.back();
 }

@@ -131,7 +131,7 @@ class Checker {
   }
 
   void check_pack_order() const {
-    std::vector<bool> seen(p_.pack_order.size());
+    std::vector<bool> seen(p_.buffers.size() + p_.steps.size());
     for (int32_t index : p_.pack_order) {
       check_index(index, seen.size(), "packed buffer");
       LT_USER_CHECK(ErrorKind::kInvalidProgram, !seen[static_cast<size_t>(index)], "the packing order names buffer ",

@@ -152,7 +152,8 @@ struct Program {
   std::vector<int32_t> gradient_targets;  // input of gradient i
   int32_t contexts = 0;                   // context slots
   std::string constants;                  // bytes; every constant is 64-byte aligned
-  std::vector<int32_t> pack_order;  // the buffer order that packed best when planning (indices into planned buffers)
+  // In which order buffers and scratch packed best when planning: indices of buffers, behind them those of steps.
+  std::vector<int32_t> pack_order;
 };
 
 inline size_t symbol_count(const Program& program) {

@@ -118,12 +118,14 @@ std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_valu
     bindings_.splice(bindings_.begin(), bindings_, at);
     return bindings_.front();
   }
-  // The order that packed well at other sizes is a good order still; the long search happens once.
-  const std::vector<int32_t> order = bindings_.empty() ? program_.pack_order : bindings_.front()->pack_order;
-  bindings_.push_front(
-      bind_program(program_, std::move(symbol_values), order, options_.guard, options_.check_steps, options_.devices));
+  bindings_.push_front(bind_program(program_, std::move(symbol_values), pack_order(), options_.guard,
+                                    options_.check_steps, options_.devices));
   if (bindings_.size() > static_cast<size_t>(options_.cached_bindings)) bindings_.pop_back();
   return bindings_.front();
+}
+
+const std::vector<int32_t>& Executor::pack_order() const {
+  return bindings_.empty() ? program_.pack_order : bindings_.front()->pack_order;
 }
 
 const Binding& Executor::binding(std::span<const int64_t> symbol_values) {

@@ -115,6 +115,8 @@ class Executor {
   std::vector<Inspected> take_inspected();
 
   const Binding& binding(std::span<const int64_t> symbol_values);
+  // What packed well at the latest sizes packs well at others; the long search happens once.
+  const std::vector<int32_t>& pack_order() const;
   MemoryReport memory(std::span<const int64_t> symbol_values);
   // Whether gradients of the last step were still held when a step began: from then on they have a block of their own.
   bool separates_gradients() const { return separate_gradients_; }

@@ -45,6 +45,25 @@ TEST(Executor, PendingForwardsGoBackwardInAnyOrder) {
   EXPECT_EQ(values(backward(executor, *state_a, a)), alone_a.gradients);
 }
 
+// A kernel takes scratch at some sizes and none at others.
+TEST(Executor, AKnownPackingOrderServesOtherSizes) {
+  const Program program = planned();
+  std::vector<int32_t> known = bind_program(program, {60}, {}, false)->pack_order;
+  const int32_t left_out = known.front();
+  known.erase(known.begin());
+  const std::unique_ptr<Binding> binding = bind_program(program, {6}, {}, false);
+  const auto buffers = static_cast<int32_t>(program.buffers.size());
+  for (int32_t step = 0; std::cmp_less(step, program.steps.size()); ++step)
+    if (binding->steps[static_cast<size_t>(step)].scratch_bytes == 0 && !std::ranges::count(known, buffers + step))
+      known.push_back(buffers + step);
+  std::vector<int32_t> order = bind_program(program, {6}, known, false)->pack_order;
+  EXPECT_EQ(std::ranges::count(order, left_out), 1);
+  std::vector<int32_t> packed = binding->pack_order;
+  std::ranges::sort(order);
+  std::ranges::sort(packed);
+  EXPECT_EQ(order, packed);
+}
+
 TEST(Executor, ForwardAgainServesAFurtherBackwardAndWritesNothing) {
   Executor executor(planned(), {});
   Batch batch(6), other(3, 2);

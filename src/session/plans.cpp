@@ -105,9 +105,15 @@ bool Plans::separates_gradients() const {
                      [](const auto& executor) { return executor && executor->separates_gradients(); });
 }
 
+std::unique_ptr<Binding> Plans::bound(int32_t plan, const std::vector<int64_t>& symbol_values) {
+  const Program& program = program_of(plan);
+  const std::unique_ptr<Executor>& executor = executors_[static_cast<size_t>(plan)];
+  return bind_program(program, symbol_values, executor ? executor->pack_order() : program.pack_order, options_.guard);
+}
+
 int64_t Plans::needed(int32_t plan, const std::vector<int64_t>& symbol_values) {
   const Program& program = program_of(plan);
-  const std::unique_ptr<Binding> binding = bind_program(program, symbol_values, program.pack_order, options_.guard);
+  const std::unique_ptr<Binding> binding = bound(plan, symbol_values);
   const int64_t together = binding->report.peak_bytes;
   if (!chosen_for_separate_) return together;
   const Packing& separate = packing_with(program, *binding, options_.guard, {.separate = true, .used_up = {}});
@@ -248,7 +254,7 @@ std::vector<std::string> Plans::stored_archives() {
 
 void Plans::refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget) {
   const Program& program = program_of(least);
-  const std::unique_ptr<Binding> binding = bind_program(program, symbol_values, program.pack_order, options_.guard);
+  const std::unique_ptr<Binding> binding = bound(least, symbol_values);
   LT_USER_FAIL(ErrorKind::kOutOfMemory, "no plan of this step keeps within the memory budget of ", with_commas(budget),
                " bytes: the least that one needs at these sizes is ", with_commas(needed(least, symbol_values)),
                largest_values(program, *binding));

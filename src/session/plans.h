@@ -67,6 +67,7 @@ class Plans {
   int32_t fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
   // By plan, the predicted time of a step at these sizes beyond that of all nodes once.
   std::vector<double> extra_milliseconds(const std::vector<int64_t>& symbol_values) const;
+  std::unique_ptr<Binding> bound(int32_t plan, const std::vector<int64_t>& symbol_values);
   // The peak of a step in this plan.
   int64_t needed(int32_t plan, const std::vector<int64_t>& symbol_values);
   const PlanArchive& seek(const std::vector<int64_t>& symbol_values);
