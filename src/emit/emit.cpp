@@ -109,7 +109,7 @@ void Emitter::read_data_sizes() {
 void Emitter::emit(NodeId id, int32_t position) {
   const Node& node = graph_.node(id);
   wait_for_due(id);
-  if (is_view(node.op)) return emit_view(id, position);
+  if (is_view(node.op)) return emit_view(id);
   for (ValueId input : node.inputs)
     if (input && places_[input.at()]) wait_for(places_[input.at()]->buffer);
   if (is_yield(node.op)) return emit_yield(id);
@@ -120,24 +120,9 @@ void Emitter::emit(NodeId id, int32_t position) {
     const bool symbolic = node.attrs.has("int_value") && !node.attrs.dim("int_value").is_constant();
     if (!symbolic) return emit_constant(id);
   }
+  if (takes_copy(id)) return;
   emit_kernel(id, position);
   if (makes_size(node.op)) emit_data_size(id);
-}
-
-void Emitter::emit_view(NodeId id, int32_t) {
-  const Node& node = graph_.node(id);
-  const ValueId input = node.inputs[0], output = node.outputs[0];
-  if (!output) return;
-  const TensorType& input_type = graph_.type(input);
-  std::optional<Storage> storage = view_storage(graph_, node, *places_[input.at()]);
-  if (!storage) {
-    wait_for(places_[input.at()]->buffer);
-    const Storage copy = emit_copy(input_type, *places_[input.at()], row_major_strides(input_type.shape),
-                                   kind_of(output), graph_.value(output).name, describe(graph_, id));
-    storage = view_storage(graph_, node, copy);
-    LT_CHECK(storage.has_value(), "a row-major copy still cannot be viewed by ", describe(graph_, id));
-  }
-  places_[output.at()] = std::move(storage);
 }
 
 void Emitter::emit_constant(NodeId id) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "emit/choose.h"
@@ -23,7 +24,9 @@ class Emitter {
   void read_inputs();
   void read_data_sizes();
   void emit(NodeId id, int32_t position);
-  void emit_view(NodeId id, int32_t position);
+  void emit_view(NodeId id);
+  // A copy of what emit_view has had to copy takes those bytes, where nothing else shows them.
+  bool takes_copy(NodeId id);
   void emit_constant(NodeId id);
   void emit_yield(NodeId id);
   void emit_call(NodeId id);
@@ -88,6 +91,7 @@ class Emitter {
   std::vector<Dim> buffer_numel_;                         // elements, by buffer
   std::vector<bool> claimed_;                             // by buffer: a gradient lives here
   std::map<std::pair<int32_t, Accept>, Storage> copies_;  // by value, as it is accepted; made in this region
+  std::set<int32_t> copied_for_views_;                    // buffers
   std::map<int32_t, int32_t> context_slots_;              // value of dtype ctx → slot
   std::map<int32_t, std::vector<size_t>> gradients_of_;   // value → graph outputs that are gradients
   std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;

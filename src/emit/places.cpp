@@ -160,6 +160,7 @@ Storage Emitter::comply(ValueId value, Accept accept, bool channels_last, const 
   const auto key = std::pair(value.index, wants_channels_last ? Accept::kChannelsLast : Accept::kRowMajor);
   if (auto at = copies_.find(key); at != copies_.end()) return at->second;
   const Shape strides = wants_channels_last ? channels_last_strides(type.shape) : row_major_strides(type.shape);
+  if (same_strides(type.shape, storage.strides, strides)) return {storage.buffer, storage.offset, strides};
   const Storage copy = emit_copy(type, storage, strides, BufferKind::kArena, graph_.value(value).name + ".copy", node);
   copies_.emplace(key, copy);
   return copy;

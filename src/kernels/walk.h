@@ -108,6 +108,22 @@ struct Grid {
   void for_each(Body&& body) const {
     for_each(0, numel(), body);
   }
+  // Calls body(offsets) for each position, all of them in order, its last dim's in a plain loop.
+  template <class Body>
+  void for_each_in_rows(Body&& body) const {
+    if (rank == 0) return body(Offsets{});
+    Grid rows = *this;
+    rows.remove_dim(rank - 1);
+    const int64_t size = sizes[rank - 1];
+    const Offsets step = strides[rank - 1];
+    rows.for_each([&](int64_t, const Offsets& first) {
+      Offsets at = first;
+      for (int64_t i = 0; i < size; ++i) {
+        body(at);
+        for (size_t t = 0; t < N; ++t) at[t] += step[t];
+      }
+    });
+  }
 };
 
 // All positions of `shape`; tensor t is walked with strides[t].

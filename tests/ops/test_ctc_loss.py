@@ -87,6 +87,16 @@ def test_scores_that_are_no_log_probabilities():
     same_steps(Speech(normalise=False), labels("padded"), torch.tensor(READ), torch.tensor(LENGTHS))
 
 
+@pytest.mark.parametrize("factor", [1e2, 1e5])
+def test_scores_whose_probabilities_are_0_in_doubles(factor):
+    """exp(-1000) of them, and their exponentials where they are no log-probabilities."""
+    for normalise in (True, False):
+        module = Speech(normalise=normalise, reduction="sum")
+        with torch.no_grad():
+            module.linear.weight.mul_(factor)
+        same_steps(module, labels("padded"), torch.tensor(READ), torch.tensor(LENGTHS))
+
+
 class OneSpeech(Speech):
     def forward(self, x, targets, read, lengths):
         return F.ctc_loss(self.linear(x[0]).log_softmax(-1), targets, read, lengths, **self.terms), x

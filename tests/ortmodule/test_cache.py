@@ -3,13 +3,17 @@ may not be read is not; what cannot be written is said."""
 
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from cached import graphs, run
 
+import lowtide
 from lowtide.errors import OutOfMemory
 from lowtide.ortmodule import DebugOptions, LogLevel, ORTModule
 from lowtide.store import captures, files
@@ -86,10 +90,11 @@ print(json.dumps({"exports": len(exports), "planned": len(planned), "bits": dige
 """
 
 
-def start(tmp_path):
+def start(tmp_path, **variables):
     """A new process that trains the model for three steps: (exports, plans, a hash of all that it computed)."""
     (tmp_path / "their_model.py").write_text(MODEL)
-    run = subprocess.run([sys.executable, "-c", START, tmp_path], capture_output=True, text=True)
+    command, environment = [sys.executable, "-c", START, tmp_path], {**os.environ, **variables}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout.splitlines()[-1])
     return told["exports"], told["planned"], told["bits"]
@@ -101,6 +106,16 @@ def test_a_second_process_exports_and_plans_nothing_and_computes_the_same_bits(t
         exports == planned == len(graphs(folder)) == len(plans(folder)) == 2
     )  # the code asks whether there are 7 rows
     assert start(tmp_path) == (0, 0, bits)
+
+
+@pytest.mark.parametrize("changed", ["store/text.py", "distributed/__init__.py"])
+def test_another_lowtide_reads_no_file_of_this_one(tmp_path, folder, changed):
+    _, _, bits = start(tmp_path)
+    package = shutil.copytree(Path(lowtide.__file__).parent, tmp_path / "another" / "lowtide")
+    with open(package / changed, "a") as file:
+        file.write("# of another version\n")
+    assert start(tmp_path, PYTHONPATH=str(package.parent)) == (2, 2, bits)
+    assert len(graphs(folder)) == len(plans(folder)) == 4
 
 
 def plans(folder):

@@ -169,13 +169,8 @@ def code_digest(thing):
 @functools.cache
 def build():
     """Of lowtide, PyTorch and Python, and what this machine's kernels are chosen by."""
-    package = Path(__file__).parents[1]
-    files = [
-        Path(_lowtide.__file__),
-        *sorted((package / "capture").glob("*.py")),
-        *sorted(Path(__file__).parent.glob("*.py")),
-    ]
-    digests = [_file_digest(str(path)) for path in [*files, package / "ortmodule" / "cache.py"]]
+    files = [Path(_lowtide.__file__), *sorted(Path(__file__).parents[1].rglob("*.py"))]
+    digests = [_file_digest(str(path)) for path in files]
     isa = torch.backends.cpu.get_cpu_capability()
     return (*digests, str(torch.__version__), sys.version, isa)
 

@@ -199,9 +199,16 @@ struct PoolWindow {
 // Of an image, over its last two dims: what windows begin with, and their steps.
 struct ImageWindows {
   explicit ImageWindows(const BoundCall& call);
-  // body(offset in the image, -1 outside; offset in the windows) for each place of each window.
+  // The places of neighbouring windows for one element of the kernel.
+  struct Row {
+    int64_t in_image;  // offset of the image's row, if it is inside
+    bool inside;
+    int64_t left;        // column of the image for the first window
+    int64_t in_windows;  // offset of the first
+  };
+  // body(row) for each; those of a plane in one thread.
   template <class Body>
-  void for_each(const TensorRef& image, const TensorRef& windows, Body body) const;
+  void for_rows(const TensorRef& image, const TensorRef& windows, Body body) const;
   int64_t strides[2], pads[2], dilations[2];
 };
 

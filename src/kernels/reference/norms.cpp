@@ -1,5 +1,6 @@
 // Layer, RMS, group and batch normalisation. Each sees x as dims of which some pick the group that shares statistics
 // and some pick the weight; all that differs between them is which.
+#include <algorithm>
 #include <initializer_list>
 
 #include "kernels/reference/elements.h"
@@ -25,11 +26,24 @@ struct Operands {
     for (const Place& place : places)
       tensors[place.role] = place.is_output ? output(call, place.index) : input(call, place.index);
   }
+  template <bool kF64>
   double read(NormRole role, const Offsets& at, const Offsets& more, double absent = 0) const {
-    return tensors[role] ? get(*tensors[role], at[role] + more[role]) : absent;
+    if (!tensors[role]) return absent;
+    if constexpr (kF64) return tensors[role]->template as<double>()[at[role] + more[role]];
+    return get(*tensors[role], at[role] + more[role]);
   }
+  template <bool kF64>
   void write(NormRole role, const Offsets& at, const Offsets& more, double value) const {
-    if (tensors[role]) set(*tensors[role], at[role] + more[role], value);
+    if (!tensors[role]) return;
+    if constexpr (kF64) {
+      tensors[role]->template as<double>()[at[role] + more[role]] = value;
+    } else {
+      set(*tensors[role], at[role] + more[role], value);
+    }
+  }
+  bool are_f64() const {
+    return std::all_of(tensors, tensors + kNormRoles,
+                       [](const TensorRef* tensor) { return tensor == nullptr || tensor->dtype == DType::kF64; });
   }
   bool has(NormRole role) const { return tensors[role] != nullptr; }
 
@@ -140,37 +154,39 @@ struct Statistics {
   double mean, variance;  // the mean square where not centred
 };
 
+template <bool kF64>
 Statistics measure(const Operands& operands, const NormGrid& members, const Offsets& group, bool centred) {
   const double count = static_cast<double>(members.numel());
   double mean = 0, squares = 0;
   if (centred) {
-    members.for_each([&](int64_t, const Offsets& at) { mean += operands.read(kX, group, at); });
+    members.for_each_in_rows([&](const Offsets& at) { mean += operands.read<kF64>(kX, group, at); });
     mean /= count;
   }
-  members.for_each([&](int64_t, const Offsets& at) {
-    const double d = operands.read(kX, group, at) - mean;
+  members.for_each_in_rows([&](const Offsets& at) {
+    const double d = operands.read<kF64>(kX, group, at) - mean;
     squares += d * d;
   });
   return {mean, squares / count};
 }
 
 // y = (x - mean) * scale * weight + bias; also(group, statistics) is told each group's.
-template <class Also>
-KernelStatus normalise(const Operands& operands, const NormWalk& walk, double epsilon, bool centred, Also also) {
+template <bool kF64, class Also>
+KernelStatus normalise_all(const Operands& operands, const NormWalk& walk, double epsilon, bool centred, Also also) {
   const NormGrid &groups = walk.groups, &members = walk.members;
   parallel_for(groups.numel(), grain_for(members), [&](int64_t begin, int64_t end) {
     groups.for_each(begin, end, [&](int64_t position, const Offsets& group) {
-      const Statistics found = measure(operands, members, group, centred);
+      const Statistics found = measure<kF64>(operands, members, group, centred);
       const double scale = 1 / std::sqrt(found.variance + epsilon);
       if (operands.has(kY)) {
-        members.for_each([&](int64_t, const Offsets& at) {
-          const double normal = (operands.read(kX, group, at) - found.mean) * scale;
-          operands.write(kY, group, at,
-                         normal * operands.read(kWeight, group, at, 1) + operands.read(kBias, group, at));
+        members.for_each_in_rows([&](const Offsets& at) {
+          const double normal = (operands.read<kF64>(kX, group, at) - found.mean) * scale;
+          operands.write<kF64>(
+              kY, group, at,
+              normal * operands.read<kF64>(kWeight, group, at, 1) + operands.read<kF64>(kBias, group, at));
         });
       }
-      operands.write(kMean, group, kHere, found.mean);
-      operands.write(kScale, group, kHere, scale);
+      operands.write<kF64>(kMean, group, kHere, found.mean);
+      operands.write<kF64>(kScale, group, kHere, scale);
       also(position, found);
     });
   });
@@ -179,24 +195,25 @@ KernelStatus normalise(const Operands& operands, const NormWalk& walk, double ep
 
 // With g = dy * weight and n = (x - mean) * scale: dx = scale * (g - [mean of g] - n * mean of g*n).
 // dweight = sum of dy * n, dbias = sum of dy.
-KernelStatus differentiate(const Operands& operands, const NormWalk& walk, bool centred) {
+template <bool kF64>
+KernelStatus differentiate_all(const Operands& operands, const NormWalk& walk, bool centred) {
   const NormGrid &groups = walk.groups, &members = walk.members;
   const double count = static_cast<double>(members.numel());
   if (operands.has(kDx)) {
     parallel_for(groups.numel(), grain_for(members), [&](int64_t begin, int64_t end) {
       groups.for_each(begin, end, [&](int64_t, const Offsets& group) {
-        const double mean = operands.read(kMean, group, kHere), scale = operands.read(kScale, group, kHere);
+        const double mean = operands.read<kF64>(kMean, group, kHere), scale = operands.read<kF64>(kScale, group, kHere);
         double sum = 0, dot = 0;
-        members.for_each([&](int64_t, const Offsets& at) {
-          const double g = operands.read(kY, group, at) * operands.read(kWeight, group, at, 1);
+        members.for_each_in_rows([&](const Offsets& at) {
+          const double g = operands.read<kF64>(kY, group, at) * operands.read<kF64>(kWeight, group, at, 1);
           sum += g;
-          dot += g * (operands.read(kX, group, at) - mean) * scale;
+          dot += g * (operands.read<kF64>(kX, group, at) - mean) * scale;
         });
         if (!centred) sum = 0;
-        members.for_each([&](int64_t, const Offsets& at) {
-          const double g = operands.read(kY, group, at) * operands.read(kWeight, group, at, 1);
-          const double normal = (operands.read(kX, group, at) - mean) * scale;
-          operands.write(kDx, group, at, scale * (g - sum / count - normal * (dot / count)));
+        members.for_each_in_rows([&](const Offsets& at) {
+          const double g = operands.read<kF64>(kY, group, at) * operands.read<kF64>(kWeight, group, at, 1);
+          const double normal = (operands.read<kF64>(kX, group, at) - mean) * scale;
+          operands.write<kF64>(kDx, group, at, scale * (g - sum / count - normal * (dot / count)));
         });
       });
     });
@@ -206,17 +223,27 @@ KernelStatus differentiate(const Operands& operands, const NormWalk& walk, bool 
   parallel_for(weights.numel(), grain_for(summed), [&](int64_t begin, int64_t end) {
     weights.for_each(begin, end, [&](int64_t, const Offsets& weight) {
       double sum = 0, dot = 0;
-      summed.for_each([&](int64_t, const Offsets& at) {
-        const double g = operands.read(kY, weight, at);
+      summed.for_each_in_rows([&](const Offsets& at) {
+        const double g = operands.read<kF64>(kY, weight, at);
         sum += g;
-        dot +=
-            g * (operands.read(kX, weight, at) - operands.read(kMean, weight, at)) * operands.read(kScale, weight, at);
+        dot += g * (operands.read<kF64>(kX, weight, at) - operands.read<kF64>(kMean, weight, at)) *
+               operands.read<kF64>(kScale, weight, at);
       });
-      operands.write(kDWeight, weight, kHere, dot);
-      operands.write(kDBias, weight, kHere, sum);
+      operands.write<kF64>(kDWeight, weight, kHere, dot);
+      operands.write<kF64>(kDBias, weight, kHere, sum);
     });
   });
   return nullptr;
+}
+
+template <class Also>
+KernelStatus normalise(const Operands& operands, const NormWalk& walk, double epsilon, bool centred, Also also) {
+  return operands.are_f64() ? normalise_all<true>(operands, walk, epsilon, centred, also)
+                            : normalise_all<false>(operands, walk, epsilon, centred, also);
+}
+KernelStatus differentiate(const Operands& operands, const NormWalk& walk, bool centred) {
+  return operands.are_f64() ? differentiate_all<true>(operands, walk, centred)
+                            : differentiate_all<false>(operands, walk, centred);
 }
 
 constexpr auto kNothingElse = [](int64_t, const Statistics&) {};

@@ -1,5 +1,6 @@
 // Pooling over d1..dk of [N, C, d1..dk], and resizing of the last two dims.
 #include <atomic>
+#include <span>
 
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference.h"
@@ -198,40 +199,69 @@ struct Mix {
   double of_second;
 };
 
-Mix mix_of(const Resizing& resizing, int64_t at, int64_t in, int64_t out) {
-  if (resizing.nearest) {
-    const float scale = static_cast<float>(in) / static_cast<float>(out);
-    const int64_t from = std::min(static_cast<int64_t>(std::floor(static_cast<float>(at) * scale)), in - 1);
-    return {from, from, 0};
+// Of one dim.
+struct Scale {
+  Scale(const Resizing& resizing, int64_t from, int64_t to)
+      : nearest(resizing.nearest), corners(resizing.align_corners), in(from), out(to) {
+    f32 = static_cast<float>(in) / static_cast<float>(out);
+    f64 = static_cast<double>(in) / static_cast<double>(out);
   }
-  double position;
-  if (resizing.align_corners) {
-    position = out > 1 ? static_cast<double>(at) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
-  } else {
-    const double scale = static_cast<double>(in) / static_cast<double>(out);
-    position = std::max(0.0, (static_cast<double>(at) + 0.5) * scale - 0.5);
+  Mix at(int64_t place) const {
+    if (nearest) {
+      const int64_t from = std::min(static_cast<int64_t>(static_cast<float>(place) * f32), in - 1);
+      return {from, from, 0};
+    }
+    double position;
+    if (corners) {
+      position = out > 1 ? static_cast<double>(place) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
+    } else {
+      position = std::max(0.0, (static_cast<double>(place) + 0.5) * f64 - 0.5);
+    }
+    const int64_t first = std::min(static_cast<int64_t>(position), in - 1);
+    return {first, std::min(first + 1, in - 1), std::clamp(position - static_cast<double>(first), 0.0, 1.0)};
   }
-  const int64_t first = std::min(static_cast<int64_t>(position), in - 1);
-  return {first, std::min(first + 1, in - 1), std::clamp(position - static_cast<double>(first), 0.0, 1.0)};
-}
 
-// visit(weight, offset in small, offset in large) for every term of the map small -> large over the last two dims.
+  bool nearest, corners;
+  int64_t in, out;
+  float f32;
+  double f64;
+};
+
+struct Term {
+  double weight;
+  int64_t from;  // offset in small
+};
+
+// visit(terms, offset in large) for every element of the map small -> large over the last two dims; those of one image
+// in one thread.
 template <class Visit>
 void resize_terms(const Resizing& resizing, const TensorRef& small, const TensorRef& large, Visit visit) {
   const int h = small.rank - 2, w = small.rank - 1;
-  resizing.images.for_each([&](int64_t, const auto& at) {
-    for (int64_t i = 0; i < large.sizes[h]; ++i) {
-      const Mix rows = mix_of(resizing, i, small.sizes[h], large.sizes[h]);
-      for (int64_t j = 0; j < large.sizes[w]; ++j) {
-        const Mix cols = mix_of(resizing, j, small.sizes[w], large.sizes[w]);
-        const int64_t to = at[1] + i * large.strides[h] + j * large.strides[w];
-        auto from = [&](int64_t r, int64_t c) { return at[0] + r * small.strides[h] + c * small.strides[w]; };
-        visit((1 - rows.of_second) * (1 - cols.of_second), from(rows.first, cols.first), to, true);
-        visit((1 - rows.of_second) * cols.of_second, from(rows.first, cols.second), to, false);
-        visit(rows.of_second * (1 - cols.of_second), from(rows.second, cols.first), to, false);
-        visit(rows.of_second * cols.of_second, from(rows.second, cols.second), to, false);
+  const Scale by_rows(resizing, small.sizes[h], large.sizes[h]), by_cols(resizing, small.sizes[w], large.sizes[w]);
+  const int64_t places = std::max<int64_t>(1, large.sizes[h] * large.sizes[w]);
+  parallel_for(resizing.images.numel(), std::max<int64_t>(1, 1024 / places), [&](int64_t begin, int64_t end) {
+    resizing.images.for_each(begin, end, [&](int64_t, const auto& at) {
+      for (int64_t i = 0; i < large.sizes[h]; ++i) {
+        const Mix rows = by_rows.at(i);
+        for (int64_t j = 0; j < large.sizes[w]; ++j) {
+          const Mix cols = by_cols.at(j);
+          const int64_t to = at[1] + i * large.strides[h] + j * large.strides[w];
+          auto from = [&](int64_t r, int64_t c) { return at[0] + r * small.strides[h] + c * small.strides[w]; };
+          if (resizing.nearest) {
+            const Term only{1, from(rows.first, cols.first)};
+            visit(std::span<const Term>(&only, 1), to);
+            continue;
+          }
+          const Term terms[4] = {
+              {(1 - rows.of_second) * (1 - cols.of_second), from(rows.first, cols.first)},
+              {(1 - rows.of_second) * cols.of_second, from(rows.first, cols.second)},
+              {rows.of_second * (1 - cols.of_second), from(rows.second, cols.first)},
+              {rows.of_second * cols.of_second, from(rows.second, cols.second)},
+          };
+          visit(std::span<const Term>(terms), to);
+        }
       }
-    }
+    });
   });
 }
 
@@ -244,10 +274,10 @@ Resizing::Resizing(const BoundCall& call, const TensorRef& small, const TensorRe
 
 KernelStatus resize(const KernelCall& call, const Resizing& resizing) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  double sum = 0;
-  resize_terms(resizing, x, y, [&](double weight, int64_t from, int64_t to, bool first) {
-    if (first) sum = 0;
-    if (weight != 0) sum += weight * get(x, from);
+  resize_terms(resizing, x, y, [&](std::span<const Term> terms, int64_t to) {
+    double sum = 0;
+    for (const Term& term : terms)
+      if (term.weight != 0) sum += term.weight * get(x, term.from);
     set(y, to, sum);
   });
   return nullptr;
@@ -256,8 +286,9 @@ KernelStatus resize(const KernelCall& call, const Resizing& resizing) {
 KernelStatus resize_grad(const KernelCall& call, const ResizingGrad& resizing) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
   resizing.dx.for_each([&](int64_t, const auto& at) { set(dx, at[0], 0.0); });
-  resize_terms(resizing, dx, dy, [&](double weight, int64_t to, int64_t from, bool) {
-    if (weight != 0) set(dx, to, get(dx, to) + weight * get(dy, from));
+  resize_terms(resizing, dx, dy, [&](std::span<const Term> terms, int64_t from) {
+    for (const Term& term : terms)
+      if (term.weight != 0) set(dx, term.from, get(dx, term.from) + term.weight * get(dy, from));
   });
   return nullptr;
 }

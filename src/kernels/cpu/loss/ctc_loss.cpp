@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "kernels/cpu/loss/ctc_table.h"
 #include "kernels/strided.h"
 
 namespace lowtide::cpu {
@@ -14,80 +15,86 @@ namespace {
 
 using reference::CtcBackward, reference::CtcForward, reference::CtcSequences, reference::kInfinity;
 
-// Most often one or two of them are 0 probabilities, of which no exponential is taken.
-double log_sum(double a, double b, double c) {
-  if (b > a) std::swap(a, b);
-  if (c > a) std::swap(a, c);
-  if (a == -kInfinity && b == a && c == a) return a;
-  double others = 0;
-  if (b != -kInfinity) others += std::exp(b - a);
-  if (c != -kInfinity) others += std::exp(c - a);
-  return a + std::log1p(others);
-}
+// Of a row, whose first state stands behind two places.
+int64_t width_of(int64_t states) { return (states + kStatesAtOnce - 1) / kStatesAtOnce * kStatesAtOnce + 4; }
+int64_t states_of(int64_t targets) { return 2 * targets + 1; }
 
-// All states that sequences before `b` may have.
-int64_t states_before(const KernelCall& call, const CtcSequences& all, int64_t b) {
-  if (all.is_padded) return b * (2 * all.room + 1);
+// Of one row each of all sequences before `b`, and of all of them whatever their lengths are.
+int64_t widths_before(const KernelCall& call, const CtcSequences& all, int64_t b) {
+  if (all.is_padded) return b * width_of(states_of(all.room));
+  int64_t widths = 0;
+  for (int64_t before = 0; before < b; ++before) widths += width_of(states_of(all.target_length(call, before)));
+  return widths;
+}
+int64_t widths_of_all(const CtcSequences& all) {
+  if (all.is_padded) return all.count * width_of(states_of(all.room));
+  return 2 * all.room + all.count * width_of(kStatesAtOnce);
+}
+int64_t targets_before(const KernelCall& call, const CtcSequences& all, int64_t b) {
   int64_t targets = 0;
   for (int64_t before = 0; before < b; ++before) targets += all.target_length(call, before);
-  return 2 * targets + b;
+  return targets;
 }
-int64_t states_of_all(const CtcSequences& all) { return (all.is_padded ? all.count : 1) * 2 * all.room + all.count; }
+
+// Rows beside those of the table: what states are skipped, the probabilities at a step, and in backward those of paths
+// from a step on and their shares.
+constexpr int64_t kForwardRows = 4, kBackwardRows = 5;
 
 int64_t bytes_of(int64_t numbers) { return std::max<int64_t>(1, numbers) * static_cast<int64_t>(sizeof(double)); }
 
 template <class T>
 struct Sequence {
-  Sequence(const KernelCall& call, const CtcSequences& all, int64_t b)
-      : first_state(states_before(call, all, b)),
-        steps(all.input_length(call, b)),
-        states(2 * all.target_length(call, b) + 1),
-        blank(all.blank) {
+  // `memory`: of kForwardRows rows, or those of the table and kBackwardRows.
+  Sequence(const KernelCall& call, const CtcSequences& all, int64_t b, double* memory)
+      : steps(all.input_length(call, b)),
+        states(states_of(all.target_length(call, b))),
+        width(width_of(states)),
+        blank(all.blank),
+        probs(memory + 2),
+        skips(reinterpret_cast<int64_t*>(memory + width) + 2),
+        rows(memory + 2 * width + 2) {
     const TensorRef &x = all.operand(call, 0), &labels = all.operand(call, 1);
     log_probs = x.as<T>() + b * x.strides[1];
     step_stride = x.strides[0];
     class_stride = x.strides[2];
     target_stride = labels.strides[all.is_padded ? 1 : 0];
-    targets = labels.as<int64_t>() + (all.is_padded ? b * labels.strides[0] : (first_state - b) / 2 * target_stride);
+    targets =
+        labels.as<int64_t>() + (all.is_padded ? b * labels.strides[0] : targets_before(call, all, b) * target_stride);
+    std::fill_n(probs - 2, width, -kInfinity);
+    std::fill_n(skips - 2, width, 0);
+    for (int64_t s = 3; s < states; s += 2) skips[s] = class_of(s) != class_of(s - 2) ? -1 : 0;
   }
 
+  double* row(int64_t index) const { return rows + index * width; }
   int64_t class_of(int64_t state) const { return state % 2 == 0 ? blank : targets[state / 2 * target_stride]; }
-  double log_prob(int64_t t, int64_t of_class) const {
-    return static_cast<double>(log_probs[t * step_stride + of_class * class_stride]);
+  void read_probs(int64_t t) const {
+    const T* step = log_probs + t * step_stride;
+    const double of_blank = static_cast<double>(step[blank * class_stride]);
+    for (int64_t s = 0; s < states; s += 2) probs[s] = of_blank;
+    for (int64_t s = 1; s < states; s += 2) probs[s] = static_cast<double>(step[class_of(s) * class_stride]);
   }
-  bool is_entered_by_skip(int64_t s) const { return s % 2 == 1 && s > 1 && class_of(s) != class_of(s - 2); }
-  bool is_left_by_skip(int64_t s) const { return s + 2 < states && is_entered_by_skip(s + 2); }
+  // One path is in this state and none in another: the row before the first step and that after the last.
+  void begin_at(double* row, int64_t state) const {
+    std::fill_n(row - 2, width, -kInfinity);
+    row[state] = 0;
+  }
 
   // Paths from the start up to step t, by the state that they are in; `before` are those up to t - 1.
   void step_forward(int64_t t, const double* before, double* row) const {
-    const double blank_prob = log_prob(t, blank);
-    for (int64_t s = 0; s < states; ++s) {
-      double paths = -kInfinity;
-      if (t == 0) {
-        paths = s < 2 ? 0 : -kInfinity;
-      } else if (s <= 2 * t + 1) {  // further states are not reached yet
-        paths =
-            log_sum(before[s], s > 0 ? before[s - 1] : -kInfinity, is_entered_by_skip(s) ? before[s - 2] : -kInfinity);
-      }
-      row[s] = paths + (s % 2 == 0 ? blank_prob : log_prob(t, class_of(s)));
-    }
-  }
-  // Paths from step t on to the end; `row` holds those from t + 1 on and is overwritten.
-  void step_backward(int64_t t, double* row) const {
-    const double blank_prob = log_prob(t, blank);
-    for (int64_t s = 0; s < states; ++s) {
-      double paths = s >= states - 2 ? 0 : -kInfinity;
-      if (t < steps - 1)
-        paths = log_sum(row[s], s + 1 < states ? row[s + 1] : -kInfinity, is_left_by_skip(s) ? row[s + 2] : -kInfinity);
-      row[s] = paths + (s % 2 == 0 ? blank_prob : log_prob(t, class_of(s)));
-    }
+    read_probs(t);
+    ctc_table().forward(before, skips, probs, row, states);
   }
   double loss(const double* last) const {
     if (steps == 0) return states == 1 ? 0 : kInfinity;
-    return -log_sum(last[states - 1], states > 1 ? last[states - 2] : -kInfinity, -kInfinity);
+    const double a = last[states - 1], b = states > 1 ? last[states - 2] : -kInfinity;
+    const double more = a > b || a != a ? a : b, less = more == a ? b : a;
+    return less == -kInfinity ? -more : -(more + std::log1p(std::exp(less - more)));
   }
 
-  int64_t first_state, steps, states, blank;
+  int64_t steps, states, width, blank;
+  double* probs;
+  int64_t* skips;
+  double* rows;
   const T* log_probs;
   const int64_t* targets;
   int64_t step_stride, class_stride, target_stride;
@@ -98,9 +105,11 @@ void run_forward(const KernelCall& call, const CtcForward& all) {
   const TensorRef& losses = call.outputs[0];
   parallel_for(all.count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
-      const Sequence<T> sequence(call, all, b);
-      double* row = static_cast<double*>(call.scratch) + 2 * sequence.first_state;
-      double* other = row + sequence.states;
+      const Sequence<T> sequence(call, all, b,
+                                 static_cast<double*>(call.scratch) + kForwardRows * widths_before(call, all, b));
+      double *row = sequence.row(0), *other = sequence.row(1);
+      std::fill_n(row - 2, sequence.width, -kInfinity);
+      sequence.begin_at(other, 0);
       for (int64_t t = 0; t < sequence.steps; ++t, std::swap(row, other)) sequence.step_forward(t, other, row);
       const double loss = sequence.loss(other);
       losses.as<T>()[b * losses.strides[0]] = static_cast<T>(all.zero_infinity && loss == kInfinity ? 0 : loss);
@@ -108,48 +117,59 @@ void run_forward(const KernelCall& call, const CtcForward& all) {
   });
 }
 
-// The gradient of one sequence; `table` has a row of its states for each step, and one more.
+// dy exp(x) of all classes at a step, or 0; not a number where a probability is 0, or that of all paths: so PyTorch
+// has it.
 template <class T>
-void run_backward(const Sequence<T>& sequence, const CtcBackward& all, double dy, double* table, const TensorRef& dx,
-                  T* gradient) {
-  const int64_t states = sequence.states, steps = sequence.steps;
-  const auto at = [&](int64_t t, int64_t c) -> T& { return gradient[t * dx.strides[0] + c * dx.strides[2]]; };
-  const double* last = table;
-  for (int64_t t = 0; t < steps; ++t) {
-    double* row = table + t * states;
-    sequence.step_forward(t, last, row);
-    last = row;
+void begin_gradient(const Sequence<T>& sequence, const CtcBackward& all, double dy, bool is_impossible, int64_t t,
+                    T* gradient, int64_t stride) {
+  const T* x = sequence.log_probs + t * sequence.step_stride;
+  int64_t c = 0;
+  if (all.normalised && !is_impossible && stride == 1 && sequence.class_stride == 1) {
+    if constexpr (std::is_same_v<T, float>) {
+      c = ctc_table().exp_f32(x, gradient, all.classes, dy);
+    } else {
+      c = ctc_table().exp_f64(x, gradient, all.classes, dy);
+    }
   }
-  double* after = table + steps * states;
-  const double loss = sequence.loss(last);
+  for (; c < all.classes; ++c) {
+    const double log_prob = static_cast<double>(x[c * sequence.class_stride]);
+    const bool is_undefined = is_impossible || log_prob == -kInfinity;
+    gradient[c * stride] = static_cast<T>(is_undefined     ? dy * std::numeric_limits<double>::quiet_NaN()
+                                          : all.normalised ? dy * std::exp(log_prob)
+                                                           : 0);
+  }
+}
+
+// The gradient of one sequence; its table has a row for each step behind the one before the first.
+template <class T>
+void run_backward(const Sequence<T>& sequence, const CtcBackward& all, double dy, const TensorRef& dx, T* gradient) {
+  const int64_t states = sequence.states, steps = sequence.steps;
+  double *after = sequence.row(0), *shares = sequence.row(1);
+  const auto table = [&](int64_t t) { return sequence.row(t + 3); };
+  sequence.begin_at(table(-1), 0);
+  for (int64_t t = 0; t < steps; ++t) {
+    std::fill_n(table(t) - 2, 2, -kInfinity);
+    sequence.step_forward(t, table(t - 1), table(t));
+  }
+  const double loss = sequence.loss(table(steps - 1));
   const bool is_zeroed = all.zero_infinity && loss == kInfinity, is_impossible = !std::isfinite(loss);
+  sequence.begin_at(after, states - 1);
   for (int64_t t = all.steps - 1; t >= 0; --t) {
+    T* at_step = gradient + t * dx.strides[0];
+    const auto at = [&](int64_t c) -> T& { return at_step[c * dx.strides[2]]; };
     if (t >= steps || is_zeroed) {
-      for (int64_t c = 0; c < all.classes; ++c) at(t, c) = 0;
+      for (int64_t c = 0; c < all.classes; ++c) at(c) = 0;
       continue;
     }
-    for (int64_t c = 0; c < all.classes; ++c) {
-      const double x = sequence.log_prob(t, c);
-      // Not a number where a probability is 0, or that of all paths: so PyTorch has it.
-      const bool is_undefined = is_impossible || x == -kInfinity;
-      at(t, c) = static_cast<T>(is_undefined     ? dy * std::numeric_limits<double>::quiet_NaN()
-                                : all.normalised ? dy * std::exp(x)
-                                                 : 0);
-    }
+    begin_gradient(sequence, all, dy, is_impossible, t, at_step, dx.strides[2]);
     if (is_impossible) continue;
-    sequence.step_backward(t, after);
-    const double* before = table + t * states;
+    sequence.read_probs(t);
+    ctc_table().backward(after, sequence.skips, sequence.probs, states);
+    ctc_table().shares(table(t), after, sequence.probs, loss, shares, states);
     double blanks = 0;
-    for (int64_t s = 0; s < states; ++s) {
-      const int64_t of_class = sequence.class_of(s);
-      const double share = std::exp(before[s] + after[s] + loss - sequence.log_prob(t, of_class));
-      if (s % 2 == 0) {
-        blanks += share;
-      } else {
-        at(t, of_class) -= static_cast<T>(dy * share);
-      }
-    }
-    at(t, sequence.blank) -= static_cast<T>(dy * blanks);
+    for (int64_t s = 0; s < states; s += 2) blanks += shares[s];
+    for (int64_t s = 1; s < states; s += 2) at(sequence.class_of(s)) -= static_cast<T>(dy * shares[s]);
+    at(sequence.blank) -= static_cast<T>(dy * blanks);
   }
 }
 
@@ -158,9 +178,9 @@ void run_backward(const KernelCall& call, const CtcBackward& all) {
   const TensorRef &dloss = call.inputs[0], &dx = call.outputs[0];
   parallel_for(all.count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
-      const Sequence<T> sequence(call, all, b);
-      run_backward(sequence, all, static_cast<double>(dloss.as<T>()[b * dloss.strides[0]]),
-                   static_cast<double*>(call.scratch) + (all.steps + 1) * sequence.first_state, dx,
+      const int64_t rows = all.steps + kBackwardRows;
+      const Sequence<T> sequence(call, all, b, static_cast<double*>(call.scratch) + rows * widths_before(call, all, b));
+      run_backward(sequence, all, static_cast<double>(dloss.as<T>()[b * dloss.strides[0]]), dx,
                    dx.as<T>() + b * dx.strides[1]);
     }
   });
@@ -173,10 +193,10 @@ const char* supports_ctc_loss(const KernelQuery& query) {
   return dtype == DType::kF32 || dtype == DType::kF64 ? nullptr : "neither f32 nor f64";
 }
 
-int64_t ctc_loss_scratch(const BoundCall& call) { return bytes_of(2 * states_of_all(CtcForward(call))); }
+int64_t ctc_loss_scratch(const BoundCall& call) { return bytes_of(kForwardRows * widths_of_all(CtcForward(call))); }
 int64_t ctc_loss_grad_scratch(const BoundCall& call) {
   const CtcBackward all(call);
-  return bytes_of((all.steps + 1) * states_of_all(all));
+  return bytes_of((all.steps + kBackwardRows) * widths_of_all(all));
 }
 
 KernelStatus ctc_loss(const KernelCall& call, const CtcForward& all) {
