@@ -8,6 +8,7 @@ class Error(Exception):
     of_sizes_and_data = False  # whether forward asked about both at once in it
     changed = ()  # what forward itself changes in each call, where that is the reason: Changes.recurring of guards
     of_data = False  # forward branches on data
+    running = ()  # submodules that were running where the trace ended, outermost first
     readers = ()  # submodules that may have read a table of sizes, outermost first
     read_strings = ()  # names of strings of any value that forward read in it
 

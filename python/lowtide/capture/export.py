@@ -16,7 +16,7 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
-from lowtide.guards.readers import readers
+from lowtide.guards.readers import readers, running
 from lowtide.guards.values import is_plain
 from lowtide.log import logger
 
@@ -303,6 +303,7 @@ def _export(module, call, facts, observation, whole):
                 else:
                     failures.append(failure_from(error, handled))
                     failures[0].readers = observation.readers or readers(frames_of(error))
+                    failures[0].running = running(frames_of(error), module)
             if failures:
                 raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
         _forget(node.meta.get("val") for node in program.graph.nodes)

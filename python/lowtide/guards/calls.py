@@ -12,7 +12,7 @@ from .code import asks_itself
 from .data import Computed
 from .finite import FiniteNumbers
 from .questions import ASKS
-from .readers import readers
+from .readers import outwards, readers
 from .slices import ask_for_ends
 from .traced_draws import MAKERS, called, has_drawn
 
@@ -58,7 +58,7 @@ class Calls(TorchFunctionMode):
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
         if func in _READS_NUMBERS and not self._observation.readers:
-            self._observation.readers = readers(_outwards(frame))
+            self._observation.readers = readers(outwards(frame))
         if func is torch.Tensor.__getitem__:
             ask_for_ends(args[1])
         if func is _CHUNKS_A_LOSS:
@@ -107,9 +107,3 @@ def _asking(frame):
     while frame.f_globals.get("__name__") in ("torch._tensor", "torch.overrides"):
         frame = frame.f_back
     return frame
-
-
-def _outwards(frame):
-    while frame is not None:
-        yield frame
-        frame = frame.f_back

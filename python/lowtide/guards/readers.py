@@ -1,4 +1,4 @@
-"""Who was running where forward read numbers out of a tensor, or could not be traced."""
+"""Who was running where forward read numbers out of a tensor, could not be traced, or where Dynamo ended a graph."""
 
 import torch
 
@@ -16,6 +16,24 @@ def readers(frames):
         if isinstance(module, torch.nn.Module):
             found[module] = found.pop(module, False) or any(map(_may_be_table, frame.f_locals.values()))
     return ()
+
+
+def running(frames, root):
+    """`frames`: innermost first. Modules inside of `root`, outermost first."""
+    found = {}
+    for frame in frames:
+        module = frame.f_locals.get("self")
+        if module is root:
+            return tuple(found)[::-1]
+        if isinstance(module, torch.nn.Module):
+            found[module] = found.pop(module, None)
+    return ()
+
+
+def outwards(frame):
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _begins_forward(frame):

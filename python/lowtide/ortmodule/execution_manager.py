@@ -48,13 +48,14 @@ class ExecutionManager:
         allowance=None,
         optimizer=None,
         is_piece=False,
+        reads_tables=False,
     ):
         """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
         `budget`: a Budget for their bytes; `verify`: check the bits of each plan once; `facts`: what is known of the
         module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it;
         `allowance`: the StepBudget that the module is a piece under;
-        `optimizer`: as TrainingAgent has it; `is_piece`: whether the module is a submodule whose calls have tables of
-        sizes, which graphs hold as constants."""
+        `optimizer`: as TrainingAgent has it; `is_piece`: whether the module is a submodule between pieces;
+        `reads_tables`: whether its calls have tables of sizes, which graphs hold as constants."""
         self._module, self._options = module, options
         self._keep, self._facts, self._pieces = keep, facts or Facts(), pieces
         self._budget, self._verify, self._optimizer = budget, verify, optimizer
@@ -64,7 +65,7 @@ class ExecutionManager:
         self._fallback = Fallback(options.log_level)
         self._bugs = BugReports(type(module).__name__)
         self._transitions = {}  # module.training → GraphTransitionManager
-        self._tables_are_constants = is_piece
+        self._tables_are_constants, self._is_submodule = reads_tables, is_piece
         self._is_piece = is_piece or isinstance(module, DynamoGraph)
         self._second_derivatives = SecondDerivatives(module) if self.training else None
         self._noticed = False  # that hooks on saved tensors see little
@@ -77,6 +78,7 @@ class ExecutionManager:
         self._together = None
         if not self._is_piece:
             self._together = Together(module, self.training, environment.partitioned_parameters_are_gathered)
+        self.last_failure = None  # the class of the last
         self._reason = None  # why the last call was no graph in the engine
         self.last_call = 0.0  # when
 
@@ -123,8 +125,8 @@ class ExecutionManager:
         result = self._without_graph(failure, args, kwargs)
         if (keep := self._kept_now()) is not None:
             result = keep_only(result, keep)
-        self._reason = reason_of(failure)
-        if not self._tables_are_constants:  # of a piece, its module tells
+        self._reason, self.last_failure = reason_of(failure), type(failure)
+        if not self._is_submodule:  # of a piece, its module tells
             self._fallback.warn(self._module, failure, self.last_step and self.last_step.words())
         return result
 
@@ -162,9 +164,10 @@ class ExecutionManager:
         return result
 
     def _offer_submodules(self, failure, args, kwargs):
-        """Where forward reads tables of sizes, to the pieces: what was running there."""
+        """To the pieces: what was running where there was no graph, and where forward reads tables of sizes."""
+        self._pieces.whole_submodules.have_no_graph(failure.running)
         if failure.readers and not is_distributed() and has_tables(args, kwargs):
-            self._pieces.whole_submodule.offer(failure.readers)
+            self._pieces.whole_submodules.offer(failure.readers)
 
     def _kept_now(self):
         """In evaluation, and without gradients, calls return everything: who asks for metrics then wants the logits."""

@@ -1,6 +1,7 @@
 """A module that has no graph as a whole: Dynamo's graphs of it in the engine, and plain Python between them."""
 
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -8,7 +9,9 @@ import weakref
 import torch
 
 from lowtide.capture import undoing_transforms, user_line
+from lowtide.distributed import is_distributed
 from lowtide.errors import Error, UnsupportedError
+from lowtide.guards.readers import outwards, running
 from lowtide.log import exporter_is_heard
 
 from .inference_manager import InferenceManager
@@ -18,7 +21,7 @@ from .pieces_within import Submodules
 from .resident import Resident
 from .step_budget import StepBudget, TotalBudget
 from .training_manager import TrainingManager
-from .whole_submodule import WholeSubmodule
+from .whole_submodule import WholeSubmodules
 
 _DYNAMO = {
     "use_numpy_random_stream": True,  # else PyTorch's generator draws in the place of NumPy's
@@ -39,9 +42,9 @@ class Pieces:
         self._backend = lambda graph_module, _: pieces._piece(graph_module)
         self._submodules = Submodules(module, self._backend)
         self._options, self._budget, self._verify = debug_options, budget, verify
-        self.whole_submodule = WholeSubmodule(lambda submodule: pieces._managers_of(submodule))
+        self.whole_submodules = WholeSubmodules(module, lambda *submodule: pieces._managers_of(*submodule))
         self._refusal = None  # why there are none
-        self._breaks = {}  # "model.py:41" → reason
+        self._breaks = {}  # "model.py:41" → (reason, submodules that were running)
         self._calls = 0
         self._calls_without, self._has_run = 0, False  # any piece, in a row; whether one has run at this depth
         self._this_call = threading.local()
@@ -64,6 +67,7 @@ class Pieces:
             self._compiled = torch.compile(self._module, backend=self._backend)
         call = self._module if self._submodules.depth else self._compiled
         self._calls += 1
+        wholes = self.whole_submodules
         ran = self._this_call.ran = []
         self._shares.call_begins()
         if self._allowance is not None and torch.is_grad_enabled():
@@ -74,7 +78,7 @@ class Pieces:
                 _quiet(self._calls <= _QUIET_CALLS),
                 torch._dynamo.config.patch(_DYNAMO),
                 self._submodules.compiled(),
-                self.whole_submodule.in_place(ran),
+                wholes.in_place(ran),
             ):
                 result = undoing_transforms(call, *args, **kwargs)
         except Error:
@@ -86,12 +90,15 @@ class Pieces:
             raise UnsupportedError(f"torch.compile: {type(error).__name__}: {first}") from None
         if self._allowance is not None and torch.is_grad_enabled():
             self._allowance.call_ended()
+        if not is_distributed():
+            wholes.choose()
         self._shares.call_ended(ran, time.perf_counter() - begin, result)
         self._calls_without = 0 if ran else self._calls_without + 1
         if self._calls_without >= (_MOST_CALLS_WITHOUT if self._has_run else 1):
             self._go_deeper()
         self._has_run = self._has_run or bool(ran)
-        return result, StepOfPieces(ran, self._breaks, self._shares.of(ran))
+        breaks = {line: why for line, (why, where) in self._breaks.items() if not wholes.cover(where)}
+        return result, StepOfPieces(ran, breaks, self._shares.of(ran))
 
     def refuse(self, reason):
         """PyTorch can run what Dynamo cannot: further calls try the submodules, if there are any."""
@@ -101,20 +108,23 @@ class Pieces:
     def _go_deeper(self):
         if deeper := self._submodules.go_deeper():
             self._calls_without, self._has_run = 0, False
-            self._breaks = {"forward": "Dynamo finds no graph in it: pieces begin in submodules"}
+            self._breaks = {"forward": ("Dynamo finds no graph in it: pieces begin in submodules", ())}
         return deeper
 
-    def _managers_of(self, submodule):
+    def _managers_of(self, submodule, reads_tables):
+        facts = {"is_piece": True, "reads_tables": reads_tables}
         training = TrainingManager(
-            submodule, self._options, None, self._budget, self._verify, allowance=self._allowance, is_piece=True
+            submodule, self._options, None, self._budget, self._verify, allowance=self._allowance, **facts
         )
-        return InferenceManager(submodule, self._options, is_piece=True), training
+        return InferenceManager(submodule, self._options, **facts), training
 
     def _piece(self, graph_module):
         """What runs in the place of one of Dynamo's graphs."""
         reason = getattr(graph_module, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
-            self._breaks[user_line(reason.user_stack) or "?"] = _short(reason.reason)
+            where = running(outwards(sys._getframe()), self._module)
+            self._breaks[user_line(reason.user_stack) or "?"] = _short(reason.reason), where
+            self.whole_submodules.dynamo_broke(where)
         self._found.append(Piece(graph_module, self._options, None, self._budget, self._verify, self._allowance))
         pieces, piece = weakref.proxy(self), weakref.proxy(self._found[-1])
 

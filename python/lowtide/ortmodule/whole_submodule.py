@@ -1,5 +1,6 @@
-"""A submodule that is one graph between pieces: one that reads tables of sizes (guards/tables.py), where Dynamo would
-break at each of their numbers. Its graphs have the tables as constants."""
+"""Submodules that are one graph between pieces: those that read tables of sizes (guards/tables.py), where Dynamo would
+break at each of their numbers, and those that Dynamo breaks in and torch.export may not: where the trace of the whole
+module ended, others were running. Graphs of the former have the tables as constants."""
 
 import contextlib
 import time
@@ -7,6 +8,7 @@ import time
 import torch
 
 from lowtide.capture import trees
+from lowtide.errors import UnplannedSize
 from lowtide.guards.observe import HOOKS
 from lowtide.guards.tables import TableOfSizes, is_table
 
@@ -23,46 +25,105 @@ def tables_as_constants(args, kwargs):
     return trees.unflatten(leaves, structure)
 
 
-class WholeSubmodule:
-    """Of a module in pieces: the innermost that the engine takes."""
+class WholeSubmodules:
+    """Of a module in pieces: those that the engine takes."""
 
-    def __init__(self, make_managers):
-        """`make_managers`: of a submodule, ExecutionManagers: (without gradients, with)."""
-        self._make_managers = make_managers
-        self._candidates = []
-        self._child = self._managers = self._ran = None
+    def __init__(self, module, make_managers):
+        """`make_managers`: of a submodule and whether it reads tables, ExecutionManagers: (without gradients, with)."""
+        self._module, self._make_managers = module, make_managers
+        self._readers = []  # that are still to be tried, the innermost last
+        self._broken = {}  # submodules that Dynamo broke in, outermost first → None
+        self._without_graph = set()  # classes of submodules
+        self._reader, self._others = None, []  # Whole
 
     def offer(self, readers):
-        """`readers`: submodules that were running where forward could not be one graph, outermost first."""
-        self._candidates = [child for child in readers if not _is_hooked(child)]
-        self._next()
+        """`readers`: submodules that were running where forward could not be one graph, outermost first. The innermost
+        that the engine takes is one."""
+        self._readers = [child for child in readers if not _is_hooked(child)]
+        self._next_reader()
 
-    def _next(self):
-        self._child = self._candidates.pop() if self._candidates else None
-        self._managers = self._child and self._make_managers(self._child)
+    def have_no_graph(self, running):
+        """`running`: submodules where the trace of the whole ended."""
+        self._without_graph.update(map(type, running))
+
+    def dynamo_broke(self, running):
+        """`running`: modules, outermost first. One that forward makes is no submodule."""
+        own = set(self._module.modules())
+        self._broken[tuple(child for child in running if child in own)] = None
+
+    def choose(self):
+        """Of submodules that Dynamo broke in, the outermost that the engine may take."""
+        taken = self._taken()
+        for running in self._broken:
+            if taken.isdisjoint(running):
+                found = next((child for child in running if self._may_have_graph(child)), None)
+                if found is not None and not any(child in taken for child in found.modules()):
+                    taken.add(found)
+                    self._others.append(Whole(found, self._make_managers(found, False)))
+
+    def cover(self, running):
+        """Whether one of these submodules is a graph of its own."""
+        return not self._taken().isdisjoint(running)
+
+    def _taken(self):
+        return {whole.child for whole in (self._reader, *self._others) if whole is not None}
+
+    def _may_have_graph(self, child):
+        return type(child) not in self._without_graph and not _is_hooked(child)
+
+    def _next_reader(self):
+        child = self._readers.pop() if self._readers else None
+        self._reader = child and Whole(child, self._make_managers(child, True), reads_tables=True)
+        if child is not None:
+            self._others = [whole for whole in self._others if not _overlap(whole.child, child)]
 
     @contextlib.contextmanager
     def in_place(self, ran):
-        """While the module is called; `ran` gets a Ran of each call of the submodule."""
-        if (child := self._child) is None:
+        """While the module is called; `ran` gets a Ran of each call of the submodules."""
+        if self._reader is None and not self._others:
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            for whole in (self._reader, *self._others):
+                if whole is not None:
+                    stack.enter_context(whole.in_place(ran))
+            yield
+        if self._reader is not None and self._reader.is_refused:
+            self._next_reader()
+        for whole in [whole for whole in self._others if whole.is_refused]:
+            self._others.remove(whole)
+            self._without_graph.add(type(whole.child))
+            self.choose()
+
+
+class Whole:
+    """One submodule."""
+
+    def __init__(self, child, managers, reads_tables=False):
+        self.child, self.is_refused = child, False
+        self._managers, self._reads_tables = managers, reads_tables
+        self._ran = None
+
+    @contextlib.contextmanager
+    def in_place(self, ran):
+        if _is_hooked(self.child):  # since it was taken
+            self.is_refused = True
             yield
             return
         self._ran = ran
-        vars(child)["forward"] = self._forward
+        vars(self.child)["forward"] = self._forward
         try:
             yield
         finally:
-            del vars(child)["forward"]
-        if self._managers is None:
-            self._next()
+            del vars(self.child)["forward"]
 
-    @torch.compiler.disable(reason="one graph of its own, whose sizes a table tells")
+    @torch.compiler.disable(reason="a submodule that is one graph of its own")
     def _forward(self, *args, **kwargs):
-        child, begin = self._child, time.perf_counter()
+        child, begin = self.child, time.perf_counter()
         del vars(child)["forward"]  # capture sees the module as it is
         try:
-            if self._managers is None or not has_tables(args, kwargs):
-                self._managers = None
+            self.is_refused |= self._reads_tables and not has_tables(args, kwargs)
+            if self.is_refused:
                 return child.forward(*args, **kwargs)
             manager = self._managers[torch.is_grad_enabled()]
             result = manager.forward(args, kwargs)
@@ -73,8 +134,13 @@ class WholeSubmodule:
             self._ran.append(Ran(manager.last_agent, manager.last_agent.last_sizes, seconds, None))
         else:
             self._ran.append(Ran(None, None, seconds, refusal))
-            self._managers = None  # the next one further out is tried
+            # Dynamo has it back, and another one is tried. But the next call's data may be as usual.
+            self.is_refused = manager.last_failure is not UnplannedSize
         return result
+
+
+def _overlap(one, other):
+    return one in set(other.modules()) or other in set(one.modules())
 
 
 def _is_hooked(module):
