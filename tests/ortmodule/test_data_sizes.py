@@ -185,7 +185,31 @@ def read_in_two_ways(m, x):
     return m.l(x)[rows // 2 - 1 :], m.l(x)[: (rows * 2 - 4).item()], m.l(x)[:, : torch.minimum(rows, rows - 3)] * 2
 
 
-@pytest.mark.parametrize("forward", [relative_positions, read_in_two_ways], ids=lambda forward: forward.__name__)
+def elements_of_levels(m, x):
+    """As SAM 3's: a row of sizes for each level."""
+    levels = torch.tensor([(x.shape[0], 2), (3, x.shape[1])], dtype=torch.long)
+    (height, two), (_, width) = levels.unbind(0)
+    places = torch.arange(0, height, dtype=x.dtype) / height
+    return m.l(x) * places[:, None] + torch.arange(width, dtype=x.dtype), m.l(x)[: two + 1]
+
+
+def sums_of_levels(m, x):
+    levels = torch.as_tensor([[x.shape[0], 2]] * 2)
+    counts = levels.prod(1)
+    ends = torch.cat([counts, levels.sum().unsqueeze(0)]).cumsum(0)
+    table = m.l.weight.repeat(16, 1)
+    return m.l(x).sum() * table[: ends[1]], table[ends[0] - 1 : ends[2] - 2], table[: levels.t().flip(0)[1, 0]]
+
+
+def literal_levels(m, x):
+    height, width = torch.tensor([[2, 3]])[0].tolist()
+    return m.l(x)[:height], torch.arange(width, dtype=x.dtype) * m.l(x).sum()
+
+
+READ_BACK = [relative_positions, read_in_two_ways, elements_of_levels, sums_of_levels, literal_levels]
+
+
+@pytest.mark.parametrize("forward", READ_BACK, ids=lambda forward: forward.__name__)
 def test_sizes_read_back_are_sizes(forward):
     calls = [(rows(3, count),) for count in (6, 5, 7)]
     assert_one_graph(Of(forward).double(), calls)

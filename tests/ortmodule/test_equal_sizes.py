@@ -148,3 +148,19 @@ def test_a_view_of_as_many_elements_as_a_number():
         given = x(*shape).double()
         assert_same(step(wrapped, (given,)), step(module, (given,)))
         assert wrapped.fallback_reason is None
+
+
+def test_choices_of_a_text_beside_those_of_an_image():
+    """As in VisualBERT: both have their choices in the batch, and only the batch of one is free at first."""
+
+    def forward(m, words, image, kinds):
+        image = m.l(image.flatten(0, 1)) + m.kinds(kinds.view(-1, kinds.size(-1)))
+        return torch.cat([m.words(words.view(-1, words.size(-1))), image], 1)
+
+    module = Of(forward, words=torch.nn.Embedding(9, 4), kinds=torch.nn.Embedding(2, 4)).double()
+    wrapped = ORTModule(copy.deepcopy(module))
+    for batch, choices in ((6, 4), (5, 4), (5, 3), (4, 4)):
+        words = torch.arange(batch * choices * 7).view(batch, choices, 7) % 9
+        call = (words, torch.randn(batch, choices, 5, 4, dtype=torch.float64), words[..., :5] % 2)
+        assert_same(step(wrapped, call), step(module, call))
+        assert wrapped.fallback_reason is None

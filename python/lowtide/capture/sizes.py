@@ -43,6 +43,7 @@ class Sizes(KnownSizes):
         self._symbol_ranges = dict(self._environment.var_to_range) if self._environment is not None else {}
         self._exported = exported
         self._unsolved = []  # differences of sizes that must be equal, and may not be for all that is known
+        self._products = []  # such differences that tensors of the graph need not show
         self._sums = []  # (sizes from data that are added, what they add up to in sizes of the inputs)
         self._read_back = set()  # symbols of sizes that item() read out of a tensor again
         self._replacements = {}  # sympy symbol → what it equals: a number, or an expression of other symbols
@@ -57,7 +58,7 @@ class Sizes(KnownSizes):
         self._required = set()  # sizes that are guarded, or known, to be no less than 0
         self._formulas = {}
         self._name_sizes(placeholders)
-        if self._replace_with_ties():
+        while self._replace_with_ties():
             self._name_sizes(placeholders)
         self._check_solved()
         self._collect_guards()
@@ -223,6 +224,8 @@ class Sizes(KnownSizes):
                     continue
                 if _is_product_and_number(difference):
                     self._unsolved.append(sympy.expand(difference))
+                elif difference.is_polynomial():
+                    self._products.append(sympy.expand(difference))
         for symbol, equal in sizes_read_back(self._exported.program, self):
             self._replacements[symbol] = equal
             self._read_back.add(symbol)
@@ -267,20 +270,21 @@ class Sizes(KnownSizes):
 
     def _replace_with_ties(self):
         """Of `24*batch == batch*length` length is 24, where the two batches are tied. Whether there is such a size."""
-        return any([self._replace_one_of(without_common_factors(difference)) for difference in self._left()])
+        left = self._left(self._unsolved + self._products)
+        return any([self._replace_one_of(without_common_factors(difference)) for difference in left])
 
-    def _left(self):
-        """What is left of differences that must be 0: tied sizes are equal."""
+    def _left(self, differences):
+        """What is left of those that must be 0: tied sizes are equal."""
         symbols = {dim: symbol for symbol, dim in self._owner.items()}
         tied = {symbols[dim]: symbols[first] for dim, first in self.ties.items()}
-        return [sympy.expand(difference.xreplace(self._replacements).xreplace(tied)) for difference in self._unsolved]
+        return [sympy.expand(difference.xreplace(self._replacements).xreplace(tied)) for difference in differences]
 
     def _check_solved(self):
         """Of `64*batch == batch*height*width` height and width become constants, and the batch stays free.
 
         Else one size has two names, and shapes that hold them do not fit each other.
         """
-        left = self._left()
+        left = self._left(self._unsolved)
         dims = {self._owner[symbol] for difference in left for symbol in difference.free_symbols & self._owner.keys()}
         if dims:
             raise NeedsConstants({dim for dim in dims if dim[1] > 0} or dims)

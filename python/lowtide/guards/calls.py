@@ -64,6 +64,8 @@ class Calls(TorchFunctionMode):
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}
+        if func is torch.as_tensor and args and isinstance(args[0], int | list | tuple | torch.SymInt):
+            func = torch.tensor  # the same of what is no tensor, without sizes as constants
         if func in _DROPOUTS and _drops_nothing(*args, **(kwargs or {})):
             return args[0] if args else kwargs["input"]
         if func == _ASKS_FOR_DATA:
