@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kFloat = sizeof(float);
 // Fewer channels: a tap would be read for a few numbers.
 constexpr int64_t kFewestChannels = 16;
+// With AVX-512 the library has kernels as fast as these. It copies windows several times, here in parts that keep its
+// bytes few, and that is what takes time from so many numbers on.
+constexpr int64_t kFewestNumbers = int64_t{1} << 19;
 // Of a block of a product, whose windows are packed once.
 constexpr int64_t kMostRows = 1152;
 
@@ -23,11 +26,13 @@ const char* supports(const KernelQuery& query, const OperandInfo& w) {
     if (operand.present && operand.dtype != DType::kF32) return "not f32";
   if (query.inputs[0].rank != 4) return "not two spatial dims";
   if (!query.attrs->has("pads")) return "symbolic pads";
-  if (isa() != Isa::kAvx2) return "PyTorch's library is as fast with vectors of this width";
+  if (isa() == Isa::kBaseline) return "PyTorch's library has wider vectors";
   for (int dim = 0; dim < 4; ++dim)
     if (w.sizes[dim] == kUnknownSize) return "windows of unknown size";
   const int64_t taps = w.sizes[2] * w.sizes[3];
   if (taps > kMostTaps) return "windows of many places";
+  if (isa() >= Isa::kAvx512 && w.sizes[0] * w.sizes[1] * taps < kFewestNumbers)
+    return "PyTorch's library is as fast with vectors of this width, unless windows fill megabytes";
   const bool is_wide = w.sizes[1] >= kFewestChannels && w.sizes[0] / query.attrs->i("group") >= kFewestChannels;
   return is_wide ? nullptr : "few channels";
 }
@@ -114,8 +119,9 @@ WindowSums sums_of_dw(const WindowConvolution& at) {
 void run(const WindowProduct& product, int64_t groups, void* scratch, int64_t scratch_bytes) {
   const WindowTable& table = window_table();
   const int64_t rows = product.grid.rows();
-  const Blocks blocks(rows, product.cols, groups, parallel_threads(),
-                      {table.tile_rows, table.tile_cols, rounded_up(kMostRows, table.tile_rows), table.most_cols});
+  const Blocks blocks(
+      rows, product.cols, groups, parallel_threads(),
+      {table.product_rows, table.product_cols, rounded_up(kMostRows, table.product_rows), table.most_cols});
   const int64_t floats = std::max<int64_t>(1, table.product_floats(product));
   run_tasks(groups * blocks.down * blocks.right, floats, scratch, scratch_bytes, false, [&](int64_t task, float* own) {
     const int64_t row = task % blocks.down * blocks.rows, col = task / blocks.down % blocks.right * blocks.cols,

@@ -5,49 +5,66 @@ namespace lowtide::cpu::LT_ISA {
 namespace {
 
 // Of a sum at a time, about: a panel of B and six rows of A stay in L1.
-constexpr int64_t kDepth = 288;
+constexpr int64_t kDepth = LT_LANES == 16 ? 576 : 288;
 constexpr int64_t kMostCols = 256;
 // Of sums over places: at a time, and the largest blocks.
-constexpr int64_t kPlaces = 256;
+constexpr int64_t kPlaces = LT_LANES == 16 ? 128 : 256;
 constexpr int64_t kMostRows = LT_LANES == 16 ? 196 : 192;
-constexpr int64_t kMostChannels = 32;
+constexpr int64_t kMostChannels = LT_LANES == 16 ? 64 : 32;
+
+// A tile of C whose rows of A lie anywhere: few rows, for their pointers stay in registers beside the sums.
+constexpr int kRows = 6;
+constexpr int kVectors = LT_LANES == 16 ? 4 : 2;
+constexpr int kCols = kVectors * kLanes;
 
 // What a tap meets beyond an image.
 alignas(64) const float zeros[kDepth] = {};
-static_assert(kDepth / kMostTaps == 8);
+static_assert(kDepth / kMostTaps >= 8);
 
-// A register tile where A's rows are made of pieces of `depth` numbers that lie anywhere, at places[piece * kTileRows +
-// i], and C's rows lie at c[i] + col. They are added to what is there (add), else to the addend, one row for all; null:
-// to none.
+// A register tile where A's rows are made of pieces of `depth` numbers that lie anywhere, at places[piece * kRows + i],
+// and C's rows lie at c[i] + col. They are added to what is there (add), else to the addend, one row for all; null: to
+// none.
+template <int vectors>
 __attribute__((noinline)) void tile_of_pieces(int64_t pieces, int64_t depth, const float* const* places,
                                               const float* panel, float* const* c, int64_t col, int rows, int cols,
                                               const float* addend, bool add) {
-  vf sum0[kTileRows], sum1[kTileRows];
-#pragma GCC unroll 14
-  for (int i = 0; i < kTileRows; ++i) {
-    sum0[i] = sum1[i] = vf{};
+  vf sums[kRows][vectors];
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) sums[i][v] = vf{};
     __builtin_prefetch(c[i < rows ? i : 0] + col, 1);
   }
-  for (int64_t piece = 0; piece < pieces; ++piece, places += kTileRows) {
-    const float* row[kTileRows];
-#pragma GCC unroll 14
-    for (int i = 0; i < kTileRows; ++i) row[i] = places[i];
+  for (int64_t piece = 0; piece < pieces; ++piece, places += kRows) {
+    const float* row[kRows];
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) row[i] = places[i];
     for (int64_t k = 0; k < depth; ++k) {
-      const vf b0 = load(panel), b1 = load(panel + kLanes);
-      panel += kTileCols;
-#pragma GCC unroll 14
-      for (int i = 0; i < kTileRows; ++i) {
+      vf b[vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) b[v] = load(panel + v * kLanes);
+      panel += kCols;
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
         const vf x = splat(row[i][k]);
-        sum0[i] = fma(x, b0, sum0[i]);
-        sum1[i] = fma(x, b1, sum1[i]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) sums[i][v] = fma(x, b[v], sums[i][v]);
       }
     }
   }
-#pragma GCC unroll 14
-  for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i) {
     if (i >= rows) continue;
-    float* to = c[i] + col;
-    store_sums(sum0[i], sum1[i], to, add ? to : addend, cols);
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v += 2) {
+      if (v * kLanes >= cols) continue;
+      float* to = c[i] + col + v * kLanes;
+      store_sums(sums[i][v], sums[i][v + 1], to,
+                 add                 ? to
+                 : addend == nullptr ? nullptr
+                                     : addend + v * kLanes,
+                 static_cast<int>(min_of(int64_t{kTileCols}, cols - v * kLanes)));
+    }
   }
 }
 
@@ -81,7 +98,7 @@ int64_t depth_at_once(const WindowProduct& call) {
   return max_of(8, round_up((call.depth + parts - 1) / parts, 8));
 }
 
-// panel[(tap * depth + k) * kTileCols + j] = w[col + j, first + k, tap], 0 beyond the last column.
+// panel[(tap * depth + k) * kCols + j] = w[col + j, first + k, tap], 0 beyond the last column.
 // Windows of one column and some k lie side by side: they are read as they lie.
 void pack_windows(const WindowProduct& call, int64_t col, int64_t cols, int64_t first, int64_t depth, float* panel) {
   int64_t place[kMostTaps];  // of a number of the window, among the taps; -1: not one of them
@@ -93,7 +110,7 @@ void pack_windows(const WindowProduct& call, int64_t col, int64_t cols, int64_t 
   const int64_t runs = has_runs ? 1 : depth;
   for (int64_t run = 0; run < runs; ++run) {
     const float* source = w + run * call.w_depth;
-    for (int64_t j = 0; j < kTileCols; j += kLanes) {
+    for (int64_t j = 0; j < kCols; j += kLanes) {
       int64_t k = run, t = 0;
       for (int64_t i = 0; i < length; i += kLanes) {
         const int64_t count = min_of(kLanes, length - i);
@@ -104,7 +121,7 @@ void pack_windows(const WindowProduct& call, int64_t col, int64_t cols, int64_t 
         }
         transpose(rows);
         for (int r = 0; r < count; ++r) {
-          if (place[t] >= 0) store(panel + (place[t] * depth + k) * kTileCols + j, rows[r]);
+          if (place[t] >= 0) store(panel + (place[t] * depth + k) * kCols + j, rows[r]);
           if (++t == call.window) {
             t = 0;
             ++k;
@@ -116,31 +133,32 @@ void pack_windows(const WindowProduct& call, int64_t col, int64_t cols, int64_t 
 }
 
 int64_t product_floats(const WindowProduct& call) {
-  return call.tap_count * depth_at_once(call) * round_up(min_of(call.cols, kMostCols), kTileCols);
+  return call.tap_count * depth_at_once(call) * round_up(min_of(call.cols, kMostCols), kCols);
 }
 
 void product(const WindowProduct& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* panels) {
   const int64_t at_once = depth_at_once(call);
   for (int64_t first = 0; first < call.depth; first += at_once) {
     const int64_t depth = min_of(at_once, call.depth - first);
-    for (int64_t j = 0; j < cols; j += kTileCols)
-      pack_windows(call, col + j, min_of(kTileCols, cols - j), first, depth, panels + j * call.tap_count * depth);
-    for (int64_t top = 0; top < rows; top += kTileRows) {
-      const int64_t height = min_of(kTileRows, rows - top);
-      const float* places[kMostTaps * kTileRows];
-      float* to[kTileRows];
-      for (int64_t i = 0; i < kTileRows; ++i) {
+    for (int64_t j = 0; j < cols; j += kCols)
+      pack_windows(call, col + j, min_of(kCols, cols - j), first, depth, panels + j * call.tap_count * depth);
+    for (int64_t top = 0; top < rows; top += kRows) {
+      const int64_t height = min_of(kRows, rows - top);
+      const float* places[kMostTaps * kRows];
+      float* to[kRows];
+      for (int64_t i = 0; i < kRows; ++i) {
         const Row at(call.grid, row + top + min_of(i, height - 1));
         to[i] = call.to + at.to * call.to_stride;
         for (int64_t t = 0; t < call.tap_count; ++t) {
           const int64_t place = at.meets(call.grid, call.taps[t]);
-          places[t * kTileRows + i] = place < 0 ? zeros : call.from + place * call.from_stride + first;
+          places[t * kRows + i] = place < 0 ? zeros : call.from + place * call.from_stride + first;
         }
       }
-      for (int64_t j = 0; j < cols; j += kTileCols) {
-        tile_of_pieces(call.tap_count, depth, places, panels + j * call.tap_count * depth, to, col + j,
-                       static_cast<int>(height), static_cast<int>(min_of(kTileCols, cols - j)),
-                       call.bias == nullptr ? nullptr : call.bias + col + j, first > 0);
+      for (int64_t j = 0; j < cols; j += kCols) {
+        const auto tile = cols - j <= kTileCols ? tile_of_pieces<2> : tile_of_pieces<kVectors>;
+        tile(call.tap_count, depth, places, panels + j * call.tap_count * depth, to, col + j, static_cast<int>(height),
+             static_cast<int>(min_of(kCols, cols - j)), call.bias == nullptr ? nullptr : call.bias + col + j,
+             first > 0);
       }
     }
   }
@@ -209,7 +227,7 @@ void sums(const WindowSums& call, int64_t row, int64_t rows, int64_t first, int6
 
 }  // namespace
 
-constinit const WindowTable window_table = {kTileRows,      kTileCols, kMostCols,   kMostRows, kMostChannels,
-                                            product_floats, product,   sums_floats, sums};
+constinit const WindowTable window_table = {kRows,         kCols,          kMostCols, kTileRows,   kTileCols, kMostRows,
+                                            kMostChannels, product_floats, product,   sums_floats, sums};
 
 }  // namespace lowtide::cpu::LT_ISA

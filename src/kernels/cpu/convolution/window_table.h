@@ -56,8 +56,9 @@ struct WindowSums {
 };
 
 struct WindowTable {
-  int64_t tile_rows, tile_cols;                          // multiples of which blocks of a product are cut
+  int64_t product_rows, product_cols;                    // multiples of which blocks of a product are cut
   int64_t most_cols;                                     // of a block of a product
+  int64_t tile_rows, tile_cols;                          // multiples of which blocks of sums are cut
   int64_t most_rows, most_depth;                         // of a block of sums
   int64_t (*product_floats)(const WindowProduct& call);  // of scratch for one block
   // Rows [row, row + rows) of cols [col, col + cols).
