@@ -77,7 +77,8 @@ class SampleGraph:
                 graph=traced.graph,
                 graph_module=traced,
                 graph_signature=SimpleNamespace(
-                    input_specs=[SimpleNamespace(kind=InputKind.USER_INPUT)] * len(placeholders)
+                    input_specs=[SimpleNamespace(kind=InputKind.USER_INPUT)] * len(placeholders),
+                    inputs_to_lifted_tensor_constants={},
                 ),
             ),
             names=[f"x{index}" for index in range(len(placeholders))],
