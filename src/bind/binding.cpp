@@ -329,29 +329,7 @@ struct Lives {
 // Room for canaries around each buffer of the host's.
 static int64_t front_bytes(bool guard, int32_t device) { return guard && device == 0 ? kCanaryBytes : 0; }
 
-static Problem packing_problem(const Program& program, const Binding& binding, const Lives& lives, bool guard,
-                               int32_t device) {
-  Problem problem;
-  const int64_t extra = 2 * front_bytes(guard, device);
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const ProgramBuffer& buffer = program.buffers[i];
-    if (buffer.device == device && lives.planned[i])
-      problem.buffers.push_back({binding.buffer_bytes[i] + extra, buffer.first, lives.last[i], 64});
-  }
-  for (size_t i = 0; i < binding.steps.size(); ++i)
-    if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0) {
-      const int32_t step = static_cast<int32_t>(i);
-      problem.buffers.push_back({binding.steps[i].scratch_bytes + extra, step, step, 64});
-    }
-  return problem;
-}
-
-Problem packing_problem(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
-                        int32_t device) {
-  return packing_problem(program, binding, Lives(program, gradients), guard, device);
-}
-
-// What the buffers of a packing problem are, as Program::pack_order counts.
+// What lies in a device's arena, as Program::pack_order counts: buffers, then the scratch of steps.
 static std::vector<int32_t> packed_things(const Program& program, const Binding& binding, const Lives& lives,
                                           int32_t device) {
   std::vector<int32_t> things;
@@ -361,6 +339,30 @@ static std::vector<int32_t> packed_things(const Program& program, const Binding&
     if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0)
       things.push_back(static_cast<int32_t>(program.buffers.size() + i));
   return things;
+}
+
+static Problem packing_problem(const Program& program, const Binding& binding, const Lives& lives,
+                               std::span<const int32_t> things, int64_t extra_bytes) {
+  Problem problem;
+  const auto buffers = static_cast<int32_t>(program.buffers.size());
+  for (const int32_t thing : things) {
+    const int32_t step = thing - buffers;
+    if (step < 0) {
+      const auto i = static_cast<size_t>(thing);
+      problem.buffers.push_back({binding.buffer_bytes[i] + extra_bytes, program.buffers[i].first, lives.last[i], 64});
+    } else {
+      const int64_t bytes = binding.steps[static_cast<size_t>(step)].scratch_bytes;
+      problem.buffers.push_back({bytes + extra_bytes, step, step, 64});
+    }
+  }
+  return problem;
+}
+
+Problem packing_problem(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
+                        int32_t device) {
+  const Lives lives(program, gradients);
+  return packing_problem(program, binding, lives, packed_things(program, binding, lives, device),
+                         2 * front_bytes(guard, device));
 }
 
 // An order of the problem's buffers: as `known` has them; what it has not, for a kernel takes scratch at some sizes and
@@ -385,20 +387,19 @@ static std::vector<int32_t> order_from(const Problem& problem, const std::vector
 // Packs one device's arena; returns the order that packed so.
 static std::vector<int32_t> pack_arena(const Program& program, const Binding& binding, const Lives& lives, bool guard,
                                        int32_t device, std::span<const int32_t> known, Packing& packing) {
-  const Problem problem = packing_problem(program, binding, lives, guard, device);
+  const int64_t front = front_bytes(guard, device);
   const std::vector<int32_t> things = packed_things(program, binding, lives, device);
+  const Problem problem = packing_problem(program, binding, lives, things, 2 * front);
   if (things.empty()) known = {};
   const std::vector<int32_t> order = order_from(problem, things, known);
   Solution solution = pack(problem, order.empty() ? PackEffort::kThorough : PackEffort::kFast, order);
   if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
   packing.arenas.push_back({solution.height, lower_bound(problem)});
-  const int64_t front = front_bytes(guard, device);
-  size_t next = 0;
-  for (size_t i = 0; i < program.buffers.size(); ++i)
-    if (program.buffers[i].device == device && lives.planned[i]) packing.offsets[i] = solution.offsets[next++] + front;
-  for (size_t i = 0; i < binding.steps.size(); ++i)
-    if (binding.steps[i].device == device && binding.steps[i].scratch_bytes > 0)
-      packing.scratch_offsets[i] = solution.offsets[next++] + front;
+  for (size_t i = 0; i < things.size(); ++i) {
+    const auto thing = static_cast<size_t>(things[i]), buffers = program.buffers.size();
+    int64_t& offset = thing < buffers ? packing.offsets[thing] : packing.scratch_offsets[thing - buffers];
+    offset = solution.offsets[i] + front;
+  }
   for (int32_t& place : solution.order) place = things[static_cast<size_t>(place)];
   return std::move(solution.order);
 }

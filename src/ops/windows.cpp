@@ -146,24 +146,21 @@ void grad_max_pool(GradContext& c) {
   c.set(0, c.b().op(Op::kMaxPoolGrad, {c.dy(), c.out(1)}, {{"shape", c.type(c.in(0)).shape}}));
 }
 
-void grad_average_pool(GradContext& c) {
-  Attrs attrs = c.attrs();
+// By an op that is told the shape of what it makes.
+static void set_gradient_of_shape(GradContext& c, Op op, Attrs attrs) {
   attrs.set("shape", c.type(c.in(0)).shape);
-  c.set(0, c.b().op(Op::kAveragePoolGrad, {c.dy()}, std::move(attrs)));
+  c.set(0, c.b().op(op, {c.dy()}, std::move(attrs)));
 }
+
+void grad_average_pool(GradContext& c) { set_gradient_of_shape(c, Op::kAveragePoolGrad, c.attrs()); }
 
 void grad_resize(GradContext& c) {
   Attrs attrs = c.attrs();
   attrs.erase("sizes");
-  attrs.set("shape", c.type(c.in(0)).shape);
-  c.set(0, c.b().op(Op::kResizeGrad, {c.dy()}, std::move(attrs)));
+  set_gradient_of_shape(c, Op::kResizeGrad, std::move(attrs));
 }
 
-void grad_im2col(GradContext& c) {
-  Attrs attrs = c.attrs();
-  attrs.set("shape", c.type(c.in(0)).shape);
-  c.set(0, c.b().op(Op::kCol2Im, {c.dy()}, std::move(attrs)));
-}
+void grad_im2col(GradContext& c) { set_gradient_of_shape(c, Op::kCol2Im, c.attrs()); }
 
 void grad_col2im(GradContext& c) {
   Attrs attrs = c.attrs();

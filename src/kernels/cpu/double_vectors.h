@@ -21,6 +21,14 @@ LT_INLINE vl load_longs(const int64_t* p) { return *(const vl_unaligned*)p; }
 LT_INLINE void store_doubles(double* p, vd v) { *(vd_unaligned*)p = v; }
 LT_INLINE void store_doubles(float* p, vd v) { *(half_vf_unaligned*)p = __builtin_convertvector(v, half_vf); }
 
+// From the highest power down.
+template <size_t count>
+LT_INLINE vd polynomial(vd x, const double (&coefficients)[count]) {
+  vd sum = splat_double(coefficients[0]);
+  for (size_t i = 1; i < count; ++i) sum = sum * x + coefficients[i];
+  return sum;
+}
+
 // Within 2 ulp; 0 below -708, infinite above 709.4, of NaN NaN.
 LT_INLINE vd exp_of_doubles(vd x) {
   constexpr double kToInteger = 6755399441055744.0;  // 1.5 2^52: the sum's last bits are those of the nearest integer
@@ -29,18 +37,10 @@ LT_INLINE vd exp_of_doubles(vd x) {
   const vd shifted = bounded * 1.4426950408889634 + kToInteger;
   const vd n = shifted - kToInteger;
   const vd r = (bounded - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
-  vd p = splat_double(1.0 / 6227020800);  // Taylor's coefficients: |r| is at most ln(2)/2
-  p = p * r + 1.0 / 479001600;
-  p = p * r + 1.0 / 39916800;
-  p = p * r + 1.0 / 3628800;
-  p = p * r + 1.0 / 362880;
-  p = p * r + 1.0 / 40320;
-  p = p * r + 1.0 / 5040;
-  p = p * r + 1.0 / 720;
-  p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24;
-  p = p * r + 1.0 / 6;
-  p = p * r + 0.5;
+  constexpr double kTaylor[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                                1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
+                                1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
+  const vd p = polynomial(r, kTaylor);  // |r| is at most ln(2)/2
   const vd mantissa = (p * (r * r) + r) + 1.0;
   const vd y = mantissa * (vd)(((vl)shifted + 1023) << 52);
   return x < -708.0 ? vd{} : y;
@@ -53,15 +53,8 @@ LT_INLINE vd log_from_1_to_4(vd x) {
   const vd m = far_above ? x * 0.25 : (above ? x * 0.5 : x);
   const vd n = far_above ? splat_double(2 * kLog2) : (above ? splat_double(kLog2) : vd{});
   const vd f = (m - 1.0) / (m + 1.0), q = f * f;  // |f| <= 0.172
-  vd p = splat_double(2.0 / 19);
-  p = p * q + 2.0 / 17;
-  p = p * q + 2.0 / 15;
-  p = p * q + 2.0 / 13;
-  p = p * q + 2.0 / 11;
-  p = p * q + 2.0 / 9;
-  p = p * q + 2.0 / 7;
-  p = p * q + 2.0 / 5;
-  p = p * q + 2.0 / 3;
+  constexpr double kSeries[] = {2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3};
+  const vd p = polynomial(q, kSeries);
   return n + (f * q * p + 2.0 * f);
 }
 
