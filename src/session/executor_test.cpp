@@ -53,10 +53,16 @@ TEST(Executor, AKnownPackingOrderServesOtherSizes) {
   known.erase(known.begin());
   const std::unique_ptr<Binding> binding = bind_program(program, {6}, {}, false);
   const auto buffers = static_cast<int32_t>(program.buffers.size());
-  for (int32_t step = 0; std::cmp_less(step, program.steps.size()); ++step)
-    if (binding->steps[static_cast<size_t>(step)].scratch_bytes == 0 && !std::ranges::count(known, buffers + step))
+  std::vector<int32_t> with_scratch;
+  for (int32_t step = 0; std::cmp_less(step, program.steps.size()); ++step) {
+    if (binding->steps[static_cast<size_t>(step)].scratch_bytes > 0)
+      with_scratch.push_back(buffers + step);
+    else if (!std::ranges::count(known, buffers + step))
       known.push_back(buffers + step);
+  }
+  ASSERT_FALSE(with_scratch.empty());
   std::vector<int32_t> order = bind_program(program, {6}, known, false)->pack_order;
+  for (const int32_t thing : with_scratch) EXPECT_EQ(std::ranges::count(order, thing), 1);
   EXPECT_EQ(std::ranges::count(order, left_out), 1);
   std::vector<int32_t> packed = binding->pack_order;
   std::ranges::sort(order);
