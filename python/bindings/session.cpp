@@ -196,6 +196,10 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) 
   result["lower_bound_bytes"] = memory.lower_bound_bytes;
   result["output_bytes"] = memory.output_bytes;
   result["external_bytes"] = memory.external_bytes;
+  result["pending_forwards"] = memory.pending_forwards;
+  result["kept_bytes"] = memory.kept_bytes;
+  result["passing_bytes"] = memory.passing_bytes;
+  result["late_bytes"] = memory.late_bytes;
   result["bind_seconds"] = memory.bind_seconds;
   return result;
 }

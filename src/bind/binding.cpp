@@ -10,6 +10,7 @@
 #include "bind/run_symbols.h"
 #include "kernels/cpu/block_rows.h"
 #include "pack/pack.h"
+#include "pack/pack_in_two.h"
 #include "pack/validator.h"
 
 namespace lowtide {
@@ -304,16 +305,16 @@ namespace {
 
 // Which buffers lie in an arena, and until when.
 struct Lives {
-  Lives(const Program& program, const GradientPlaces& gradients) {
+  Lives(const Program& program, const Placement& placement) {
     for (const ProgramBuffer& buffer : program.buffers) {
       planned.push_back(buffer.kind == BufferKind::kArena ||
-                        (buffer.kind == BufferKind::kGradient && !gradients.separate));
+                        (buffer.kind == BufferKind::kGradient && !placement.separate));
       last.push_back(buffer.last);
     }
-    if (gradients.used_up.empty()) return;
+    if (placement.used_up.empty()) return;
     for (const ProgramRegion& region : program.regions)
       for (int32_t gradient : region.gradients) {
-        if (!gradients.used_up[static_cast<size_t>(gradient)]) continue;
+        if (!placement.used_up[static_cast<size_t>(gradient)]) continue;
         const int32_t operand = program.gradients[static_cast<size_t>(gradient)];
         const auto buffer = static_cast<size_t>(program.operands[static_cast<size_t>(operand)].buffer);
         planned[buffer] = true;
@@ -358,9 +359,9 @@ static Problem packing_problem(const Program& program, const Binding& binding, c
   return problem;
 }
 
-Problem packing_problem(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
+Problem packing_problem(const Program& program, const Binding& binding, const Placement& placement, bool guard,
                         int32_t device) {
-  const Lives lives(program, gradients);
+  const Lives lives(program, placement);
   return packing_problem(program, binding, lives, packed_things(program, binding, lives, device),
                          2 * front_bytes(guard, device));
 }
@@ -384,6 +385,18 @@ static std::vector<int32_t> order_from(const Problem& problem, const std::vector
   return order;
 }
 
+// Puts a device's things where the solution has them.
+static void place(const Problem& problem, const Solution& solution, const std::vector<int32_t>& things, int64_t front,
+                  Packing& packing) {
+  if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
+  packing.arenas.push_back({solution.height, lower_bound(problem)});
+  for (size_t i = 0; i < things.size(); ++i) {
+    const auto thing = static_cast<size_t>(things[i]), buffers = packing.offsets.size();
+    int64_t& offset = thing < buffers ? packing.offsets[thing] : packing.scratch_offsets[thing - buffers];
+    offset = solution.offsets[i] + front;
+  }
+}
+
 // Packs one device's arena; returns the order that packed so.
 static std::vector<int32_t> pack_arena(const Program& program, const Binding& binding, const Lives& lives, bool guard,
                                        int32_t device, std::span<const int32_t> known, Packing& packing) {
@@ -393,44 +406,85 @@ static std::vector<int32_t> pack_arena(const Program& program, const Binding& bi
   if (things.empty()) known = {};
   const std::vector<int32_t> order = order_from(problem, things, known);
   Solution solution = pack(problem, order.empty() ? PackEffort::kThorough : PackEffort::kFast, order);
-  if (std::optional<std::string> fault = validate(problem, solution)) LT_FAIL("the packing is wrong: ", *fault);
-  packing.arenas.push_back({solution.height, lower_bound(problem)});
-  for (size_t i = 0; i < things.size(); ++i) {
-    const auto thing = static_cast<size_t>(things[i]), buffers = program.buffers.size();
-    int64_t& offset = thing < buffers ? packing.offsets[thing] : packing.scratch_offsets[thing - buffers];
-    offset = solution.offsets[i] + front;
-  }
-  for (int32_t& place : solution.order) place = things[static_cast<size_t>(place)];
+  place(problem, solution, things, front, packing);
+  for (int32_t& thing : solution.order) thing = things[static_cast<size_t>(thing)];
   return std::move(solution.order);
 }
 
-// `order`: of the host's arena; becomes the one that packed so.
-static Packing make_packing(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
+// Packs the host's arena as two blocks: see Packing::kept_bytes.
+static void pack_halves(const Program& program, const Binding& binding, const Lives& lives, bool guard,
+                        Packing& packing) {
+  const int64_t front = front_bytes(guard, 0);
+  const std::vector<int32_t> things = packed_things(program, binding, lives, 0);
+  const Problem problem = packing_problem(program, binding, lives, things, 2 * front);
+  const TwoParts parts = pack_in_two(problem, forward_end(program));
+  packing.kept_bytes = parts.below_bytes;
+  place(problem, parts.solution, things, front, packing);
+}
+
+// Gradients that lie in no arena: one block from the forward on, or, where the arena is two, blocks from the region
+// that begins to write them to the one that hands them out.
+static void place_gradients(const Program& program, const Binding& binding, const Lives& lives, Packing& packing) {
+  std::vector<int32_t> left(program.buffers.size(), 0);  // by buffer: the last region that hands out some of it
+  for (size_t region = 0; region < program.regions.size(); ++region)
+    for (const int32_t gradient : program.regions[region].gradients)
+      left[static_cast<size_t>(binding.gradients[static_cast<size_t>(gradient)].buffer)] = static_cast<int32_t>(region);
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program.buffers[i];
+    if (buffer.kind != BufferKind::kGradient || lives.planned[i]) continue;
+    GradientBlock wanted{.taken = 0, .left = static_cast<int32_t>(program.regions.size()) - 1};
+    if (packing.placement.in_two) {
+      while (program.regions[static_cast<size_t>(wanted.taken)].end <= buffer.first) ++wanted.taken;
+      wanted.left = left[i];
+    }
+    auto at = std::ranges::find_if(packing.gradient_blocks, [&](const GradientBlock& block) {
+      return block.taken == wanted.taken && block.left == wanted.left;
+    });
+    if (at == packing.gradient_blocks.end()) at = packing.gradient_blocks.insert(at, wanted);
+    packing.gradient_places[i] = {static_cast<int32_t>(at - packing.gradient_blocks.begin()), at->size_bytes};
+    const int64_t bytes = (binding.buffer_bytes[i] + 63) / 64 * 64;
+    at->size_bytes += bytes;
+    packing.gradient_block_bytes += bytes;
+  }
+}
+
+int64_t Packing::most_gradient_block_bytes(const Program& program) const {
+  int64_t most = 0;
+  for (int32_t region = 0; std::cmp_less(region, program.regions.size()); ++region) {
+    int64_t bytes = 0;
+    for (const GradientBlock& block : gradient_blocks)
+      if (block.taken <= region && block.left >= region) bytes += block.size_bytes;
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// `order`: of the host's arena; becomes the one that packed so, unless it is two blocks.
+static Packing make_packing(const Program& program, const Binding& binding, const Placement& placement, bool guard,
                             std::vector<int32_t>& order) {
-  const Lives lives(program, gradients);
+  const Lives lives(program, placement);
   Packing packing;
-  packing.gradients = gradients;
+  packing.placement = placement;
   packing.last = lives.last;
   packing.offsets.assign(program.buffers.size(), -1);
-  packing.gradient_offsets.assign(program.buffers.size(), -1);
+  packing.gradient_places.resize(program.buffers.size());
   packing.scratch_offsets.assign(binding.steps.size(), -1);
-  order = pack_arena(program, binding, lives, guard, 0, order, packing);
+  if (placement.in_two)
+    pack_halves(program, binding, lives, guard, packing);
+  else
+    order = pack_arena(program, binding, lives, guard, 0, order, packing);
   for (size_t device = 1; device < program.devices.size(); ++device)
     pack_arena(program, binding, lives, guard, static_cast<int32_t>(device), {}, packing);
-  for (size_t i = 0; i < program.buffers.size(); ++i)
-    if (program.buffers[i].kind == BufferKind::kGradient && !lives.planned[i]) {
-      packing.gradient_offsets[i] = packing.gradient_block_bytes;
-      packing.gradient_block_bytes += (binding.buffer_bytes[i] + 63) / 64 * 64;
-    }
+  place_gradients(program, binding, lives, packing);
   return packing;
 }
 
-const Packing& packing_with(const Program& program, Binding& binding, bool guard, const GradientPlaces& gradients) {
-  if (gradients == binding.packing.gradients) return binding.packing;
+const Packing& packing_with(const Program& program, Binding& binding, bool guard, const Placement& placement) {
+  if (placement == binding.packing.placement) return binding.packing;
   for (const std::unique_ptr<Packing>& packing : binding.others)
-    if (packing->gradients == gradients) return *packing;
+    if (packing->placement == placement) return *packing;
   std::vector<int32_t> order = binding.pack_order;  // the same buffers, some of shorter lives or elsewhere
-  binding.others.push_back(std::make_unique<Packing>(make_packing(program, binding, gradients, guard, order)));
+  binding.others.push_back(std::make_unique<Packing>(make_packing(program, binding, placement, guard, order)));
   return *binding.others.back();
 }
 

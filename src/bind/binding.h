@@ -22,21 +22,41 @@ struct Arena {
 
 // Where gradients lie: in the arena to the end of backward, or (where PyTorch still holds the last step's) in a block
 // of their own. In both cases, those that are used up where they are handed out are in the arena until then.
-struct GradientPlaces {
+struct Placement {
   bool separate = false;
   std::vector<bool> used_up;  // by gradient; empty: none is
-  friend bool operator==(const GradientPlaces&, const GradientPlaces&) = default;
+  bool in_two = false;        // the host's arena, with `separate`: see Packing::kept_bytes
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+// Of gradients that lie in no arena.
+struct GradientBlock {
+  int64_t size_bytes = 0;
+  int32_t taken = 0;  // the region before which it is there
+  int32_t left = 0;   // the region that hands out the last of it
+};
+
+struct GradientPlace {
+  int32_t block = -1;  // -1: in an arena
+  int64_t offset = 0;
 };
 
 // Offsets of the planned buffers, each in its device's arena.
 struct Packing {
-  GradientPlaces gradients;
-  std::vector<Arena> arenas;              // by device
-  std::vector<int64_t> offsets;           // by buffer; -1: in no arena
-  std::vector<int64_t> scratch_offsets;   // by step, in its device's arena; -1: none
-  std::vector<int64_t> gradient_offsets;  // by buffer, in the gradient block; -1: not there
-  std::vector<int32_t> last;              // by buffer: the last step of its life
-  int64_t gradient_block_bytes = 0;
+  Placement placement;
+  std::vector<Arena> arenas;             // by device
+  std::vector<int64_t> offsets;          // by buffer; -1: in no arena
+  std::vector<int64_t> scratch_offsets;  // by step, in its device's arena; -1: none
+  std::vector<GradientBlock> gradient_blocks;
+  std::vector<GradientPlace> gradient_places;  // by buffer
+  std::vector<int32_t> last;                   // by buffer: the last step of its life
+  int64_t gradient_block_bytes = 0;            // of all of them
+  // Of those that are there at once, where the next ones are added onto others and gone.
+  int64_t most_gradient_block_bytes(const Program& program) const;
+  // Of the host's arena, where it is two blocks: what backward needs of forward lies below, what only one of them needs
+  // lies above, which nobody needs in between.
+  int64_t kept_bytes = 0;
+  int64_t passing_bytes() const { return arenas[0].size_bytes - kept_bytes; }
 };
 
 struct Binding;
@@ -149,9 +169,9 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
 
 // The packing problem of one device's arena: planned buffers, then scratch of steps. Recorded plans in
 // benchmarks/plans/ are written from it.
-Problem packing_problem(const Program& program, const Binding& binding, const GradientPlaces& gradients, bool guard,
+Problem packing_problem(const Program& program, const Binding& binding, const Placement& placement, bool guard,
                         int32_t device = 0);
-const Packing& packing_with(const Program& program, Binding& binding, bool guard, const GradientPlaces& gradients);
+const Packing& packing_with(const Program& program, Binding& binding, bool guard, const Placement& placement);
 
 constexpr int64_t kCanaryBytes = 64;
 

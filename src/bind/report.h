@@ -17,6 +17,11 @@ struct MemoryReport {
   int64_t external_bytes = 0;     // largest transient allocation of a library during a step
   int64_t peak_bytes = 0;         // arena + outputs + external
   int64_t lower_bound_bytes = 0;  // of the arena: the largest sum of live bytes
+  // The bytes above, but gradient_bytes, are those of so many forwards that are pending at once. One has:
+  int64_t pending_forwards = 1;
+  int64_t kept_bytes = 0;     // until its backward has ended: the whole arena, or what backward needs of forward
+  int64_t passing_bytes = 0;  // while a half of it runs, which others' halves use as well; 0: in the arena
+  int64_t late_bytes = 0;     // gradients, which the next one's are added onto; 0: in the arena
   double bind_seconds = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "pack/csv.h"
 #include "pack/generate.h"
+#include "pack/pack_in_two.h"
 #include "pack/packers.h"
 #include "pack/random.h"
 #include "pack/validator.h"
@@ -107,6 +108,32 @@ TEST(Pack, TilingsOfAFullArenaAreWithinAQuarterOfTheOptimum) {
     bounds += lower_bound(problem);
   }
   EXPECT_LE(heights * 100, bounds * 117);
+}
+
+// What lives across the middle lies below, as low as it can, and nothing lies on both sides.
+TEST(Pack, InTwoParts) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Problem problem = generate_random(1 + static_cast<int>(seed % 200), seed);
+    int32_t last = 0;
+    for (Buffer& buffer : problem.buffers) {
+      buffer.alignment = 64;
+      last = std::max(last, buffer.last);
+    }
+    const int32_t middle = last / 2;
+    const TwoParts parts = pack_in_two(problem, middle);
+    ASSERT_EQ(validate(problem, parts.solution), std::nullopt);
+    int64_t across = 0;
+    for (size_t i = 0; i < problem.buffers.size(); ++i) {
+      const Buffer& buffer = problem.buffers[i];
+      const int64_t offset = parts.solution.offsets[i], end = offset + padded_size(buffer);
+      EXPECT_TRUE(end <= parts.below_bytes || offset >= parts.below_bytes || buffer.size_bytes == 0);
+      if (buffer.first >= middle || buffer.last < middle) continue;
+      EXPECT_LE(end, parts.below_bytes);
+      across += padded_size(buffer);
+    }
+    EXPECT_EQ(parts.below_bytes, across);
+  }
 }
 
 TEST(Pack, IsDeterministic) {

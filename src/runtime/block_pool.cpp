@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 
@@ -62,25 +63,33 @@ static void release(const Block& block) {
   }
 }
 
-std::shared_ptr<Block> BlockPool::acquire(int64_t size_bytes, BlockLimits limits) {
+static int64_t granular(int64_t size_bytes) {
   const int64_t granule = size_bytes < kMapFrom ? 64 : 4096;
-  const int64_t wanted = std::max<int64_t>((size_bytes + granule - 1) / granule * granule, 64);
-  const int64_t largest = std::max(wanted, std::min(wanted + wanted / 4, limits.largest));
-  Block block;
-  {
-    std::lock_guard lock(mutex_);
-    auto best = free_.end();
-    for (auto at = free_.begin(); at != free_.end(); ++at)
-      if (at->block.size_bytes >= wanted && at->block.size_bytes <= largest &&
-          (best == free_.end() || at->block.size_bytes < best->block.size_bytes))
-        best = at;
-    if (best != free_.end()) {
-      block = best->block;
-      free_.erase(best);
-    }
-    const int64_t taken = block.data == nullptr ? wanted : block.size_bytes;
-    keep_free(std::max<int64_t>(limits.together - taken, 0));
-  }
+  return std::max<int64_t>((size_bytes + granule - 1) / granule * granule, 64);
+}
+
+Block BlockPool::take_free(int64_t least_bytes, int64_t most_bytes, bool to_work_in) {
+  auto best = free_.end();
+  for (auto at = free_.begin(); at != free_.end(); ++at)
+    if (at->to_work_in == to_work_in && at->block.size_bytes >= least_bytes && at->block.size_bytes <= most_bytes &&
+        (best == free_.end() || at->block.size_bytes < best->block.size_bytes))
+      best = at;
+  if (best == free_.end()) return {};
+  const Block block = best->block;
+  free_.erase(best);
+  return block;
+}
+
+template <class Which>
+void BlockPool::give_back_if(Which&& which) {
+  std::erase_if(free_, [&](const Free& entry) {
+    if (!which(entry)) return false;
+    release(entry.block);
+    return true;
+  });
+}
+
+std::shared_ptr<Block> BlockPool::hand_out(Block block, int64_t wanted, bool to_work_in) {
   if (block.data == nullptr) block = allocate(wanted);
   if (block.data == nullptr) {
     trim();
@@ -93,21 +102,64 @@ std::shared_ptr<Block> BlockPool::acquire(int64_t size_bytes, BlockLimits limits
     std::lock_guard lock(mutex_);
     live_bytes_ += block.size_bytes;
   }
-  return std::shared_ptr<Block>(record, [this](Block* returned) {
-    give_back(*returned);
+  return std::shared_ptr<Block>(record, [this, to_work_in](Block* returned) {
+    give_back(*returned, to_work_in);
     delete returned;
   });
 }
 
-void BlockPool::give_back(Block block) {
+std::shared_ptr<Block> BlockPool::acquire(int64_t size_bytes, BlockLimits limits) {
+  const int64_t wanted = granular(size_bytes);
+  Block block;
+  {
+    std::lock_guard lock(mutex_);
+    block = take_free(wanted, std::max(wanted, std::min(wanted + wanted / 4, limits.largest)), false);
+    const int64_t taken = block.data == nullptr ? wanted : block.size_bytes;
+    keep_free(std::max<int64_t>(limits.together - taken, 0));
+  }
+  return hand_out(block, wanted, false);
+}
+
+std::shared_ptr<Block> BlockPool::acquire_for_a_while(int64_t size_bytes) {
+  const int64_t wanted = granular(size_bytes);
+  Block block;
+  {
+    std::lock_guard lock(mutex_);
+    block = take_free(wanted, INT64_MAX, false);
+    if (block.data == nullptr) keep_free(std::max<int64_t>(bytes_that_are_free() - wanted, 0));
+  }
+  return hand_out(block, wanted, false);
+}
+
+std::shared_ptr<Block> BlockPool::acquire_to_work_in(int64_t size_bytes) {
+  Block block;
+  int64_t wanted = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (const int64_t step = now_; std::exchange(working_.step, step) != step)
+      working_.last_largest = std::exchange(working_.largest, 0);
+    working_.largest = std::max(working_.largest, granular(size_bytes));
+    wanted = std::max(working_.largest, working_.last_largest);
+    block = take_free(wanted, wanted, true);
+    if (block.data == nullptr) give_back_if([](const Free& entry) { return entry.to_work_in; });
+  }
+  return hand_out(block, wanted, true);
+}
+
+void BlockPool::give_back(Block block, bool to_work_in) {
   std::lock_guard lock(mutex_);
   live_bytes_ -= block.size_bytes;
-  free_.push_back({block, now_});
+  free_.push_back({block, now_, to_work_in});
+}
+
+int64_t BlockPool::bytes_that_are_free() const {
+  int64_t bytes = 0;
+  for (const Free& entry : free_) bytes += entry.block.size_bytes;
+  return bytes;
 }
 
 void BlockPool::keep_free(int64_t most_bytes) {
-  int64_t bytes = 0;
-  for (const Free& entry : free_) bytes += entry.block.size_bytes;
+  int64_t bytes = bytes_that_are_free();
   size_t gone = 0;  // the list is in the order in which blocks came back
   for (; bytes > most_bytes; ++gone) {
     bytes -= free_[gone].block.size_bytes;
@@ -125,11 +177,7 @@ void BlockPool::forward_begins() {
 
 void BlockPool::trim(int64_t age) {
   std::lock_guard lock(mutex_);
-  std::erase_if(free_, [&](const Free& entry) {
-    if (now_ - entry.since < age) return false;
-    release(entry.block);
-    return true;
-  });
+  give_back_if([&](const Free& entry) { return now_ - entry.since >= age; });
 }
 
 int64_t BlockPool::live_bytes() const {
@@ -139,9 +187,7 @@ int64_t BlockPool::live_bytes() const {
 
 int64_t BlockPool::free_bytes() const {
   std::lock_guard lock(mutex_);
-  int64_t sum = 0;
-  for (const Free& entry : free_) sum += entry.block.size_bytes;
-  return sum;
+  return bytes_that_are_free();
 }
 
 BlockPool::~BlockPool() { trim(); }

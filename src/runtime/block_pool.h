@@ -30,6 +30,11 @@ class BlockPool {
   // that fits best (at most a quarter larger); on a failed allocation frees what is free and tries again; then
   // Error(kOutOfMemory).
   std::shared_ptr<Block> acquire(int64_t size_bytes, BlockLimits limits = {});
+  // A free block serves however large it is; where none is, free ones of as many bytes are given back for it.
+  std::shared_ptr<Block> acquire_for_a_while(int64_t size_bytes);
+  // For as long as half of a step works: all of these are as large as the largest of this step or the last one, so that
+  // each can be the same, which serves nothing else.
+  std::shared_ptr<Block> acquire_to_work_in(int64_t size_bytes);
   // Gives free blocks back to the system: those that no acquire has used for `age` steps; 0: all.
   void trim(int64_t age = 0);
   // Blocks age with steps, not with forwards: a step of several graphs has many, all pending until its backward.
@@ -45,14 +50,27 @@ class BlockPool {
   struct Free {
     Block block;
     int64_t since = 0;
+    bool to_work_in = false;
   };
-  void give_back(Block block);
+  // Under the lock. The smallest that serves, or none.
+  Block take_free(int64_t least_bytes, int64_t most_bytes, bool to_work_in);
+  int64_t bytes_that_are_free() const;
+  template <class Which>
+  void give_back_if(Which&& which);
   // Gives blocks back to the system, those that have waited longest first, until no more than that many bytes are free.
   void keep_free(int64_t most_bytes);
+
+  // Without it. Of the system where `block` is none.
+  std::shared_ptr<Block> hand_out(Block block, int64_t wanted, bool to_work_in);
+  void give_back(Block block, bool to_work_in);
 
   mutable std::mutex mutex_;
   std::vector<Free> free_;
   int64_t live_bytes_ = 0;
+  struct {
+    int64_t step = 0;  // the latest that had one
+    int64_t largest = 0, last_largest = 0;
+  } working_;
   std::atomic<int64_t> now_ = 0;
   std::atomic<int64_t> pending_ = 0;
   std::atomic<int64_t> forwards_ = 0;  // since blocks have aged

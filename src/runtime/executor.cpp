@@ -138,11 +138,17 @@ MemoryReport Executor::memory(std::span<const int64_t> symbol_values) {
   binding(symbol_values);
   Binding& bound = *bindings_.front();
   MemoryReport report = bound.report;
-  if (latest_places_.used_up.empty()) return report;
-  const Packing& packing = packing_with(program_, bound, options_.guard, {false, latest_places_.used_up});
-  report.peak_bytes += packing.arenas[0].size_bytes - report.arena_bytes;
-  report.arena_bytes = packing.arenas[0].size_bytes;
-  report.lower_bound_bytes = packing.arenas[0].lower_bound_bytes;
+  const bool in_two = latest_places_.in_two;
+  const Packing& packing = packing_with(program_, bound, options_.guard, {in_two, latest_places_.used_up, in_two});
+  report.pending_forwards = std::max(most_pending_, last_most_pending_);
+  report.passing_bytes = in_two ? packing.passing_bytes() : 0;
+  report.late_bytes = packing.gradient_block_bytes;
+  report.kept_bytes = packing.arenas[0].size_bytes - report.passing_bytes;
+  report.arena_bytes =
+      in_two ? in_two_bytes(packing, report.pending_forwards) : report.pending_forwards * report.kept_bytes;
+  report.lower_bound_bytes = packing.arenas[0].lower_bound_bytes + packing.gradient_block_bytes;
+  report.output_bytes *= report.pending_forwards;
+  report.peak_bytes = report.arena_bytes + report.output_bytes + report.external_bytes;
   return report;
 }
 
@@ -157,33 +163,87 @@ static void naming_the_largest(const Program& program, const Binding& binding, A
   }
 }
 
-void Executor::allocate(RunState& state, int64_t most_bytes) {
+char* Executor::host_place(const RunState& state, int64_t offset) {
+  const bool is_above = state.passing_ && offset >= state.packing_->kept_bytes;
+  return is_above ? state.passing_->data + (offset - state.packing_->kept_bytes) : state.arena_->data + offset;
+}
+
+void Executor::set_bases(RunState& state) {
+  const Packing& packing = *state.packing_;
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    const int64_t offset = packing.offsets[i];
+    const auto device = static_cast<size_t>(program_.buffers[i].device);
+    if (offset >= 0)
+      state.bases_[i] = device == 0 ? host_place(state, offset) : state.device_arenas_[device - 1].get() + offset;
+    const auto [block, begin] = packing.gradient_places[i];
+    if (block < 0) continue;
+    const std::shared_ptr<Block>& taken = state.gradients_[static_cast<size_t>(block)];
+    state.bases_[i] = taken ? taken->data + begin : nullptr;
+  }
+}
+
+void Executor::take_gradient_blocks(RunState& state, size_t region) {
+  const std::vector<GradientBlock>& blocks = state.packing_->gradient_blocks;
+  state.gradients_.resize(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (!state.gradients_[i] && blocks[i].taken == static_cast<int32_t>(region))
+      state.gradients_[i] = process_pool().acquire_for_a_while(blocks[i].size_bytes);
+}
+
+void Executor::begin_pending(RunState& state) {
+  const int64_t before = pending_mark_.use_count() - 1;
+  state.pending_mark_ = pending_mark_;
+  if (before == 0) last_most_pending_ = std::exchange(most_pending_, 1);
+  most_pending_ = std::max(most_pending_, before + 1);
+}
+
+int64_t Executor::in_two_bytes(const Packing& packing, int64_t forwards) const {
+  // The last one's gradients stay; what it kept is free for those that are added onto them.
+  const int64_t added = forwards > 1 ? packing.most_gradient_block_bytes(program_) - packing.kept_bytes : 0;
+  return forwards * packing.kept_bytes + packing.passing_bytes() + packing.gradient_block_bytes +
+         std::max<int64_t>(added, 0);
+}
+
+void Executor::choose_packing(RunState& state, int64_t most_bytes) {
   // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.
   if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) separate_gradients_ = true;
-  Binding& binding = *state.binding_;
   look_at_last_handed_out();
+  const auto packing = [&] { return &packing_with(program_, *state.binding_, options_.guard, latest_places_); };
   latest_places_ = {separate_gradients_, {}};
   // One that is held after all moves the step to another arena, which no budget has counted.
   if (most_bytes == INT64_MAX) latest_places_.used_up = habits_[static_cast<size_t>(state.hand_over_)].used_up;
-  state.packing_ = &packing_with(program_, binding, options_.guard, latest_places_);
-  BlockPool& pool = process_pool();
-  const int64_t planned =
-      state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes + binding.report.output_bytes;
-  StepBlocks blocks(pool, planned, std::max(planned, most_bytes - binding.report.external_bytes));
-  state.arena_ = blocks.take(state.packing_->arenas[0].size_bytes);
-  std::vector<char*> arenas = {state.arena_->data};
-  for (size_t d = 1; d < program_.devices.size(); ++d) {
-    state.device_arenas_.push_back(device_memory_[d]->allocate(state.packing_->arenas[d].size_bytes));
-    arenas.push_back(state.device_arenas_.back().get());
-  }
-  if (state.packing_->gradient_block_bytes > 0) state.gradients_ = blocks.take(state.packing_->gradient_block_bytes);
+  state.packing_ = packing();
+  const bool is_alone = most_pending_ == 1 && last_most_pending_ == 1;
+  if (is_alone || most_bytes != INT64_MAX || program_.regions.size() < 2) return;
+  const Placement whole = std::exchange(latest_places_, {.separate = true, .used_up = {}, .in_two = true});
+  const Packing* const in_two = packing();
+  const int64_t forwards = std::max(most_pending_, last_most_pending_);
+  const int64_t in_one = forwards * (state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes);
+  if (in_two_bytes(*in_two, forwards) < in_one)
+    state.packing_ = in_two;
+  else
+    latest_places_ = whole;
+}
+
+void Executor::allocate(RunState& state, int64_t most_bytes) {
+  choose_packing(state, most_bytes);
+  const Binding& binding = *state.binding_;
   const Packing& packing = *state.packing_;
-  for (size_t i = 0; i < program_.buffers.size(); ++i) {
-    if (packing.offsets[i] >= 0)
-      state.bases_[i] = arenas[static_cast<size_t>(program_.buffers[i].device)] + packing.offsets[i];
-    if (state.gradients_ && packing.gradient_offsets[i] >= 0)
-      state.bases_[i] = state.gradients_->data + packing.gradient_offsets[i];
+  BlockPool& pool = process_pool();
+  const int64_t planned = packing.arenas[0].size_bytes + packing.gradient_block_bytes + binding.report.output_bytes;
+  StepBlocks blocks(pool, planned, std::max(planned, most_bytes - binding.report.external_bytes));
+  if (packing.placement.in_two) {
+    state.arena_ = pool.acquire(packing.kept_bytes);
+    state.passing_ = pool.acquire_to_work_in(packing.passing_bytes());
+    take_gradient_blocks(state, 0);
+  } else {
+    state.arena_ = blocks.take(packing.arenas[0].size_bytes);
+    for (const GradientBlock& block : packing.gradient_blocks)
+      state.gradients_.push_back(blocks.take(block.size_bytes));
   }
+  for (size_t d = 1; d < program_.devices.size(); ++d)
+    state.device_arenas_.push_back(device_memory_[d]->allocate(packing.arenas[d].size_bytes));
+  set_bases(state);
   for (size_t buffer : constant_buffers_)
     state.bases_[buffer] = program_.constants.data() + program_.buffers[buffer].source;
   for (size_t buffer : output_buffers_) {
@@ -245,6 +305,7 @@ std::shared_ptr<RunState> Executor::run_forward(std::span<const TensorRef> input
   state->binding_ = find_binding(read_symbols(program_, inputs));
   state->random_key_ = random_key;
   state->hand_over_ = hand_over;
+  begin_pending(*state);
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->step_sizes_ = state->binding_->most;
   if (has_pending_calls_) state->pending_.resize(program_.steps.size());
@@ -272,6 +333,7 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
   write_updates(*state);
   std::vector<OwnedTensor> outputs;
   for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
+  state->passing_.reset();
   if (state_out != nullptr) *state_out = std::move(state);
   return outputs;
 }
@@ -327,6 +389,8 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
     for (size_t i = 0; i < saved_inputs_.size(); ++i)
       saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
                                            saved_inputs[i], "saved input", state.copies_);
+    if (!state.packing_->placement.in_two) return;
+    if (!state.passing_) state.passing_ = process_pool().acquire_to_work_in(state.packing_->passing_bytes());
   });
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {
@@ -339,7 +403,7 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
 
 Gradients Executor::backward(RunState& state, std::span<const TensorRef> gradients,
                              std::span<const TensorRef> saved_inputs) {
-  LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients_stay_ && state.packing_->gradients.used_up.empty(),
+  LT_USER_CHECK(ErrorKind::kInvalidArgument, gradients_stay_ && state.packing_->placement.used_up.empty(),
                 "this program's gradients leave region by region: some are gone before the last one ends");
   begin_backward(state, gradients, saved_inputs);
   while (!is_done(state)) run_region(state);

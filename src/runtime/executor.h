@@ -44,13 +44,15 @@ class RunState {
   int32_t plan_ = 0;
   std::shared_ptr<Binding> binding_;
   const Packing* packing_ = nullptr;
-  std::shared_ptr<Block> arena_;  // the host's
+  std::shared_ptr<void> pending_mark_;  // the executor's; until backward has ended
+  std::shared_ptr<Block> arena_;        // the host's; of one in two (Packing::kept_bytes), the lower part
+  std::shared_ptr<Block> passing_;      // of one in two, the upper part, while a half runs
   HandOver hand_over_ = HandOver::kTogether;
   std::vector<std::weak_ptr<void>> handed_out_;       // the gradients of the latest region; expired: nobody holds it
   std::vector<bool> used_up_;                         // by gradient: expired when the next region began
   std::vector<std::shared_ptr<Block>> left_;          // arenas that a gradient's holder has
   std::vector<std::shared_ptr<char>> device_arenas_;  // of the further devices
-  std::shared_ptr<Block> gradients_;                  // where gradients do not lie in the arena
+  std::vector<std::shared_ptr<Block>> gradients_;     // of Packing::gradient_blocks, those that are there
   std::vector<std::shared_ptr<Block>> outputs_;       // one after another, of the buffers of that kind
   std::vector<std::shared_ptr<Block>> copies_;  // of inputs with other strides than planned, and of absent gradients
   std::vector<CallContext> contexts_;
@@ -117,6 +119,7 @@ class Executor {
   const Binding& binding(std::span<const int64_t> symbol_values);
   // What packed well at the latest sizes packs well at others; the long search happens once.
   const std::vector<int32_t>& pack_order() const;
+  // Of a step with as many forwards pending at once as the last ones had.
   MemoryReport memory(std::span<const int64_t> symbol_values);
   // Whether gradients of the last step were still held when a step began: from then on they have a block of their own.
   bool separates_gradients() const { return separate_gradients_; }
@@ -124,6 +127,17 @@ class Executor {
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
   void allocate(RunState& state, int64_t most_bytes);
+  void choose_packing(RunState& state, int64_t most_bytes);
+  // Counts the state as pending.
+  void begin_pending(RunState& state);
+  // Of the host, for so many pending at once, in a packing in two.
+  int64_t in_two_bytes(const Packing& packing, int64_t forwards) const;
+  // Before a region: gradients that have blocks of their own get those that it begins.
+  void take_gradient_blocks(RunState& state, size_t region);
+  // Where planned buffers are, from the state's blocks.
+  void set_bases(RunState& state);
+  // Where a place in the host's arena is.
+  static char* host_place(const RunState& state, int64_t offset);
   void leave_outputs(RunState& state);
   // Before a region of backward: what became of the gradients of the last one.
   void look_at_handed_out(RunState& state);
@@ -178,6 +192,8 @@ class Executor {
   std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
   bool last_done_ = false;
   bool separate_gradients_ = false;
+  const std::shared_ptr<char> pending_mark_ = std::make_shared<char>();
+  int64_t most_pending_ = 1, last_most_pending_ = 1;  // forwards at once, in this step and in the one before
   // By HandOver: which gradients are expected to be used up; not `sure`: one was held after all.
   struct Habit {
     bool sure = true;
@@ -186,7 +202,7 @@ class Executor {
   Habit habits_[3];
   std::vector<std::weak_ptr<void>> last_handed_out_;
   HandOver last_hand_over_ = HandOver::kTogether;
-  GradientPlaces latest_places_;
+  Placement latest_places_;
   int64_t last_steps_ns_ = 0;
   std::unique_ptr<Trace> trace_;
   size_t records_ = 0;  // of all regions

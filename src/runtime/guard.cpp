@@ -54,7 +54,10 @@ class Guard {
   int64_t bytes(size_t b) const { return run_.binding.buffer_bytes[b]; }
 
   Extent extent(size_t b) const {
-    const int64_t offset = run_.bases[b] - run_.arenas[0];
+    const char* const base = run_.bases[b];
+    const int64_t kept = run_.packing.kept_bytes, size = run_.packing.arenas[0].size_bytes;
+    const bool is_above = run_.above != nullptr && base >= run_.above && base < run_.above + (size - kept);
+    const int64_t offset = is_above ? kept + (base - run_.above) : base - run_.arena;
     return {(offset - kCanaryBytes) / 64, (offset + bytes(b) + kCanaryBytes + 63) / 64};
   }
 

@@ -10,17 +10,24 @@
 namespace lowtide {
 
 Gradients Executor::hand_out(RunState& state, std::span<const int32_t> gradients) {
-  Gradients results(state.binding_, gradients.size());
+  const Packing& packing = *state.packing_;
+  std::vector<std::shared_ptr<void>> owners = {state.arena_};
+  owners.insert(owners.end(), state.gradients_.begin(), state.gradients_.end());
+  Gradients results(state.binding_, std::move(owners), gradients.size());
   for (int32_t id : gradients) {
     const BoundGradient& gradient = state.binding_->gradients[static_cast<size_t>(id)];
     const auto buffer = static_cast<size_t>(gradient.buffer);
-    results.add(gradient.ref, state.bases_[buffer] + gradient.offset, state.packing_->offsets[buffer] < 0);
+    results.add(gradient.ref, state.bases_[buffer] + gradient.offset,
+                static_cast<size_t>(packing.gradient_places[buffer].block + 1));
   }
-  results.own(state.arena_, state.gradients_);
+  for (size_t i = 0; i < state.gradients_.size(); ++i)
+    if (packing.gradient_blocks[i].left < static_cast<int32_t>(state.next_region_)) state.gradients_[i].reset();
   if (!is_done(state)) return results;
+  state.pending_mark_.reset();
   state.arena_.reset();
+  state.passing_.reset();
   state.left_.clear();
-  state.gradients_.reset();
+  state.gradients_.clear();
   state.outputs_.clear();
   state.copies_.clear();
   state.contexts_.clear();
@@ -53,7 +60,7 @@ void Executor::leave_outputs(RunState& state) {
 
 void Executor::look_at_handed_out(RunState& state) {
   if (state.handed_out_.empty()) return;
-  const std::vector<bool>& expected = state.packing_->gradients.used_up;
+  const std::vector<bool>& expected = state.packing_->placement.used_up;
   const std::vector<int32_t>& gradients = program_.regions[state.next_region_ - 1].gradients;
   state.used_up_.resize(program_.gradients.size());
   bool is_held = false;

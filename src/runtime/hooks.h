@@ -15,9 +15,10 @@ struct RunView {
   const Program& program;
   const Binding& binding;
   const Packing& packing;
-  std::span<char* const> arenas;  // by device
-  std::span<char*> bases;         // by buffer; nullptr where the caller sent none
-  std::vector<int32_t>& owners;   // guard mode's: by 64 bytes of the arena, the living buffer there, or -1
+  char* arena;                   // the host's
+  char* above;                   // where it goes on behind Packing::kept_bytes; nullptr: in one block
+  std::span<char*> bases;        // by buffer; nullptr where the caller sent none
+  std::vector<int32_t>& owners;  // guard mode's: by 64 bytes of the arena, the living buffer there, or -1
   int32_t region = 0;
 };
 

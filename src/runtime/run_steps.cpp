@@ -21,9 +21,11 @@ KernelStatus Executor::run_step(RunState& state, const RunView& run, int32_t ind
       if (step.index >= 0 && state.left_out_[static_cast<size_t>(step.index)]) return nullptr;
       call.random_key = state.random_key_;
       call.scratch_bytes = bound.scratch_bytes;
-      if (bound.scratch_bytes > 0)
-        call.scratch =
-            run.arenas[static_cast<size_t>(bound.device)] + state.packing_->scratch_offsets[static_cast<size_t>(index)];
+      if (bound.scratch_bytes > 0) {
+        const int64_t offset = state.packing_->scratch_offsets[static_cast<size_t>(index)];
+        call.scratch = bound.device == 0 ? host_place(state, offset)
+                                         : state.device_arenas_[static_cast<size_t>(bound.device) - 1].get() + offset;
+      }
       return bound.kernel->run(call);
     }
     case StepKind::kHostCall: {
@@ -145,12 +147,15 @@ void Executor::run_steps(RunState& state, const RunView& run, int32_t first, int
 }
 
 void Executor::run_region(RunState& state) {
+  if (state.packing_->placement.in_two && state.began_backward_) {
+    take_gradient_blocks(state, state.next_region_);
+    set_bases(state);
+  }
   const size_t number = std::exchange(state.next_region_, program_.regions.size());  // one that fails is the last
   const ProgramRegion& region = program_.regions[number];
-  std::vector<char*> arenas = {state.arena_->data};
-  for (const std::shared_ptr<char>& arena : state.device_arenas_) arenas.push_back(arena.get());
-  const RunView run{
-      program_, *state.binding_, *state.packing_, arenas, state.bases_, state.owners_, static_cast<int32_t>(number)};
+  char* const above = state.passing_ ? state.passing_->data : nullptr;
+  const RunView run{program_, *state.binding_, *state.packing_, state.arena_->data,
+                    above,    state.bases_,    state.owners_,   static_cast<int32_t>(number)};
   for (const StepHooks& hooks : hooks_)
     if (hooks.begin) hooks.begin(run);
   set_sizes(state, region);

@@ -24,19 +24,17 @@ struct OwnedTensor {
 // bytes alive needs no lock to be dropped and touches no Python.
 class Gradients {
  public:
-  Gradients(std::shared_ptr<const void> holder, size_t size) : holder_(std::move(holder)) { entries_.reserve(size); }
-  void add(const TensorRef& metadata, void* data, bool separate) {
-    entries_.push_back({&metadata, data, separate, {}});
+  Gradients(std::shared_ptr<const void> holder, std::vector<std::shared_ptr<void>> owners, size_t size)
+      : holder_(std::move(holder)), owners_(std::move(owners)) {
+    entries_.reserve(size);
   }
-  void own(std::shared_ptr<void> arena, std::shared_ptr<void> separate) {
-    owners_[0] = std::move(arena);
-    owners_[1] = std::move(separate);
-  }
+  // `owner`: which of the owners has its bytes.
+  void add(const TensorRef& metadata, void* data, size_t owner) { entries_.push_back({&metadata, data, owner, {}}); }
   // Gives each its own owner; what has expired later tells which of them nobody holds any more.
   std::vector<std::weak_ptr<void>> watch() {
     std::vector<std::weak_ptr<void>> watched;
     for (Entry& entry : entries_) {
-      entry.own = std::make_shared<std::shared_ptr<void>>(owners_[entry.separate]);
+      entry.own = std::make_shared<std::shared_ptr<void>>(owners_[entry.owner]);
       watched.push_back(entry.own);
     }
     return watched;
@@ -47,7 +45,7 @@ class Gradients {
   void* data(size_t index) const { return entries_[index].data; }
   const std::shared_ptr<void>& owner(size_t index) const {
     const Entry& entry = entries_[index];
-    return entry.own ? entry.own : owners_[entry.separate];
+    return entry.own ? entry.own : owners_[entry.owner];
   }
   std::vector<OwnedTensor> tensors() const {
     std::vector<OwnedTensor> tensors(size());
@@ -63,12 +61,12 @@ class Gradients {
   struct Entry {
     const TensorRef* metadata;
     void* data;
-    bool separate;
+    size_t owner;
     std::shared_ptr<void> own;
   };
   std::shared_ptr<const void> holder_;  // of the metadata
   std::vector<Entry> entries_;
-  std::shared_ptr<void> owners_[2];
+  std::vector<std::shared_ptr<void>> owners_;
 };
 
 // A handle of the call handler's (Python: the autograd graph of one fallback call). Opaque to us.

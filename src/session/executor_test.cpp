@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "bind/binding.h"
 #include "pack/csv.h"
+#include "runtime/block_pool.h"
 #include "session/planned_steps.h"
 
 namespace lowtide {
@@ -43,6 +44,38 @@ TEST(Executor, PendingForwardsGoBackwardInAnyOrder) {
   EXPECT_EQ(values(backward(executor, *state_b, b)), alone_b.gradients);
   EXPECT_EQ(values(backward(executor, *state_c, c)), alone_c.gradients);
   EXPECT_EQ(values(backward(executor, *state_a, a)), alone_a.gradients);
+}
+
+// Those that are pending at once hold what their backward needs; their bits are those of one alone.
+TEST(Executor, PendingForwardsPassOnWhatTheyWorkIn) {
+  for (const bool guard : {false, true}) {
+    ExecutorOptions options;
+    options.guard = guard;
+    Executor executor(planned(), options);
+    Batch a(60, 1), b(60, 2);
+    const StepResult alone_a = step(executor, a, 1), alone_b = step(executor, b, 2);
+    const int64_t alone = executor.memory(std::vector<int64_t>{60}).peak_bytes;
+    for (int round = 0; round < 2; ++round) {
+      process_pool().trim();
+      const int64_t before = process_pool().live_bytes();
+      std::shared_ptr<RunState> state_a, state_b;
+      executor.forward(a.tensors(), 1, &state_a);
+      executor.forward(b.tensors(), 2, &state_b);
+      const int64_t pending = process_pool().live_bytes() - before;
+      const MemoryReport report = executor.memory(std::vector<int64_t>{60});
+      EXPECT_EQ(report.pending_forwards, 2);
+      EXPECT_LT(report.peak_bytes, 2 * alone);
+      const bool knows_two = round > 0;  // when the first began
+      EXPECT_LE(pending, knows_two ? 2 * report.kept_bytes + report.output_bytes : INT64_MAX);
+      EXPECT_EQ(values(backward(executor, *state_b, b)), alone_b.gradients);
+      EXPECT_EQ(values(backward(executor, *state_a, a)), alone_a.gradients);
+      const int64_t taken = process_pool().free_bytes() + process_pool().live_bytes() - before;
+      EXPECT_LE(taken, knows_two ? report.peak_bytes : INT64_MAX);
+    }
+    EXPECT_EQ(step(executor, a, 1), alone_a);  // still as if two came
+    EXPECT_EQ(step(executor, a, 1), alone_a);
+    EXPECT_EQ(executor.memory(std::vector<int64_t>{60}).peak_bytes, alone);
+  }
 }
 
 // A kernel takes scratch at some sizes and none at others.

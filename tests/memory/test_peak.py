@@ -80,6 +80,43 @@ peaks.append(peak())
 print(json.dumps({"reason": module.fallback_reason, "peaks": peaks, "layer": (WIDTH + 1) * WIDTH * 4}))
 """
 
+SEVERAL_CALLS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from measure import release_caches
+from memory_counter import MemoryCounter
+from lowtide.ortmodule import ORTModule
+
+WIDTH = 1600
+layers = [layer for _ in range(4) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh())]
+module = torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 8))
+batches = [torch.randn(100, WIDTH) for _ in range(5)]
+
+def step(run, batches):
+    for parameter in module.parameters():
+        parameter.grad = None
+    results = [run(batch) for batch in batches]
+    sum(result.square().mean() for result in results).backward()
+    return [parameter.grad for parameter in module.parameters()]
+
+expected, wrapped = step(module, batches), ORTModule(module)
+counter = MemoryCounter()
+steps = []
+for used in (batches[:1], batches):
+    for _ in range(2):
+        found = step(wrapped, used)
+    differences = [float((a - b).norm() / b.norm()) for a, b in zip(found, expected)]
+    for parameter in module.parameters():
+        parameter.grad = None
+    del found
+    release_caches()
+    counter.restart()
+    step(wrapped, used)
+    steps.append({"measured": counter.peak_above(), **wrapped.memory_report()})
+print(json.dumps({"reason": wrapped.fallback_reason, "differences": differences, "steps": steps}))
+"""
+
 ONE_STEP = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -127,6 +164,18 @@ def test_an_optimizer_in_backward_needs_one_bucket_of_gradients():
     assert 4 * result["layer"] < kept["measured"] <= kept["planned_peak_bytes"] * SCRATCH, result
     assert used_up["measured"] <= used_up["planned_peak_bytes"] * SCRATCH, result
     assert used_up["planned_peak_bytes"] <= 1.05 * result["layer"], result
+
+
+def test_calls_that_wait_for_one_backward_keep_what_it_needs():
+    """Towers, a cell: each call would have room for its own gradients."""
+    result = json.loads(run(SEVERAL_CALLS, "", counted_environment()).splitlines()[-1])
+    assert result["reason"] is None and max(result["differences"]) < 1e-5, result
+    alone, together = result["steps"]
+    assert (alone["pending_forwards"], together["pending_forwards"]) == (1, 5)
+    assert together["late_bytes"] > 40e6 and together["kept_bytes"] < 4e6, result  # gradients once, five times the rest
+    assert 0.85 * together["planned_peak_bytes"] <= together["measured"], result
+    assert together["measured"] <= together["planned_peak_bytes"] * SCRATCH, result
+    assert together["planned_peak_bytes"] < 2.1 * alone["planned_peak_bytes"], result
 
 
 @pytest.mark.long
