@@ -447,6 +447,7 @@ void bind_session(nb::module_& module) {
           "set_memory_budget",
           [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
           nb::arg("bytes"), nb::arg("together") = 0)
+      .def_prop_ro("over_budget_bytes", [](const PythonSession& self) { return self.session.over_budget_bytes(); })
       .def(
           "value_story",
           [](PythonSession& self, const std::string& name, const std::vector<int64_t>& symbol_values) {

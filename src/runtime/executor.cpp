@@ -35,6 +35,7 @@ std::atomic<bool>& stop_flag() {
 Executor::Executor(Program program, ExecutorOptions options)
     : program_(std::move(program)), options_(std::move(options)) {
   check(program_);
+  if (!options_.pending) options_.pending = std::make_shared<PendingForwards>();
   records_ = count_records(program_);
   output_places_.assign(program_.buffers.size(), -1);
   for (size_t i = 0; i < program_.buffers.size(); ++i) {
@@ -140,7 +141,7 @@ MemoryReport Executor::memory(std::span<const int64_t> symbol_values) {
   MemoryReport report = bound.report;
   const bool in_two = latest_places_.in_two;
   const Packing& packing = packing_with(program_, bound, options_.guard, {in_two, latest_places_.used_up, in_two});
-  report.pending_forwards = std::max(most_pending_, last_most_pending_);
+  report.pending_forwards = options_.pending->most();
   report.passing_bytes = in_two ? packing.passing_bytes() : 0;
   report.late_bytes = packing.gradient_block_bytes;
   report.kept_bytes = packing.arenas[0].size_bytes - report.passing_bytes;
@@ -190,13 +191,6 @@ void Executor::take_gradient_blocks(RunState& state, size_t region) {
       state.gradients_[i] = process_pool().acquire_for_a_while(blocks[i].size_bytes);
 }
 
-void Executor::begin_pending(RunState& state) {
-  const int64_t before = pending_mark_.use_count() - 1;
-  state.pending_mark_ = pending_mark_;
-  if (before == 0) last_most_pending_ = std::exchange(most_pending_, 1);
-  most_pending_ = std::max(most_pending_, before + 1);
-}
-
 int64_t Executor::in_two_bytes(const Packing& packing, int64_t forwards) const {
   // The last one's gradients stay; what it kept is free for those that are added onto them.
   const int64_t added = forwards > 1 ? packing.most_gradient_block_bytes(program_) - packing.kept_bytes : 0;
@@ -213,11 +207,10 @@ void Executor::choose_packing(RunState& state, int64_t most_bytes) {
   // One that is held after all moves the step to another arena, which no budget has counted.
   if (most_bytes == INT64_MAX) latest_places_.used_up = habits_[static_cast<size_t>(state.hand_over_)].used_up;
   state.packing_ = packing();
-  const bool is_alone = most_pending_ == 1 && last_most_pending_ == 1;
-  if (is_alone || most_bytes != INT64_MAX || program_.regions.size() < 2) return;
+  const int64_t forwards = options_.pending->most();
+  if (forwards == 1 || most_bytes != INT64_MAX || program_.regions.size() < 2) return;
   const Placement whole = std::exchange(latest_places_, {.separate = true, .used_up = {}, .in_two = true});
   const Packing* const in_two = packing();
-  const int64_t forwards = std::max(most_pending_, last_most_pending_);
   const int64_t in_one = forwards * (state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes);
   if (in_two_bytes(*in_two, forwards) < in_one)
     state.packing_ = in_two;
@@ -231,6 +224,7 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   const Packing& packing = *state.packing_;
   BlockPool& pool = process_pool();
   const int64_t planned = packing.arenas[0].size_bytes + packing.gradient_block_bytes + binding.report.output_bytes;
+  state.mark_->hold(planned + binding.report.external_bytes);
   StepBlocks blocks(pool, planned, std::max(planned, most_bytes - binding.report.external_bytes));
   if (packing.placement.in_two) {
     state.arena_ = pool.acquire(packing.kept_bytes);
@@ -305,7 +299,7 @@ std::shared_ptr<RunState> Executor::run_forward(std::span<const TensorRef> input
   state->binding_ = find_binding(read_symbols(program_, inputs));
   state->random_key_ = random_key;
   state->hand_over_ = hand_over;
-  begin_pending(*state);
+  state->mark_ = options_.pending->begin();
   state->contexts_.resize(static_cast<size_t>(program_.contexts));
   state->step_sizes_ = state->binding_->most;
   if (has_pending_calls_) state->pending_.resize(program_.steps.size());

@@ -15,6 +15,7 @@
 #include "bind/report.h"
 #include "program/program.h"
 #include "runtime/calls.h"
+#include "runtime/pending_forwards.h"
 #include "runtime/probe.h"
 #include "runtime/tensor.h"
 
@@ -44,9 +45,9 @@ class RunState {
   int32_t plan_ = 0;
   std::shared_ptr<Binding> binding_;
   const Packing* packing_ = nullptr;
-  std::shared_ptr<void> pending_mark_;  // the executor's; until backward has ended
-  std::shared_ptr<Block> arena_;        // the host's; of one in two (Packing::kept_bytes), the lower part
-  std::shared_ptr<Block> passing_;      // of one in two, the upper part, while a half runs
+  std::shared_ptr<PendingForwards::Mark> mark_;  // until backward has ended
+  std::shared_ptr<Block> arena_;                 // the host's; of one in two (Packing::kept_bytes), the lower part
+  std::shared_ptr<Block> passing_;               // of one in two, the upper part, while a half runs
   HandOver hand_over_ = HandOver::kTogether;
   std::vector<std::weak_ptr<void>> handed_out_;       // the gradients of the latest region; expired: nobody holds it
   std::vector<bool> used_up_;                         // by gradient: expired when the next region began
@@ -75,6 +76,7 @@ struct ExecutorOptions {
   std::vector<const Device*> devices{};  // that programs may name beside the host; they outlive the executor
   // Bindings kept (one per set of input sizes), least recently used first out.
   int cached_bindings = 16;
+  std::shared_ptr<PendingForwards> pending{};  // of all executors of a session; none: of this one
 };
 
 // Set by a signal handler or another thread; polled between steps, unwinds with Error(kInterrupted).
@@ -128,8 +130,6 @@ class Executor {
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
   void allocate(RunState& state, int64_t most_bytes);
   void choose_packing(RunState& state, int64_t most_bytes);
-  // Counts the state as pending.
-  void begin_pending(RunState& state);
   // Of the host, for so many pending at once, in a packing in two.
   int64_t in_two_bytes(const Packing& packing, int64_t forwards) const;
   // Before a region: gradients that have blocks of their own get those that it begins.
@@ -192,8 +192,6 @@ class Executor {
   std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
   bool last_done_ = false;
   bool separate_gradients_ = false;
-  const std::shared_ptr<char> pending_mark_ = std::make_shared<char>();
-  int64_t most_pending_ = 1, last_most_pending_ = 1;  // forwards at once, in this step and in the one before
   // By HandOver: which gradients are expected to be used up; not `sure`: one was held after all.
   struct Habit {
     bool sure = true;

@@ -23,7 +23,7 @@ Gradients Executor::hand_out(RunState& state, std::span<const int32_t> gradients
   for (size_t i = 0; i < state.gradients_.size(); ++i)
     if (packing.gradient_blocks[i].left < static_cast<int32_t>(state.next_region_)) state.gradients_[i].reset();
   if (!is_done(state)) return results;
-  state.pending_mark_.reset();
+  state.mark_.reset();
   state.arena_.reset();
   state.passing_.reset();
   state.left_.clear();

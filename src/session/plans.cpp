@@ -21,6 +21,7 @@ static constexpr size_t kMostChosen = 4096;
 Plans::Plans(Program program, const SessionOptions& options, ExecutorOptions running,
              std::function<const Stages&()> stages)
     : options_(options), running_(std::move(running)), stages_(std::move(stages)), places_(1) {
+  running_.pending = pending_;
   executors_.push_back(std::make_unique<Executor>(std::move(program), running_));
 }
 
@@ -29,20 +30,34 @@ Executor& Plans::serving(std::span<const TensorRef> inputs) {
   const Program& program = executors_[0]->program();
   // What is wrong with them is said where they are bound.
   if (inputs.size() != program.inputs.size()) return serve({});
-  return serving(read_symbols(program, inputs));
+  // Forwards that are pending at once have the same part each. The first ones of a step that has more of them than the
+  // last had took more.
+  const bool divides = options_.memory_budget > 0 && !is_a_share_;
+  const int64_t budget = divides ? budget_of_one(std::max(pending_->most(), pending_->now() + 1)) : budget_of_one(1);
+  const int64_t rest = options_.memory_budget - pending_->held_bytes();
+  if (divides && rest < budget) return serving(read_symbols(program, inputs), std::max<int64_t>(rest, 0), false);
+  return serving(read_symbols(program, inputs), budget, true);
 }
+
+int64_t Plans::budget_of_one(int64_t forwards) const { return options_.memory_budget / forwards; }
 
 Executor& Plans::serving(std::span<const int64_t> symbol_values) {
   if (!has_budget(options_) && !takes_knee()) return serve({});
+  return serving(symbol_values, budget_of_one(is_a_share_ ? 1 : pending_->most()), true);
+}
+
+Executor& Plans::serving(std::span<const int64_t> symbol_values, int64_t budget, bool is_known) {
   const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
+  std::vector<int64_t> key = values;
+  key.push_back(budget);
   if (separates_gradients() != chosen_for_separate_) {
     chosen_for_separate_ = !chosen_for_separate_;
     chosen_.clear();
   }
-  auto at = chosen_.find(values);
+  auto at = chosen_.find(key);
   if (at == chosen_.end()) {
     if (chosen_.size() >= kMostChosen) chosen_.clear();
-    at = chosen_.emplace(values, choose(values)).first;
+    at = chosen_.emplace(key, choose(values, budget, is_known)).first;
   }
   return serve(at->second);
 }
@@ -50,6 +65,7 @@ Executor& Plans::serving(std::span<const int64_t> symbol_values) {
 Executor& Plans::serve(Choice choice) {
   latest_ = choice.plan;
   most_bytes_ = choice.most_bytes;
+  over_bytes_ = choice.over_bytes;
   return of(latest_);
 }
 
@@ -121,16 +137,15 @@ int64_t Plans::needed(int32_t plan, const std::vector<int64_t>& symbol_values) {
          separate.gradient_block_bytes;
 }
 
-Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values) {
+Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values, int64_t budget, bool is_known) {
   if (takes_knee()) {
     read_stored();
     if (archives_.empty()) seek(symbol_values);
     return {static_cast<int32_t>(archives_.front()->knee)};  // plans have the numbers of the first archive's rungs
   }
   const int64_t without = needed(0, symbol_values);
-  const int64_t budget = options_.memory_budget > 0
-                             ? options_.memory_budget
-                             : static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
+  if (options_.memory_budget == 0)
+    budget = static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
   // Among plans that were sought one may be smaller than the first and faster: a larger budget takes no slower one.
   if (without <= budget && archives_.empty()) return {0, budget};
   LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ", with_commas(without),
@@ -147,8 +162,10 @@ Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values) {
     seek(symbol_values);
     found = serving_within(symbol_values, budget, least);
   }
-  if (found < 0) refuse(least, symbol_values, budget);
-  return {found, budget};
+  if (found >= 0) return {found, budget};
+  if (is_known) refuse(least, symbol_values, budget);
+  const int64_t bytes = needed(least, symbol_values);
+  return {least, bytes, bytes - budget};
 }
 
 int32_t Plans::serving_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {
@@ -255,9 +272,12 @@ std::vector<std::string> Plans::stored_archives() {
 void Plans::refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget) {
   const Program& program = program_of(least);
   const std::unique_ptr<Binding> binding = bound(least, symbol_values);
+  const int64_t forwards = budget < options_.memory_budget ? options_.memory_budget / std::max<int64_t>(budget, 1) : 1;
+  const std::string part =
+      forwards > 1 ? ", the part of one of " + std::to_string(forwards) + " forwards that wait for one backward" : "";
   LT_USER_FAIL(ErrorKind::kOutOfMemory, "no plan of this step keeps within the memory budget of ", with_commas(budget),
-               " bytes: the least that one needs at these sizes is ", with_commas(needed(least, symbol_values)),
-               largest_values(program, *binding));
+               " bytes", part, ": the least that one needs at these sizes is ",
+               with_commas(needed(least, symbol_values)), largest_values(program, *binding));
 }
 
 }  // namespace lowtide

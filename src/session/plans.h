@@ -22,8 +22,11 @@ class Plans {
   // Error(kOutOfMemory) where no plan keeps within the budget: with the least that one needs, and what makes it.
   Executor& serving(std::span<const int64_t> symbol_values);
   Executor& serving(std::span<const TensorRef> inputs);
-  // The budget that the latest call is served under; INT64_MAX: none.
+  // The budget that the latest call is served under, its part of it where several are pending at once; INT64_MAX: none.
   int64_t most_bytes() const { return most_bytes_; }
+  // Where others are pending whose plans could not know of this one: what they and the smallest plan for it need beyond
+  // the budget; else 0.
+  int64_t over_bytes() const { return over_bytes_; }
   // That of RunState::plan.
   Executor& of(int32_t plan);
   // That served last.
@@ -40,6 +43,8 @@ class Plans {
   void set_call_handler(CallHandler handler);
   // The options have another budget now: sizes that come again are served anew.
   void change_budget() { chosen_.clear(); }
+  // Whether the budget is that of one forward, and others have theirs.
+  void take_for_a_share(bool is_a_share) { is_a_share_ = is_a_share; }
   // By plan, the peak of a step. Those of the first archive have the numbers of its rungs.
   std::vector<int64_t> peaks(std::span<const int64_t> symbol_values);
   size_t count() const { return executors_.size(); }
@@ -57,10 +62,14 @@ class Plans {
   struct Choice {
     int32_t plan = 0;
     int64_t most_bytes = INT64_MAX;
+    int64_t over_bytes = 0;
   };
 
   Executor& serve(Choice choice);
-  Choice choose(const std::vector<int64_t>& symbol_values);
+  int64_t budget_of_one(int64_t forwards) const;
+  // `budget`: for this forward; of a part of the plan without one: unused.
+  Executor& serving(std::span<const int64_t> symbol_values, int64_t budget, bool is_known);
+  Choice choose(const std::vector<int64_t>& symbol_values, int64_t budget, bool is_known);
   // As fastest_within, of plans as they serve: messages that travel may need more at other sizes than the archive's.
   int32_t serving_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
   // The fastest of the plans there are that fits; -1: none. `least`: the smallest of them.
@@ -79,7 +88,8 @@ class Plans {
   [[noreturn]] void refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget);
 
   const SessionOptions& options_;
-  const ExecutorOptions running_;
+  const std::shared_ptr<PendingForwards> pending_ = std::make_shared<PendingForwards>();
+  ExecutorOptions running_;
   const std::function<const Stages&()> stages_;
   CallHandler handler_;
   std::vector<std::string> stored_;                     // archives that nobody has asked for yet
@@ -89,7 +99,9 @@ class Plans {
   std::map<int32_t, ServedRung> served_;                // by plan, where somebody asked or messages travel
   int32_t latest_ = 0;
   int64_t most_bytes_ = INT64_MAX;
-  std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes
+  int64_t over_bytes_ = 0;
+  bool is_a_share_ = false;
+  std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes, then the budget
   bool chosen_for_separate_ = false;
 };
 

@@ -235,6 +235,7 @@ std::vector<int64_t> Session::plan_peaks(std::span<const int64_t> symbol_values)
 
 void Session::set_memory_budget(int64_t bytes, int64_t together) {
   impl_->together = together;
+  impl_->plans->take_for_a_share(together > 0);
   if (bytes == impl_->options.memory_budget) return;
   impl_->options.memory_budget = bytes;
   impl_->plans->change_budget();
@@ -414,6 +415,8 @@ std::string Session::explain() const {
     out << "\n";
   });
 }
+
+int64_t Session::over_budget_bytes() const { return impl_->plans->over_bytes(); }
 
 MemoryReport Session::memory(std::span<const int64_t> symbol_values) {
   return impl_->plans->serving(symbol_values).memory(symbol_values);

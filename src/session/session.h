@@ -195,6 +195,9 @@ class Session {
   // forward's blocks and those that the pool keeps free, where other graphs have the rest of a larger budget; 0:
   // `bytes`.
   void set_memory_budget(int64_t bytes, int64_t together = 0);
+  // Of the latest forward: more of them wait for one backward than in the steps before, whose plans left no room for
+  // it: what it and those that are pending need beyond the budget. Else 0.
+  int64_t over_budget_bytes() const;
   // Of one value of the step, as JSON (report/value_story.h).
   std::string value_story(std::string_view name, std::span<const int64_t> symbol_values);
   // The most bytes that are live in the arena at these sizes, as the timeline of the planned graph tells

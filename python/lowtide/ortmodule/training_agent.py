@@ -12,8 +12,10 @@ from lowtide import environment
 from lowtide._lowtide import HandOver
 from lowtide.errors import Error, InternalError
 from lowtide.guards import put_back, setters
+from lowtide.log import logger
 from lowtide.store import planned_session
 
+from .budget import format_bytes
 from .bug_reports import BugReports, Evidence
 from .chain import run_chain
 from .custom_functions import CallHandler
@@ -26,6 +28,10 @@ from .regions import Regions
 from .second_derivatives import SecondDerivatives
 
 _MOST_PATTERNS = 64  # of gradients that are absent
+_OVER = (
+    "memory_budget: more calls of the module wait for one backward than in the step before, which left no room for "
+    "this one: this step goes over its budget by %s; from the next one on each call has the same part of it"
+)
 
 
 class TrainingAgent:
@@ -166,6 +172,8 @@ class TrainingAgent:
                 random = Randomness(key, torch.get_rng_state() if self._calls_out else None)
                 hand_over = self._hand_over(tensors) if keep else HandOver.TOGETHER
                 outputs, pending = self.session.forward(tensors, key, keep, hand_over)
+                if over := self.session.over_budget_bytes:
+                    logger.warning(_OVER, format_bytes(over))
             except BaseException as error:
                 put_back(states)
                 if isinstance(error, InternalError):
