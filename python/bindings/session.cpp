@@ -1,5 +1,6 @@
 #include "session/session.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
@@ -187,8 +188,8 @@ nb::dict report(const PythonSession& self) {
   return result;
 }
 
-nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values) {
-  const MemoryReport memory = self.session.memory(symbol_values);
+nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values, std::optional<bool> in_two) {
+  const MemoryReport memory = self.session.memory(symbol_values, in_two);
   nb::dict result;
   result["planned_peak_bytes"] = memory.peak_bytes;
   result["arena_bytes"] = memory.arena_bytes;
@@ -409,7 +410,7 @@ void bind_session(nb::module_& module) {
       .def_prop_ro("symbols", [](const PythonSession& self) { return self.session.symbols(); })
       .def_prop_ro("latest_bounds", [](const PythonSession& self) { return self.session.latest_bounds(); })
       .def_prop_ro("report", report)
-      .def("memory", memory, "symbol_values"_a)
+      .def("memory", memory, "symbol_values"_a, "in_two"_a = nb::none())
       .def(
           "collectives",
           [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
@@ -447,6 +448,10 @@ void bind_session(nb::module_& module) {
           "set_memory_budget",
           [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
           nb::arg("bytes"), nb::arg("together") = 0)
+      .def_prop_ro("in_two", [](const PythonSession& self) { return self.session.in_two(); })
+      .def(
+          "set_in_two", [](PythonSession& self, std::optional<bool> in_two) { self.session.set_in_two(in_two); },
+          nb::arg("in_two").none())
       .def_prop_ro("over_budget_bytes", [](const PythonSession& self) { return self.session.over_budget_bytes(); })
       .def(
           "value_story",

@@ -120,18 +120,18 @@ std::shared_ptr<Block> BlockPool::acquire(int64_t size_bytes, BlockLimits limits
   return hand_out(block, wanted, false);
 }
 
-std::shared_ptr<Block> BlockPool::acquire_for_a_while(int64_t size_bytes) {
+std::shared_ptr<Block> BlockPool::acquire_in_place(int64_t size_bytes, int64_t largest) {
   const int64_t wanted = granular(size_bytes);
   Block block;
   {
     std::lock_guard lock(mutex_);
-    block = take_free(wanted, INT64_MAX, false);
+    block = take_free(wanted, std::max(wanted, largest), false);
     if (block.data == nullptr) keep_free(std::max<int64_t>(bytes_that_are_free() - wanted, 0));
   }
   return hand_out(block, wanted, false);
 }
 
-std::shared_ptr<Block> BlockPool::acquire_to_work_in(int64_t size_bytes) {
+std::shared_ptr<Block> BlockPool::acquire_to_work_in(int64_t size_bytes, int64_t together) {
   Block block;
   int64_t wanted = 0;
   {
@@ -141,7 +141,10 @@ std::shared_ptr<Block> BlockPool::acquire_to_work_in(int64_t size_bytes) {
     working_.largest = std::max(working_.largest, granular(size_bytes));
     wanted = std::max(working_.largest, working_.last_largest);
     block = take_free(wanted, wanted, true);
-    if (block.data == nullptr) give_back_if([](const Free& entry) { return entry.to_work_in; });
+    if (block.data == nullptr) {
+      give_back_if([](const Free& entry) { return entry.to_work_in; });
+      keep_free(std::max<int64_t>(together - wanted, 0));
+    }
   }
   return hand_out(block, wanted, true);
 }

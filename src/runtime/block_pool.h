@@ -30,11 +30,12 @@ class BlockPool {
   // that fits best (at most a quarter larger); on a failed allocation frees what is free and tries again; then
   // Error(kOutOfMemory).
   std::shared_ptr<Block> acquire(int64_t size_bytes, BlockLimits limits = {});
-  // A free block serves however large it is; where none is, free ones of as many bytes are given back for it.
-  std::shared_ptr<Block> acquire_for_a_while(int64_t size_bytes);
+  // A free block of at most `largest` serves; where none is, free ones of as many bytes are given back for it.
+  std::shared_ptr<Block> acquire_in_place(int64_t size_bytes, int64_t largest);
   // For as long as half of a step works: all of these are as large as the largest of this step or the last one, so that
   // each can be the same, which serves nothing else.
-  std::shared_ptr<Block> acquire_to_work_in(int64_t size_bytes);
+  // `together`: as BlockLimits has it, where one is mapped.
+  std::shared_ptr<Block> acquire_to_work_in(int64_t size_bytes, int64_t together);
   // Gives free blocks back to the system: those that no acquire has used for `age` steps; 0: all.
   void trim(int64_t age = 0);
   // Blocks age with steps, not with forwards: a step of several graphs has many, all pending until its backward.

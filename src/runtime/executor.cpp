@@ -135,13 +135,15 @@ const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
   return *find_binding({symbol_values.begin(), symbol_values.end()});
 }
 
-MemoryReport Executor::memory(std::span<const int64_t> symbol_values) {
+MemoryReport Executor::memory(std::span<const int64_t> symbol_values, std::optional<bool> asked) {
   binding(symbol_values);
   Binding& bound = *bindings_.front();
   MemoryReport report = bound.report;
-  const bool in_two = latest_places_.in_two;
-  const Packing& packing = packing_with(program_, bound, options_.guard, {in_two, latest_places_.used_up, in_two});
-  report.pending_forwards = options_.pending->most();
+  const bool in_two = asked.value_or(latest_places_.in_two) && has_halves();
+  Placement placement{in_two, {}, in_two};
+  if (!in_two) placement.used_up = latest_places_.used_up;
+  const Packing& packing = packing_with(program_, bound, options_.guard, placement);
+  report.pending_forwards = asked ? 1 : options_.pending->most();
   report.passing_bytes = in_two ? packing.passing_bytes() : 0;
   report.late_bytes = packing.gradient_block_bytes;
   report.kept_bytes = packing.arenas[0].size_bytes - report.passing_bytes;
@@ -186,9 +188,14 @@ void Executor::set_bases(RunState& state) {
 void Executor::take_gradient_blocks(RunState& state, size_t region) {
   const std::vector<GradientBlock>& blocks = state.packing_->gradient_blocks;
   state.gradients_.resize(blocks.size());
-  for (size_t i = 0; i < blocks.size(); ++i)
-    if (!state.gradients_[i] && blocks[i].taken == static_cast<int32_t>(region))
-      state.gradients_[i] = process_pool().acquire_for_a_while(blocks[i].size_bytes);
+  // Those of another forward are there: these are added onto them and gone.
+  const bool pass = options_.pending->now() < options_.pending->most_of_step();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (state.gradients_[i] || blocks[i].taken != static_cast<int32_t>(region)) continue;
+    const int64_t bytes = blocks[i].size_bytes;
+    const int64_t largest = state.is_within_budget_ ? bytes : pass ? INT64_MAX : bytes + bytes / 4;
+    state.gradients_[i] = process_pool().acquire_in_place(bytes, largest);
+  }
 }
 
 int64_t Executor::in_two_bytes(const Packing& packing, int64_t forwards) const {
@@ -208,11 +215,11 @@ void Executor::choose_packing(RunState& state, int64_t most_bytes) {
   if (most_bytes == INT64_MAX) latest_places_.used_up = habits_[static_cast<size_t>(state.hand_over_)].used_up;
   state.packing_ = packing();
   const int64_t forwards = options_.pending->most();
-  if (forwards == 1 || most_bytes != INT64_MAX || program_.regions.size() < 2) return;
+  if (!in_two_.value_or(forwards > 1 && most_bytes == INT64_MAX) || !has_halves()) return;
   const Placement whole = std::exchange(latest_places_, {.separate = true, .used_up = {}, .in_two = true});
   const Packing* const in_two = packing();
   const int64_t in_one = forwards * (state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes);
-  if (in_two_bytes(*in_two, forwards) < in_one)
+  if (in_two_ || in_two_bytes(*in_two, forwards) < in_one)
     state.packing_ = in_two;
   else
     latest_places_ = whole;
@@ -223,12 +230,20 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   const Binding& binding = *state.binding_;
   const Packing& packing = *state.packing_;
   BlockPool& pool = process_pool();
-  const int64_t planned = packing.arenas[0].size_bytes + packing.gradient_block_bytes + binding.report.output_bytes;
+  // In two, gradients come later.
+  const bool in_two = packing.placement.in_two;
+  const int64_t planned = (in_two ? packing.kept_bytes : packing.arenas[0].size_bytes + packing.gradient_block_bytes) +
+                          binding.report.output_bytes;
   state.mark_->hold(planned + binding.report.external_bytes);
-  StepBlocks blocks(pool, planned, std::max(planned, most_bytes - binding.report.external_bytes));
-  if (packing.placement.in_two) {
-    state.arena_ = pool.acquire(packing.kept_bytes);
-    state.passing_ = pool.acquire_to_work_in(packing.passing_bytes());
+  int64_t rest = std::max(planned, most_bytes - binding.report.external_bytes);
+  if (in_two) {
+    state.is_within_budget_ = most_bytes != INT64_MAX;
+    state.passing_ = pool.acquire_to_work_in(packing.passing_bytes(), rest);
+    rest -= state.passing_->size_bytes;
+  }
+  StepBlocks blocks(pool, planned, rest);
+  if (in_two) {
+    state.arena_ = blocks.take(packing.kept_bytes);
     take_gradient_blocks(state, 0);
   } else {
     state.arena_ = blocks.take(packing.arenas[0].size_bytes);
@@ -384,7 +399,9 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
       saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
                                            saved_inputs[i], "saved input", state.copies_);
     if (!state.packing_->placement.in_two) return;
-    if (!state.passing_) state.passing_ = process_pool().acquire_to_work_in(state.packing_->passing_bytes());
+    if (!state.passing_)
+      state.passing_ =
+          process_pool().acquire_to_work_in(state.packing_->passing_bytes(), state.is_within_budget_ ? 0 : INT64_MAX);
   });
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {

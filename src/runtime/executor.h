@@ -66,6 +66,7 @@ class RunState {
   std::vector<bool> left_out_;  // by incoming gradient: absent, and so are the steps that only add it
   size_t next_region_ = 0;      // that has not run
   bool began_backward_ = false;
+  bool is_within_budget_ = false;
 };
 
 struct ExecutorOptions {
@@ -121,13 +122,17 @@ class Executor {
   const Binding& binding(std::span<const int64_t> symbol_values);
   // What packed well at the latest sizes packs well at others; the long search happens once.
   const std::vector<int32_t>& pack_order() const;
-  // Of a step with as many forwards pending at once as the last ones had.
-  MemoryReport memory(std::span<const int64_t> symbol_values);
+  // Whether further forwards keep what their backward needs alone, their arena in two, and others use the rest;
+  // nothing: where several that are pending at once need less so, and no budget is set.
+  void set_in_two(std::optional<bool> in_two) { in_two_ = in_two; }
+  // Of a step with as many forwards pending at once as the last ones had; `in_two`: of one forward, so or not.
+  MemoryReport memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two = std::nullopt);
   // Whether gradients of the last step were still held when a step began: from then on they have a block of their own.
   bool separates_gradients() const { return separate_gradients_; }
 
  private:
   std::shared_ptr<Binding> find_binding(std::vector<int64_t> symbol_values);
+  bool has_halves() const { return program_.regions.size() > 1; }
   void allocate(RunState& state, int64_t most_bytes);
   void choose_packing(RunState& state, int64_t most_bytes);
   // Of the host, for so many pending at once, in a packing in two.
@@ -192,6 +197,7 @@ class Executor {
   std::weak_ptr<Block> last_arena_;               // pinned after backward: PyTorch holds gradients of it
   bool last_done_ = false;
   bool separate_gradients_ = false;
+  std::optional<bool> in_two_;
   // By HandOver: which gradients are expected to be used up; not `sure`: one was held after all.
   struct Habit {
     bool sure = true;

@@ -41,6 +41,7 @@ class PendingForwards : public std::enable_shared_from_this<PendingForwards> {
   }
   int64_t now() const { return now_; }
   int64_t held_bytes() const { return held_bytes_; }
+  int64_t most_of_step() const { return most_; }
   // The most at once, in this step or the one before.
   int64_t most() const { return std::max(most_, last_most_); }
 

@@ -85,6 +85,7 @@ Executor& Plans::of(int32_t plan) {
              " returns other gradients than the first");
     executor = std::make_unique<Executor>(program_of(plan), std::move(running));
     executor->set_call_handler(handler_);
+    executor->set_in_two(in_two_);
   }
   return *executor;
 }
@@ -114,6 +115,13 @@ void Plans::set_call_handler(CallHandler handler) {
   handler_ = std::move(handler);
   for (const std::unique_ptr<Executor>& executor : executors_)
     if (executor) executor->set_call_handler(handler_);
+}
+
+void Plans::set_in_two(std::optional<bool> in_two) {
+  if (in_two == in_two_) return;
+  in_two_ = in_two;
+  for (const std::unique_ptr<Executor>& executor : executors_)
+    if (executor) executor->set_in_two(in_two_);
 }
 
 bool Plans::separates_gradients() const {

@@ -41,6 +41,8 @@ class Plans {
   // A plan as it serves, with its graph; not of the first.
   const ServedRung& served(int32_t plan);
   void set_call_handler(CallHandler handler);
+  void set_in_two(std::optional<bool> in_two);
+  std::optional<bool> in_two() const { return in_two_; }
   // The options have another budget now: sizes that come again are served anew.
   void change_budget() { chosen_.clear(); }
   // Whether the budget is that of one forward, and others have theirs.
@@ -92,6 +94,7 @@ class Plans {
   ExecutorOptions running_;
   const std::function<const Stages&()> stages_;
   CallHandler handler_;
+  std::optional<bool> in_two_;
   std::vector<std::string> stored_;                     // archives that nobody has asked for yet
   std::vector<std::unique_ptr<PlanArchive>> archives_;  // each sought at sizes for which those before had no plan
   std::vector<Place> places_;                           // by plan; of the first: none

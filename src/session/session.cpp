@@ -418,8 +418,12 @@ std::string Session::explain() const {
 
 int64_t Session::over_budget_bytes() const { return impl_->plans->over_bytes(); }
 
-MemoryReport Session::memory(std::span<const int64_t> symbol_values) {
-  return impl_->plans->serving(symbol_values).memory(symbol_values);
+void Session::set_in_two(std::optional<bool> in_two) { impl_->plans->set_in_two(in_two); }
+
+std::optional<bool> Session::in_two() const { return impl_->plans->in_two(); }
+
+MemoryReport Session::memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two) {
+  return impl_->plans->serving(symbol_values).memory(symbol_values, in_two);
 }
 
 std::string Session::collectives(std::span<const int64_t> symbol_values) {

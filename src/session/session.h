@@ -159,7 +159,8 @@ class Session {
   std::string packing_csv(std::span<const int64_t> symbol_values);  // the packing problem with offsets, src/pack/csv.h
   std::string explain() const;  // per node, the kernel taken and why faster ones refused
   const SessionReport& report() const;
-  MemoryReport memory(std::span<const int64_t> symbol_values);  // for these sizes; see runtime/executor.h
+  // For these sizes; see runtime/executor.h.
+  MemoryReport memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two = std::nullopt);
   // What processes do together in the plan that serves a call of these sizes, a line each: theirs must be the same.
   std::string collectives(std::span<const int64_t> symbol_values);
   std::vector<std::string> symbols() const;
@@ -195,6 +196,9 @@ class Session {
   // forward's blocks and those that the pool keeps free, where other graphs have the rest of a larger budget; 0:
   // `bytes`.
   void set_memory_budget(int64_t bytes, int64_t together = 0);
+  // Of further forwards: see runtime/executor.h.
+  void set_in_two(std::optional<bool> in_two);
+  std::optional<bool> in_two() const;
   // Of the latest forward: more of them wait for one backward than in the steps before, whose plans left no room for
   // it: what it and those that are pending need beyond the budget. Else 0.
   int64_t over_budget_bytes() const;

@@ -31,7 +31,8 @@ def step():
         parameter.grad = None
     module(**batch).loss.backward()
 
-step()
+for _ in range(5 if sys.argv[3] == "pieces" else 1):  # until it is settled which they are
+    step()
 counter = MemoryCounter()
 step()
 for parameter in model.parameters():

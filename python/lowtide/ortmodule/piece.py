@@ -54,7 +54,8 @@ class Piece:
         manager = self.last_manager
         if self.fallback_reason is not None:
             return Ran(None, None, self._seconds, self.fallback_reason)
-        return Ran(manager.last_agent, manager.last_agent.last_sizes, self._seconds, None)
+        agent = manager.last_agent
+        return Ran(agent, agent.last_sizes, self._seconds, None, agent.in_two)
 
     @property
     def fallback_reason(self):

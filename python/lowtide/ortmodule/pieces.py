@@ -19,7 +19,7 @@ from .piece import Piece
 from .pieces_step import SharesOfTime, StepOfPieces
 from .pieces_within import Submodules
 from .resident import Resident
-from .step_budget import StepBudget, TotalBudget
+from .step_budget import SharedRoom, StepBudget, TotalBudget
 from .training_manager import TrainingManager
 from .whole_submodule import WholeSubmodules
 
@@ -49,9 +49,12 @@ class Pieces:
         self._calls_without, self._has_run = 0, False  # any piece, in a row; whether one has run at this depth
         self._this_call = threading.local()
         self._shares = SharesOfTime(module.parameters)
-        self._allowance = None  # a part of the plan without a budget is a part of each piece's
-        if budget is not None and budget.bytes:
+        if budget is None:
+            self._allowance = SharedRoom()
+        elif budget.bytes:
             self._allowance = StepBudget(TotalBudget(budget, Resident(module) if budget.is_total else None))
+        else:
+            self._allowance = None  # a part of the plan without a budget is a part of each piece's
 
     def configure(self, debug_options):
         """Other DebugOptions, for pieces that are found from now on."""

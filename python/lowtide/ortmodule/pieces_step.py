@@ -7,21 +7,29 @@ import torch
 
 from lowtide.capture import trees
 
+from .pieces_memory import Need, peak_of
+
 _SUMS = ("gradient_bytes", "lower_bound_bytes", "output_bytes", "held_bytes")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One call of a piece: `agent` and `sizes` where the engine ran it, else `reason`."""
+    """One call of a piece: `agent`, `sizes` and whether it kept what its backward needs alone where the engine ran it,
+    else `reason`."""
 
     agent: object
     sizes: object
     seconds: float
     reason: str | None
+    in_two: bool = False
 
     def memory(self):
         """As TrainingAgent.memory_report tells it."""
-        return self.agent.memory_report(self.sizes)
+        return self.agent.memory_report(self.sizes, self.in_two)
+
+    def need(self):
+        """Need of this call."""
+        return Need.told(self.memory(), self.agent, self.agent.training and bool(self.agent.gradient_targets))
 
 
 class StepOfPieces:
@@ -45,21 +53,12 @@ class StepOfPieces:
 
     def memory(self):
         """As TrainingAgent.memory_report tells it of one graph: bytes of all pieces in the engine, as they are live at
-        once. What is pending has its whole arena from its forward to its backward and to the end of its gradients; the
-        others give theirs back. What PyTorch allocates between the pieces is not in it."""
-        reports = [(one, one.memory()) for one in self.in_engine]
-        found = {name: sum(report[name] for _, report in reports) for name in _SUMS}
-        kept, passing, external = 0, 0, 0
-        for one, report in reports:
-            arena = report["planned_peak_bytes"] - report["output_bytes"] - report["external_bytes"]  # and gradients
-            external = max(external, report["external_bytes"])
-            if one.agent.training and one.agent.gradient_targets:
-                kept += arena
-                passing = max(passing, report["external_bytes"])
-            else:
-                passing = max(passing, arena + report["external_bytes"])
-        found |= {"arena_bytes": kept, "external_bytes": external}
-        found["planned_peak_bytes"] = kept + passing + found["output_bytes"]
+        once (peak_of). What PyTorch allocates between the pieces is not in it."""
+        reports, needs = [one.memory() for one in self.in_engine], [one.need() for one in self.in_engine]
+        found = {name: sum(report[name] for report in reports) for name in _SUMS}
+        found["planned_peak_bytes"] = peak_of(needs)
+        found["external_bytes"] = max((need.external for need in needs), default=0)
+        found["arena_bytes"] = found["planned_peak_bytes"] - found["output_bytes"] - found["external_bytes"]
         return found
 
     def opportunities(self, configuration, probe):
@@ -69,7 +68,7 @@ class StepOfPieces:
         for place, agent, sizes in self._graphs():
             if agent.training:
                 stat = agent.memory_stat(configuration, probe, sizes=sizes)
-                own = agent.session.memory(agent.symbol_values(sizes))["planned_peak_bytes"]
+                own = agent.session.memory(agent.symbol_values(sizes), False)["planned_peak_bytes"]
                 for row in stat["rows"]:
                     after = row["peak_after"]
                     rows.append({**row, "piece": place, "peak_after": after and peak - own + after})

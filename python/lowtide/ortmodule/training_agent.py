@@ -292,12 +292,17 @@ class TrainingAgent:
         values = [sizes[index][position] for index, position in places]
         return values + bounds
 
-    def memory_report(self, sizes=None):
+    @property
+    def in_two(self):
+        """Whether the last forward keeps what its backward needs alone, as it was told."""
+        return self.session.in_two is True
+
+    def memory_report(self, sizes=None, in_two=None):
         """What Session.memory tells, and held_bytes: copies beside the plan, from forward to backward, of what forward
         writes and gradients depend on."""
         holds = self.training and self.gradient_targets
         held = self._inputs.held_bytes(sizes or self.last_sizes or self.captured.exported.sizes) if holds else 0
-        return {**self.session.memory(self.symbol_values(sizes)), "held_bytes": held}
+        return {**self.session.memory(self.symbol_values(sizes), in_two), "held_bytes": held}
 
     def collectives(self, sizes):
         """What processes do together in a call with these sizes, as text."""

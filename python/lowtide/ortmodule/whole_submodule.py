@@ -131,7 +131,8 @@ class Whole:
             vars(child)["forward"] = self._forward
         seconds = time.perf_counter() - begin
         if (refusal := manager.fallback_reason) is None:
-            self._ran.append(Ran(manager.last_agent, manager.last_agent.last_sizes, seconds, None))
+            agent = manager.last_agent
+            self._ran.append(Ran(agent, agent.last_sizes, seconds, None, agent.in_two))
         else:
             self._ran.append(Ran(None, None, seconds, refusal))
             # Dynamo has it back, and another one is tried. But the next call's data may be as usual.
