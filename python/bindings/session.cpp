@@ -188,8 +188,7 @@ nb::dict report(const PythonSession& self) {
   return result;
 }
 
-nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values, std::optional<bool> in_two) {
-  const MemoryReport memory = self.session.memory(symbol_values, in_two);
+nb::dict memory_to_python(const MemoryReport& memory) {
   nb::dict result;
   result["planned_peak_bytes"] = memory.peak_bytes;
   result["arena_bytes"] = memory.arena_bytes;
@@ -202,6 +201,17 @@ nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values, 
   result["passing_bytes"] = memory.passing_bytes;
   result["late_bytes"] = memory.late_bytes;
   result["bind_seconds"] = memory.bind_seconds;
+  return result;
+}
+
+nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values, std::optional<bool> in_two) {
+  return memory_to_python(self.session.memory(symbol_values, in_two));
+}
+
+nb::list plan_needs(PythonSession& self, const std::vector<int64_t>& symbol_values) {
+  nb::list result;
+  for (const PlanNeeds& plan : self.session.plan_needs(symbol_values))
+    result.append(nb::make_tuple(plan.extra_milliseconds, memory_to_python(plan.whole), memory_to_python(plan.in_two)));
   return result;
 }
 
@@ -448,6 +458,11 @@ void bind_session(nb::module_& module) {
           "set_memory_budget",
           [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
           nb::arg("bytes"), nb::arg("together") = 0)
+      .def("plan_needs", plan_needs, "symbol_values"_a,
+           "Of every plan that was found so far, at these sizes: (predicted extra milliseconds, as `memory` tells it, "
+           "the same where what is pending keeps what its backward needs alone).")
+      .def(
+          "set_plan", [](PythonSession& self, int32_t plan) { self.session.set_plan(plan); }, "plan"_a)
       .def_prop_ro("in_two", [](const PythonSession& self) { return self.session.in_two(); })
       .def(
           "set_in_two", [](PythonSession& self, std::optional<bool> in_two) { self.session.set_in_two(in_two); },

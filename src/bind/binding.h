@@ -51,12 +51,12 @@ struct Packing {
   std::vector<GradientPlace> gradient_places;  // by buffer
   std::vector<int32_t> last;                   // by buffer: the last step of its life
   int64_t gradient_block_bytes = 0;            // of all of them
-  // Of those that are there at once, where the next ones are added onto others and gone.
-  int64_t most_gradient_block_bytes(const Program& program) const;
   // Of the host's arena, where it is two blocks: what backward needs of forward lies below, what only one of them needs
   // lies above, which nobody needs in between.
   int64_t kept_bytes = 0;
   int64_t passing_bytes() const { return arenas[0].size_bytes - kept_bytes; }
+  // Of the host's arenas and gradient blocks, where so many forwards are pending at once.
+  int64_t host_bytes(const Program& program, int64_t forwards) const;
 };
 
 struct Binding;

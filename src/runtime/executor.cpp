@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/size_code.h"
+#include "bind/packing.h"
 #include "bind/planned_sizes.h"
 #include "runtime/block_pool.h"
 #include "runtime/callers_tensors.h"
@@ -138,21 +139,10 @@ const Binding& Executor::binding(std::span<const int64_t> symbol_values) {
 MemoryReport Executor::memory(std::span<const int64_t> symbol_values, std::optional<bool> asked) {
   binding(symbol_values);
   Binding& bound = *bindings_.front();
-  MemoryReport report = bound.report;
   const bool in_two = asked.value_or(latest_places_.in_two) && has_halves();
   Placement placement{in_two, {}, in_two};
   if (!in_two) placement.used_up = latest_places_.used_up;
-  const Packing& packing = packing_with(program_, bound, options_.guard, placement);
-  report.pending_forwards = asked ? 1 : options_.pending->most();
-  report.passing_bytes = in_two ? packing.passing_bytes() : 0;
-  report.late_bytes = packing.gradient_block_bytes;
-  report.kept_bytes = packing.arenas[0].size_bytes - report.passing_bytes;
-  report.arena_bytes =
-      in_two ? in_two_bytes(packing, report.pending_forwards) : report.pending_forwards * report.kept_bytes;
-  report.lower_bound_bytes = packing.arenas[0].lower_bound_bytes + packing.gradient_block_bytes;
-  report.output_bytes *= report.pending_forwards;
-  report.peak_bytes = report.arena_bytes + report.output_bytes + report.external_bytes;
-  return report;
+  return memory_with(program_, bound, options_.guard, placement, asked ? 1 : options_.pending->most());
 }
 
 // Runs what allocates; where memory is out, the error tells what takes it.
@@ -198,13 +188,6 @@ void Executor::take_gradient_blocks(RunState& state, size_t region) {
   }
 }
 
-int64_t Executor::in_two_bytes(const Packing& packing, int64_t forwards) const {
-  // The last one's gradients stay; what it kept is free for those that are added onto them.
-  const int64_t added = forwards > 1 ? packing.most_gradient_block_bytes(program_) - packing.kept_bytes : 0;
-  return forwards * packing.kept_bytes + packing.passing_bytes() + packing.gradient_block_bytes +
-         std::max<int64_t>(added, 0);
-}
-
 void Executor::choose_packing(RunState& state, int64_t most_bytes) {
   // Gradients of the last step that somebody still holds pin its arena; from then on they get a block of their own.
   if (last_done_ && !last_arena_.expired() && !program_.gradients.empty()) separate_gradients_ = true;
@@ -218,8 +201,7 @@ void Executor::choose_packing(RunState& state, int64_t most_bytes) {
   if (!in_two_.value_or(forwards > 1 && most_bytes == INT64_MAX) || !has_halves()) return;
   const Placement whole = std::exchange(latest_places_, {.separate = true, .used_up = {}, .in_two = true});
   const Packing* const in_two = packing();
-  const int64_t in_one = forwards * (state.packing_->arenas[0].size_bytes + state.packing_->gradient_block_bytes);
-  if (in_two_ || in_two_bytes(*in_two, forwards) < in_one)
+  if (in_two_ || in_two->host_bytes(program_, forwards) < state.packing_->host_bytes(program_, forwards))
     state.packing_ = in_two;
   else
     latest_places_ = whole;

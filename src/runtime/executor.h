@@ -135,8 +135,6 @@ class Executor {
   bool has_halves() const { return program_.regions.size() > 1; }
   void allocate(RunState& state, int64_t most_bytes);
   void choose_packing(RunState& state, int64_t most_bytes);
-  // Of the host, for so many pending at once, in a packing in two.
-  int64_t in_two_bytes(const Packing& packing, int64_t forwards) const;
   // Before a region: gradients that have blocks of their own get those that it begins.
   void take_gradient_blocks(RunState& state, size_t region);
   // Where planned buffers are, from the state's blocks.

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "bind/binding.h"
+#include "bind/packing.h"
 #include "memory/budget/stored_archive.h"
 #include "memory/compress/cost.h"
 #include "memory/peak.h"
@@ -26,6 +27,7 @@ Plans::Plans(Program program, const SessionOptions& options, ExecutorOptions run
 }
 
 Executor& Plans::serving(std::span<const TensorRef> inputs) {
+  if (asked_plan_ >= 0) return serve({.plan = asked_plan_});
   if (!has_budget(options_) && !takes_knee()) return serve({});
   const Program& program = executors_[0]->program();
   // What is wrong with them is said where they are bound.
@@ -42,6 +44,7 @@ Executor& Plans::serving(std::span<const TensorRef> inputs) {
 int64_t Plans::budget_of_one(int64_t forwards) const { return options_.memory_budget / forwards; }
 
 Executor& Plans::serving(std::span<const int64_t> symbol_values) {
+  if (asked_plan_ >= 0) return serve({.plan = asked_plan_});
   if (!has_budget(options_) && !takes_knee()) return serve({});
   return serving(symbol_values, budget_of_one(is_a_share_ ? 1 : pending_->most()), true);
 }
@@ -229,6 +232,27 @@ std::vector<int64_t> Plans::peaks(std::span<const int64_t> symbol_values) {
   const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
   std::vector<int64_t> result;
   for (size_t plan = 0; plan < places_.size(); ++plan) result.push_back(needed(static_cast<int32_t>(plan), values));
+  return result;
+}
+
+std::vector<PlanNeeds> Plans::needs(std::span<const int64_t> symbol_values) {
+  const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
+  std::vector<PlanNeeds> result(places_.size());
+  if (places_.size() > 1) {
+    const std::vector<double> extra = extra_milliseconds(values);
+    for (size_t plan = 0; plan < extra.size(); ++plan) result[plan].extra_milliseconds = extra[plan];
+  }
+  for (size_t plan = 0; plan < places_.size(); ++plan) {
+    const auto number = static_cast<int32_t>(plan);
+    if (plan > 0 && has_collectives(stages_().before_memory)) of(number);  // messages that travel may need more
+    const Program& program = program_of(number);
+    const std::unique_ptr<Binding> binding = bound(number, values);
+    const bool has_halves = program.regions.size() > 1;
+    result[plan].whole =
+        memory_with(program, *binding, options_.guard, {.separate = chosen_for_separate_, .used_up = {}}, 1);
+    result[plan].in_two = memory_with(program, *binding, options_.guard,
+                                      {.separate = has_halves, .used_up = {}, .in_two = has_halves}, 1);
+  }
   return result;
 }
 

@@ -49,6 +49,10 @@ class Plans {
   void take_for_a_share(bool is_a_share) { is_a_share_ = is_a_share; }
   // By plan, the peak of a step. Those of the first archive have the numbers of its rungs.
   std::vector<int64_t> peaks(std::span<const int64_t> symbol_values);
+  // By plan.
+  std::vector<PlanNeeds> needs(std::span<const int64_t> symbol_values);
+  // Which plan serves further calls, whatever the budget, whose bytes still bound the blocks; -1: as the budget says.
+  void set_plan(int32_t plan) { asked_plan_ = plan; }
   size_t count() const { return executors_.size(); }
 
  private:
@@ -104,6 +108,7 @@ class Plans {
   int64_t most_bytes_ = INT64_MAX;
   int64_t over_bytes_ = 0;
   bool is_a_share_ = false;
+  int32_t asked_plan_ = -1;
   std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes, then the budget
   bool chosen_for_separate_ = false;
 };

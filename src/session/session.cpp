@@ -418,6 +418,12 @@ std::string Session::explain() const {
 
 int64_t Session::over_budget_bytes() const { return impl_->plans->over_bytes(); }
 
+std::vector<PlanNeeds> Session::plan_needs(std::span<const int64_t> symbol_values) {
+  return impl_->plans->needs(symbol_values);
+}
+
+void Session::set_plan(int32_t plan) { impl_->plans->set_plan(plan); }
+
 void Session::set_in_two(std::optional<bool> in_two) { impl_->plans->set_in_two(in_two); }
 
 std::optional<bool> Session::in_two() const { return impl_->plans->in_two(); }

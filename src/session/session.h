@@ -80,6 +80,12 @@ struct MemoryStat {
 // pending.
 //
 // The memory optimizer asks about the graph as it was before it was applied: what could be saved, and what is.
+// Of one forward in a plan: with a whole arena, and with one in two (runtime/executor.h).
+struct PlanNeeds {
+  double extra_milliseconds = 0;  // predicted, beyond that of all nodes once
+  MemoryReport whole, in_two;
+};
+
 class Session {
  public:
   // `stored_plan`: what stored_plan() gave for this graph under these options, in this process or an earlier one; then
@@ -196,6 +202,9 @@ class Session {
   // forward's blocks and those that the pool keeps free, where other graphs have the rest of a larger budget; 0:
   // `bytes`.
   void set_memory_budget(int64_t bytes, int64_t together = 0);
+  // The plans that were found so far, and which of them serves further calls: see Plans.
+  std::vector<PlanNeeds> plan_needs(std::span<const int64_t> symbol_values);
+  void set_plan(int32_t plan);
   // Of further forwards: see runtime/executor.h.
   void set_in_two(std::optional<bool> in_two);
   std::optional<bool> in_two() const;

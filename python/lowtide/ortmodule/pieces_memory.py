@@ -44,6 +44,21 @@ def peak_of(needs):
     )
 
 
+@dataclass(frozen=True)
+class Option:
+    """A plan of one graph: `extra` ms are predicted beyond those of all nodes once."""
+
+    need: Need
+    in_two: bool  # whether it keeps what its backward needs alone
+    plan: int = 0
+    extra: float = 0.0
+
+    @property
+    def bytes(self):
+        """What is there as long as others run."""
+        return self.need.kept + self.need.late + self.need.outputs
+
+
 def choose(whole, in_two):
     """Of each graph, whether it keeps what its backward needs alone, so that all need least. `whole`, `in_two`: Needs of
     all, so or so."""
@@ -55,3 +70,61 @@ def choose(whole, in_two):
         return peak_of([pair[flag] for flag, *pair in zip(flags, whole, in_two, strict=True)])
 
     return min((none, smaller, every), key=peak)
+
+
+class Frontier:
+    """Options for all graphs of one step: from those without a budget on, ever fewer bytes for more time."""
+
+    def __init__(self, keys, options):
+        """`keys`: of the graphs, in the order of forwards; the same one has the same plan. `options`: by key, the whole
+        and the one in two without a budget first."""
+        self._keys, self._options = keys, options
+        flags = choose(*([options[key][place].need for key in keys] for place in (0, 1)))
+        self._found = []  # (bytes, Option of each graph), ever fewer
+        self._add([options[key][flag] for key, flag in zip(keys, flags, strict=True)])
+        self._further = self._descend(self._found[0][1])
+
+    def within(self, most_bytes):
+        """Option of each graph, or None."""
+        while self._found[-1][0] > most_bytes and next(self._further, None) is not None:
+            pass
+        return next((chosen for size, chosen in self._found if size <= most_bytes), None)
+
+    @property
+    def floor(self):
+        """The fewest bytes, once there is nothing within some."""
+        return self._found[-1][0]
+
+    def _add(self, chosen):
+        size = peak_of([option.need for option in chosen])
+        if not self._found or size < self._found[-1][0]:
+            self._found.append((size, chosen))
+
+    def _descend(self, chosen):
+        """One change of a graph after another, each the one that takes least time for its bytes; where none lowers the
+        peak, which several may share, for what is there all the time and works."""
+        places = {key: [at for at, one in enumerate(self._keys) if one == key] for key in dict.fromkeys(self._keys)}
+        while True:
+            now, found = _measures(chosen), None
+            for key, where in places.items():
+                for option in self._options[key]:
+                    other = [option if at in where else one for at, one in enumerate(chosen)]
+                    there = _measures(other)
+                    if there[0] > now[0] or there >= now:
+                        continue
+                    saved = (now[0] - there[0], now[1] - there[1])
+                    time = len(where) * (option.extra - chosen[where[0]].extra)
+                    rank = (saved[0] == 0, time / (saved[0] or saved[1]))
+                    if found is None or rank < found[0]:
+                        found = rank, other
+            if found is None:
+                break
+            chosen = found[1]
+            self._add(chosen)
+            yield True
+        self._add([min(self._options[key], key=lambda option: option.bytes) for key in self._keys])
+        yield True
+
+
+def _measures(chosen):
+    return peak_of([one.need for one in chosen]), sum(one.bytes + one.need.passing for one in chosen)

@@ -1,9 +1,9 @@
 """What a step leaves to the graphs that it runs, one after another: several where a module runs in pieces.
 
 A step's pieces are known once it has run. From then on those of them keep nothing but what their backward needs for
-which that is less. Under a budget for which that is too much, each has the part of it that its plan without one has of
-the sum, at least what its smallest plan needs. In a call whose pieces are not known yet (the first one, other sizes,
-another branch) each takes what needs least, since nobody can say what is to come.
+which that is less. Under a budget for which that is too much they have other plans, those that take least time for what
+they save. In a call whose pieces are not known yet (the first one, other sizes, another branch) each takes what needs
+least, since nobody can say what is to come.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import weakref
 from lowtide.errors import OutOfMemory
 
 from .budget import format_bytes
-from .pieces_memory import Need, choose, peak_of
+from .pieces_memory import Frontier, Need, Option, choose, peak_of
 
 _MOST_CALLS = 256  # whose pieces are remembered
 
@@ -109,9 +109,8 @@ class StepBudget:
         """`total`: TotalBudget."""
         self._total = total
         self._numbers, self._next = weakref.WeakKeyDictionary(), itertools.count()  # TrainingAgent → number
-        self._needs = {}  # (number, sizes) → (bytes of the plan without budget, of the smallest)
-        self._without = {}  # (number, sizes) → Needs of the plan without budget: whole, and in two
-        self._in_two = {}  # all pieces of a call → of each, whether it is; bytes
+        self._options = {}  # (number, sizes) → [Option], without a budget first: whole, in two
+        self._frontiers = {}  # all pieces of a call → Frontier
         self._calls = _Calls()
         self._taken = []  # Need of each piece that ran in this call
         self._bytes = 0
@@ -128,69 +127,47 @@ class StepBudget:
         """To the agent's next forward, which is the call's next piece."""
         key = self._numbers.setdefault(agent, next(self._next)), *agent.symbol_values(agent.last_sizes)
         place, expected = self._calls.next(key), self._calls.expected
-        self._look(agent, key)
-        if expected is None:
-            self._take_smallest(agent, key)
-            return
-        flags, peak = self._plan_without_budget(expected)
-        if peak <= self._bytes:
-            self._take(agent, self._without[key][flags[place]], flags[place])
-        else:
-            self._take_part(agent, key, expected, place)
+        if key not in self._options:
+            self._options[key] = self._options_of(agent, key)
+        option = self._smallest(key) if expected is None else self._planned(expected)[place]
+        rest = self._bytes - sum(need.kept + need.outputs for need in self._taken)
+        self._taken.append(option.need)
+        agent.session.set_plan(option.plan)
+        agent.session.set_in_two(option.in_two)
+        agent.session.set_memory_budget(0, rest)
 
-    def _look(self, agent, key):
-        if key in self._needs:
-            return
-        values = list(key[1:])
+    def _options_of(self, agent, key):
+        values, is_pending = list(key[1:]), agent.training and bool(agent.gradient_targets)
         if agent.training and len(agent.session.plan_peaks(values)) == 1:
             agent.session.frontier(values)  # seeks other plans
-        peaks = agent.session.plan_peaks(values)
-        self._needs[key] = peaks[0], min(peaks)
-        agent.session.set_memory_budget(0)
-        self._without[key] = [_need(agent, values, flag, key[0]) for flag in (False, True)]
+        return [
+            Option(Need.told(report, key[0], is_pending), in_two, plan, extra)
+            for plan, (extra, *reports) in enumerate(agent.session.plan_needs(values))
+            for in_two, report in zip((False, True), reports, strict=True)
+        ]
 
-    def _plan_without_budget(self, pieces):
-        """(of each, whether it keeps what its backward needs alone; bytes of all)."""
+    def _planned(self, pieces):
         pieces = tuple(pieces)
-        if pieces not in self._in_two:
-            if len(self._in_two) >= _MOST_CALLS:
-                self._in_two.clear()
-            flags = choose(*([self._without[key][flag] for key in pieces] for flag in (False, True)))
-            needs = [self._without[key][flag] for key, flag in zip(pieces, flags, strict=True)]
-            self._in_two[pieces] = flags, peak_of(needs)
-        return self._in_two[pieces]
+        frontier = self._frontiers.get(pieces)
+        if frontier is None:
+            if len(self._frontiers) >= _MOST_CALLS:
+                self._frontiers.clear()
+            frontier = self._frontiers[pieces] = Frontier(pieces, self._options)
+        chosen = frontier.within(self._bytes)
+        if chosen is None:
+            self._refuse(len(pieces), frontier.floor, "")
+        return chosen
 
-    def _take_smallest(self, agent, key):
-        two, least = self._without[key][True], self._needs[key][1]
-        peak = peak_of([*self._taken, two])
-        whole = peak_of([*self._taken, Need(least)])
-        if min(peak, whole) > self._bytes:
-            self._refuse(min(peak, whole))
-        if peak < whole:
-            self._take(agent, two, True)
-        else:
-            self._take(agent, Need(least), False, least)
+    def _smallest(self, key):
+        """Of a piece of which nobody knows what comes behind it."""
+        options = sorted(self._options[key], key=lambda option: option.bytes)
+        peaks = [peak_of([*self._taken, option.need]) for option in options]
+        fitting = next((option for option, peak in zip(options, peaks, strict=True) if peak <= self._bytes), None)
+        if fitting is None:
+            self._refuse(len(self._calls.ran), min(peaks), ", and more may follow")
+        return fitting
 
-    def _take_part(self, agent, key, pieces, place):
-        """Of known pieces, this one's part of a budget for which their plans without one are too much."""
-        before, least = peak_of(self._taken), self._needs[key][1]
-        needed = sum(self._needs[one][0] for one in pieces)
-        share = max(least, self._bytes * self._needs[key][0] // needed)
-        later = sum(self._needs[one][1] for one in pieces[place + 1 :])
-        if before + least + later > self._bytes:
-            self._refuse(before + least + later)
-        share = min(share, self._bytes - before - later)
-        self._take(agent, Need(share), False, share)
-
-    def _take(self, agent, need, in_two, share=0):
-        rest = self._bytes - sum(one.kept + one.outputs for one in self._taken)
-        self._taken.append(need)
-        agent.session.set_in_two(in_two)
-        agent.session.set_memory_budget(share, rest)
-
-    def _refuse(self, least):
-        known = self._calls.expected is not None
-        count, more = len(self._calls.expected if known else self._calls.ran), "" if known else ", and more may follow"
+    def _refuse(self, count, least, more):
         raise OutOfMemory(
             f"memory_budget is {format_bytes(self._bytes)}, the least that {count} pieces of this step need together "
             f"is {format_bytes(least)}{more}: plain Python between graphs ends a plan, and each keeps its activations "
