@@ -18,6 +18,7 @@ void bind_guards(nanobind::module_& module);
 void bind_graph_inputs(nanobind::module_& module);
 void bind_size_formula(nanobind::module_& module);
 void bind_process(nanobind::module_& module);
+void bind_step_memory(nanobind::module_& module);
 void bind_session(nanobind::module_& module);
 
 }  // namespace lowtide::bindings

@@ -11,5 +11,6 @@ NB_MODULE(_lowtide, module) {
   lowtide::bindings::bind_graph_inputs(module);
   lowtide::bindings::bind_size_formula(module);
   lowtide::bindings::bind_process(module);
+  lowtide::bindings::bind_step_memory(module);
   lowtide::bindings::bind_session(module);
 }

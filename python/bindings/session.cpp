@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/set.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -18,6 +19,7 @@
 #include "interrupt.h"
 #include "process.h"
 #include "report/config.h"
+#include "step_memory.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -188,38 +190,8 @@ nb::dict report(const PythonSession& self) {
   return result;
 }
 
-nb::dict memory_to_python(const MemoryReport& memory) {
-  nb::dict result;
-  result["planned_peak_bytes"] = memory.peak_bytes;
-  result["arena_bytes"] = memory.arena_bytes;
-  result["gradient_bytes"] = memory.gradient_bytes;
-  result["lower_bound_bytes"] = memory.lower_bound_bytes;
-  result["output_bytes"] = memory.output_bytes;
-  result["external_bytes"] = memory.external_bytes;
-  result["pending_forwards"] = memory.pending_forwards;
-  result["kept_bytes"] = memory.kept_bytes;
-  result["passing_bytes"] = memory.passing_bytes;
-  result["late_bytes"] = memory.late_bytes;
-  result["bind_seconds"] = memory.bind_seconds;
-  return result;
-}
-
 nb::dict memory(PythonSession& self, const std::vector<int64_t>& symbol_values, std::optional<bool> in_two) {
   return memory_to_python(self.session.memory(symbol_values, in_two));
-}
-
-nb::list plan_needs(PythonSession& self, const std::vector<int64_t>& symbol_values) {
-  nb::list result;
-  for (const PlanNeeds& plan : self.session.plan_needs(symbol_values))
-    result.append(nb::make_tuple(plan.extra_milliseconds, memory_to_python(plan.whole), memory_to_python(plan.in_two)));
-  return result;
-}
-
-nb::list memory_outcomes(PythonSession& self) {
-  nb::list result;
-  for (const RequestOutcome& outcome : self.session.memory_outcomes())
-    result.append(nb::make_tuple(to_string(outcome.request), outcome.request.count, outcome.found, outcome.applied));
-  return result;
 }
 
 std::string raised_peak(PythonSession& self, const std::vector<int64_t>& symbol_values) {
@@ -458,11 +430,22 @@ void bind_session(nb::module_& module) {
           "set_memory_budget",
           [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
           nb::arg("bytes"), nb::arg("together") = 0)
-      .def("plan_needs", plan_needs, "symbol_values"_a,
-           "Of every plan that was found so far, at these sizes: (predicted extra milliseconds, as `memory` tells it, "
-           "the same where what is pending keeps what its backward needs alone).")
+      .def(
+          "plan_needs",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
+            return needs_to_python(self.session.plan_needs(symbol_values));
+          },
+          "symbol_values"_a,
+          "Of every plan that was found so far, at these sizes: (predicted extra milliseconds, as `memory` tells it, "
+          "the same where what is pending keeps what its backward needs alone).")
       .def(
           "set_plan", [](PythonSession& self, int32_t plan) { self.session.set_plan(plan); }, "plan"_a)
+      .def(
+          "set_step_arena",
+          [](PythonSession& self, std::shared_ptr<StepArena> arena, size_t place) {
+            self.session.set_step_arena(std::move(arena), place);
+          },
+          nb::arg("arena").none(), "place"_a = 0)
       .def_prop_ro("in_two", [](const PythonSession& self) { return self.session.in_two(); })
       .def(
           "set_in_two", [](PythonSession& self, std::optional<bool> in_two) { self.session.set_in_two(in_two); },
@@ -500,7 +483,9 @@ void bind_session(nb::module_& module) {
       .def("memory_notices", [](PythonSession& self) { return self.session.memory_warnings(); })
       .def("raised_peak", raised_peak, "symbol_values"_a,
            "In words, that what is in force plans a higher peak than nothing would; empty: it does not.")
-      .def("memory_outcomes", memory_outcomes, "(plan, requested count, found, applied) of each plan asked for.")
+      .def(
+          "memory_outcomes", [](PythonSession& self) { return outcomes_to_python(self.session.memory_outcomes()); },
+          "(plan, requested count, found, applied) of each plan asked for.")
       .def("memory_stat", memory_stat, "config"_a, "probe_config"_a, "symbol_values"_a, "with_peaks"_a,
            "The memory optimizer's rows and tables; an empty config means the session's own.")
       .def("step_prices", step_prices, "symbol_values"_a, "prices"_a = "",

@@ -206,6 +206,8 @@ MemoryReport memory_with(const Program& program, Binding& binding, bool guard, c
   report.pending_forwards = forwards;
   report.passing_bytes = placement.in_two ? packing.passing_bytes() : 0;
   report.late_bytes = placement.in_two ? packing.gradient_block_bytes : 0;
+  if (placement.in_two)
+    for (const GradientBlock& block : packing.gradient_blocks) report.late_blocks.push_back(block.size_bytes);
   report.kept_bytes =
       packing.arenas[0].size_bytes - report.passing_bytes + packing.gradient_block_bytes - report.late_bytes;
   report.arena_bytes = packing.host_bytes(program, forwards);

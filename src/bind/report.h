@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kernels/statistics.h"
 #include "program/program.h"
@@ -22,6 +23,7 @@ struct MemoryReport {
   int64_t kept_bytes = 0;     // until its backward has ended: the whole arena, or what backward needs of forward
   int64_t passing_bytes = 0;  // while a half of it runs, which others' halves use as well; 0: in the arena
   int64_t late_bytes = 0;     // gradients, which the next one's are added onto; 0: in the arena
+  std::vector<int64_t> late_blocks{};  // of them, by block
   double bind_seconds = 0;
 };
 

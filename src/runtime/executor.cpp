@@ -175,6 +175,12 @@ void Executor::set_bases(RunState& state) {
   }
 }
 
+void Executor::take_passing(RunState& state, int64_t most_bytes) {
+  const int64_t bytes = state.packing_->passing_bytes();
+  if (state.step_arena_) state.passing_ = state.step_arena_->passing(state.step_place_, bytes);
+  if (!state.passing_) state.passing_ = process_pool().acquire_to_work_in(bytes, most_bytes);
+}
+
 void Executor::take_gradient_blocks(RunState& state, size_t region) {
   const std::vector<GradientBlock>& blocks = state.packing_->gradient_blocks;
   state.gradients_.resize(blocks.size());
@@ -183,6 +189,8 @@ void Executor::take_gradient_blocks(RunState& state, size_t region) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (state.gradients_[i] || blocks[i].taken != static_cast<int32_t>(region)) continue;
     const int64_t bytes = blocks[i].size_bytes;
+    if (state.step_arena_) state.gradients_[i] = state.step_arena_->late(state.step_place_, i, bytes);
+    if (state.gradients_[i]) continue;
     const int64_t largest = state.is_within_budget_ ? bytes : pass ? INT64_MAX : bytes + bytes / 4;
     state.gradients_[i] = process_pool().acquire_in_place(bytes, largest);
   }
@@ -212,26 +220,28 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   const Binding& binding = *state.binding_;
   const Packing& packing = *state.packing_;
   BlockPool& pool = process_pool();
-  // In two, gradients come later.
   const bool in_two = packing.placement.in_two;
-  const int64_t planned = (in_two ? packing.kept_bytes : packing.arenas[0].size_bytes + packing.gradient_block_bytes) +
-                          binding.report.output_bytes;
-  state.mark_->hold(planned + binding.report.external_bytes);
+  const int64_t kept = in_two ? packing.kept_bytes : packing.arenas[0].size_bytes;
+  state.mark_->hold(packing.host_bytes(program_, 1) + binding.report.output_bytes + binding.report.external_bytes);
+  state.is_within_budget_ = most_bytes != INT64_MAX;
+  state.step_arena_ = step_arena_;
+  state.step_place_ = step_place_;
+  if (step_arena_) state.arena_ = step_arena_->kept(step_place_, kept);
+  // Of the pool. In two, gradients come later.
+  const int64_t planned =
+      (state.arena_ ? 0 : kept) + (in_two ? 0 : packing.gradient_block_bytes) + binding.report.output_bytes;
   int64_t rest = std::max(planned, most_bytes - binding.report.external_bytes);
   if (in_two) {
-    state.is_within_budget_ = most_bytes != INT64_MAX;
-    state.passing_ = pool.acquire_to_work_in(packing.passing_bytes(), rest);
+    take_passing(state, rest);
     rest -= state.passing_->size_bytes;
   }
   StepBlocks blocks(pool, planned, rest);
-  if (in_two) {
-    state.arena_ = blocks.take(packing.kept_bytes);
+  if (!state.arena_) state.arena_ = blocks.take(kept);
+  if (in_two)
     take_gradient_blocks(state, 0);
-  } else {
-    state.arena_ = blocks.take(packing.arenas[0].size_bytes);
+  else
     for (const GradientBlock& block : packing.gradient_blocks)
       state.gradients_.push_back(blocks.take(block.size_bytes));
-  }
   for (size_t d = 1; d < program_.devices.size(); ++d)
     state.device_arenas_.push_back(device_memory_[d]->allocate(packing.arenas[d].size_bytes));
   set_bases(state);

@@ -17,6 +17,7 @@
 #include "runtime/calls.h"
 #include "runtime/pending_forwards.h"
 #include "runtime/probe.h"
+#include "runtime/step_arena.h"
 #include "runtime/tensor.h"
 
 namespace lowtide {
@@ -67,6 +68,8 @@ class RunState {
   size_t next_region_ = 0;      // that has not run
   bool began_backward_ = false;
   bool is_within_budget_ = false;
+  std::shared_ptr<StepArena> step_arena_;
+  size_t step_place_ = 0;
 };
 
 struct ExecutorOptions {
@@ -125,6 +128,11 @@ class Executor {
   // Whether further forwards keep what their backward needs alone, their arena in two, and others use the rest;
   // nothing: where several that are pending at once need less so, and no budget is set.
   void set_in_two(std::optional<bool> in_two) { in_two_ = in_two; }
+  // Where further forwards have their bytes, but outputs, as far as there is room: they are graph `place` of the step.
+  void set_step_arena(std::shared_ptr<StepArena> arena, size_t place) {
+    step_arena_ = std::move(arena);
+    step_place_ = place;
+  }
   // Of a step with as many forwards pending at once as the last ones had; `in_two`: of one forward, so or not.
   MemoryReport memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two = std::nullopt);
   // Whether gradients of the last step were still held when a step began: from then on they have a block of their own.
@@ -135,6 +143,7 @@ class Executor {
   bool has_halves() const { return program_.regions.size() > 1; }
   void allocate(RunState& state, int64_t most_bytes);
   void choose_packing(RunState& state, int64_t most_bytes);
+  void take_passing(RunState& state, int64_t most_bytes);
   // Before a region: gradients that have blocks of their own get those that it begins.
   void take_gradient_blocks(RunState& state, size_t region);
   // Where planned buffers are, from the state's blocks.
@@ -196,6 +205,8 @@ class Executor {
   bool last_done_ = false;
   bool separate_gradients_ = false;
   std::optional<bool> in_two_;
+  std::shared_ptr<StepArena> step_arena_;
+  size_t step_place_ = 0;
   // By HandOver: which gradients are expected to be used up; not `sure`: one was held after all.
   struct Habit {
     bool sure = true;

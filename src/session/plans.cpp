@@ -89,6 +89,7 @@ Executor& Plans::of(int32_t plan) {
     executor = std::make_unique<Executor>(program_of(plan), std::move(running));
     executor->set_call_handler(handler_);
     executor->set_in_two(in_two_);
+    executor->set_step_arena(step_arena_, step_place_);
   }
   return *executor;
 }
@@ -125,6 +126,13 @@ void Plans::set_in_two(std::optional<bool> in_two) {
   in_two_ = in_two;
   for (const std::unique_ptr<Executor>& executor : executors_)
     if (executor) executor->set_in_two(in_two_);
+}
+
+void Plans::set_step_arena(std::shared_ptr<StepArena> arena, size_t place) {
+  step_arena_ = std::move(arena);
+  step_place_ = place;
+  for (const std::unique_ptr<Executor>& executor : executors_)
+    if (executor) executor->set_step_arena(step_arena_, step_place_);
 }
 
 bool Plans::separates_gradients() const {

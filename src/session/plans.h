@@ -42,6 +42,7 @@ class Plans {
   const ServedRung& served(int32_t plan);
   void set_call_handler(CallHandler handler);
   void set_in_two(std::optional<bool> in_two);
+  void set_step_arena(std::shared_ptr<StepArena> arena, size_t place);
   std::optional<bool> in_two() const { return in_two_; }
   // The options have another budget now: sizes that come again are served anew.
   void change_budget() { chosen_.clear(); }
@@ -99,6 +100,8 @@ class Plans {
   const std::function<const Stages&()> stages_;
   CallHandler handler_;
   std::optional<bool> in_two_;
+  std::shared_ptr<StepArena> step_arena_;
+  size_t step_place_ = 0;
   std::vector<std::string> stored_;                     // archives that nobody has asked for yet
   std::vector<std::unique_ptr<PlanArchive>> archives_;  // each sought at sizes for which those before had no plan
   std::vector<Place> places_;                           // by plan; of the first: none

@@ -426,6 +426,10 @@ void Session::set_plan(int32_t plan) { impl_->plans->set_plan(plan); }
 
 void Session::set_in_two(std::optional<bool> in_two) { impl_->plans->set_in_two(in_two); }
 
+void Session::set_step_arena(std::shared_ptr<StepArena> arena, size_t place) {
+  impl_->plans->set_step_arena(std::move(arena), place);
+}
+
 std::optional<bool> Session::in_two() const { return impl_->plans->in_two(); }
 
 MemoryReport Session::memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two) {

@@ -101,7 +101,8 @@ class Pieces:
             self._go_deeper()
         self._has_run = self._has_run or bool(ran)
         breaks = {line: why for line, (why, where) in self._breaks.items() if not wholes.cover(where)}
-        return result, StepOfPieces(ran, breaks, self._shares.of(ran))
+        arena_bytes = self._allowance.arena_bytes if self._allowance is not None and torch.is_grad_enabled() else None
+        return result, StepOfPieces(ran, breaks, self._shares.of(ran), arena_bytes)
 
     def refuse(self, reason):
         """PyTorch can run what Dynamo cannot: further calls try the submodules, if there are any."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lowtide._lowtide import StepArena
+
 
 @dataclass(frozen=True)
 class Need:
@@ -10,38 +12,48 @@ class Need:
     kept: int  # from its forward to its backward
     outputs: int = 0
     passing: int = 0  # while a half of it runs, which the others' halves use as well
-    late: int = 0  # its gradients, from its backward on
+    late: tuple = ()  # blocks of its gradients, from its backward on
     external: int = 0  # of libraries, within a step of it
+    is_pending: bool = True  # else all is given back at its end
     pins: bool = True  # its gradients lie in what it keeps
     of: object = None  # whose gradients: those of the same one are added onto each other
 
     @classmethod
     def told(cls, report, of, is_pending):
-        """`report`: Session.memory's of one forward. What is not `is_pending` gives all back at its end."""
-        kept, outputs = report["kept_bytes"], report["output_bytes"]
-        passing, late, external = (report[f"{name}_bytes"] for name in ("passing", "late", "external"))
-        if not is_pending:
-            return cls(0, outputs, kept + passing + late, 0, external)
-        return cls(kept, outputs, passing, late, external, passing + late == 0, of)
+        """`report`: Session.memory's of one forward."""
+        kept, outputs, passing, external = (
+            report[f"{name}_bytes"] for name in ("kept", "output", "passing", "external")
+        )
+        late = tuple(report["late_blocks"])
+        return cls(kept, outputs, passing, late, external, is_pending, is_pending and passing == 0 and not late, of)
 
 
 def peak_of(needs):
-    """Bytes at once, of Needs in the order of forwards. Backward goes from the last to the first."""
+    """Bytes at once, of Needs in the order of forwards, however they are packed. Backward goes from the last to the
+    first."""
     pinned = sum(need.kept for need in needs if need.pins)
-    waiting = sum(need.kept for need in needs if not need.pins)
+    waiting = sum(need.kept for need in needs if need.is_pending and not need.pins)
     gradients, most, seen = 0, pinned + waiting, set()
     for need in reversed(needs):
-        if not need.pins and need.of not in seen:
+        if not need.is_pending or need.pins:
+            continue
+        if need.of is None or need.of not in seen:
             seen.add(need.of)
-            gradients += need.late
+            gradients += sum(need.late)
         most = max(most, pinned + waiting + gradients)
-        waiting -= 0 if need.pins else need.kept
-    return (
-        most
-        + sum(need.outputs for need in needs)
-        + max((need.passing for need in needs), default=0)
-        + max((need.external for need in needs), default=0)
-    )
+        waiting -= need.kept
+    passing = max((need.passing + (0 if need.is_pending else need.kept) for need in needs), default=0)
+    return most + passing + beside(needs)
+
+
+def beside(needs):
+    """Of it, what lies in no arena: outputs, and what libraries take."""
+    return sum(need.outputs for need in needs) + max((need.external for need in needs), default=0)
+
+
+def arena_of(needs):
+    """StepArena of Needs in the order of forwards."""
+    return StepArena([(need.kept, need.is_pending, need.pins, need.passing, need.late) for need in needs])
 
 
 @dataclass(frozen=True)
@@ -56,14 +68,14 @@ class Option:
     @property
     def bytes(self):
         """What is there as long as others run."""
-        return self.need.kept + self.need.late + self.need.outputs
+        return self.need.kept + sum(self.need.late) + self.need.outputs
 
 
 def choose(whole, in_two):
     """Of each graph, whether it keeps what its backward needs alone, so that all need least. `whole`, `in_two`: Needs of
     all, so or so."""
     none = [False] * len(whole)
-    smaller = [two.kept + two.late < one.kept for one, two in zip(whole, in_two, strict=True)]
+    smaller = [two.kept + sum(two.late) < one.kept for one, two in zip(whole, in_two, strict=True)]
     every = [two.kept < one.kept for one, two in zip(whole, in_two, strict=True)]
 
     def peak(flags):
@@ -80,15 +92,15 @@ class Frontier:
         and the one in two without a budget first."""
         self._keys, self._options = keys, options
         flags = choose(*([options[key][place].need for key in keys] for place in (0, 1)))
-        self._found = []  # (bytes, Option of each graph), ever fewer
+        self._found = []  # (bytes, Option of each graph, StepArena), ever fewer
         self._add([options[key][flag] for key, flag in zip(keys, flags, strict=True)])
         self._further = self._descend(self._found[0][1])
 
     def within(self, most_bytes):
-        """Option of each graph, or None."""
-        while self._found[-1][0] > most_bytes and next(self._further, None) is not None:
+        """(Option of each graph, StepArena), or None."""
+        while self.floor > most_bytes and next(self._further, None) is not None:
             pass
-        return next((chosen for size, chosen in self._found if size <= most_bytes), None)
+        return next((found for size, *found in self._found if size <= most_bytes), None)
 
     @property
     def floor(self):
@@ -96,9 +108,11 @@ class Frontier:
         return self._found[-1][0]
 
     def _add(self, chosen):
-        size = peak_of([option.need for option in chosen])
-        if not self._found or size < self._found[-1][0]:
-            self._found.append((size, chosen))
+        needs = [option.need for option in chosen]
+        arena = arena_of(needs)
+        size = arena.size_bytes + beside(needs)
+        if not self._found or size < self.floor:
+            self._found.append((size, chosen, arena))
 
     def _descend(self, chosen):
         """One change of a graph after another, each the one that takes least time for its bytes; where none lowers the

@@ -7,7 +7,7 @@ import torch
 
 from lowtide.capture import trees
 
-from .pieces_memory import Need, peak_of
+from .pieces_memory import Need, beside, peak_of
 
 _SUMS = ("gradient_bytes", "lower_bound_bytes", "output_bytes", "held_bytes")
 
@@ -34,10 +34,10 @@ class Ran:
 
 class StepOfPieces:
     """`ran`: Ran, in order; `breaks`: "model.py:41" → reason; `share`: tells the engine's share of its time, once it is
-    known."""
+    known; `arena_bytes`: of the arena that the graphs had together, if they had one."""
 
-    def __init__(self, ran, breaks, share):
-        self.ran, self._breaks, self.share = ran, breaks, share
+    def __init__(self, ran, breaks, share, arena_bytes=None):
+        self.ran, self._breaks, self.share, self._arena_bytes = ran, breaks, share, arena_bytes
         self.in_engine = [one for one in ran if one.agent is not None]
 
     def words(self):
@@ -56,9 +56,9 @@ class StepOfPieces:
         once (peak_of). What PyTorch allocates between the pieces is not in it."""
         reports, needs = [one.memory() for one in self.in_engine], [one.need() for one in self.in_engine]
         found = {name: sum(report[name] for report in reports) for name in _SUMS}
-        found["planned_peak_bytes"] = peak_of(needs)
         found["external_bytes"] = max((need.external for need in needs), default=0)
-        found["arena_bytes"] = found["planned_peak_bytes"] - found["output_bytes"] - found["external_bytes"]
+        found["arena_bytes"] = self._arena_bytes or peak_of(needs) - beside(needs)
+        found["planned_peak_bytes"] = found["arena_bytes"] + beside(needs)
         return found
 
     def opportunities(self, configuration, probe):

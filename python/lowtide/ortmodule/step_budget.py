@@ -8,13 +8,15 @@ least, since nobody can say what is to come.
 
 import itertools
 import weakref
+from dataclasses import replace
 
 from lowtide.errors import OutOfMemory
 
 from .budget import format_bytes
-from .pieces_memory import Frontier, Need, Option, choose, peak_of
+from .pieces_memory import Frontier, Need, Option, arena_of, beside, choose, peak_of
 
 _MOST_CALLS = 256  # whose pieces are remembered
+_NO_LIMIT = 2**63 - 1
 
 
 class TotalBudget:
@@ -76,30 +78,69 @@ def _need(agent, values, in_two, of):
 
 
 class SharedRoom:
-    """Of a module in pieces without a budget; `call_begins` comes before each call."""
+    """Of a module in pieces without a budget; `call_begins` comes before each call, `call_ended` behind those that had no
+    error."""
 
     def __init__(self):
         self._numbers, self._next = weakref.WeakKeyDictionary(), itertools.count()  # TrainingAgent → number
-        self._calls, self._ran = _Calls(), []
-        self._in_two = {}  # the first piece of a call → of each of its pieces, whether it is
+        self._ran = []  # (TrainingAgent, its sizes, its number)
+        self._known = {}  # the first piece of a call and its sizes → (all of them, of each whether in two, StepArena)
+        self._in_use = self._arena = None
+        self._keeps_gradients = False  # a step's are still there when the next one begins
+
+    @property
+    def arena_bytes(self):
+        """Of the last call's arena, or None."""
+        return self._arena and self._arena.size_bytes
 
     def call_begins(self):
-        self._calls.begins()
-        self._ran = []
+        self._ran, self._in_use, self._arena = [], None, None
 
     def call_ended(self):
-        if not self._calls.ended():
-            return
-        whole, in_two = ([_need(agent, values, flag, agent) for agent, values in self._ran] for flag in (False, True))
-        self._in_two[self._calls.ran[0]] = choose(whole, in_two)
+        if self._arena is not None:
+            self._arena.forwards_end()
+        if self._ran and (self._in_use is None or self._in_use[0] != [one[1:] for one in self._ran]):
+            self._plan()
         self._ran = []
+
+    def _plan(self):
+        whole, in_two = ([_need(*one[:2], flag, one[2]) for one in self._ran] for flag in (False, True))
+        flags = choose(whole, in_two)
+        needs = [pair[flag] for flag, *pair in zip(flags, whole, in_two, strict=True)]
+        if self._keeps_gradients:
+            flags, needs = [True] * len(in_two), [replace(need, late=()) for need in in_two]
+        first = self._first()
+        self._known.pop(first, None)
+        self._known[first] = [one[1:] for one in self._ran], flags, arena_of(needs)
+        if len(self._known) > _MOST_CALLS:
+            del self._known[next(iter(self._known))]
+
+    def _first(self):
+        _, values, number = self._ran[0]
+        return number, *values
 
     def apply(self, agent):
         """To the agent's next forward, which is the call's next piece."""
-        place = self._calls.next(self._numbers.setdefault(agent, next(self._next)))
-        self._ran.append((agent, agent.symbol_values(agent.last_sizes)))
-        known = self._calls.expected is not None
-        agent.session.set_in_two(known and self._in_two[self._calls.ran[0]][place])
+        number = self._numbers.setdefault(agent, next(self._next))
+        place = len(self._ran)
+        self._ran.append((agent, agent.symbol_values(agent.last_sizes), number))
+        if place == 0:
+            self._in_use = self._known.get(self._first())
+            self._begin()
+        known = self._in_use is not None and self._in_use[0][place : place + 1] == [self._ran[-1][1:]]
+        if not known:
+            self._in_use = None
+        agent.session.set_in_two(known and self._in_use[1][place])
+        agent.session.set_step_arena(self._arena if known else None, place)
+
+    def _begin(self):
+        if self._in_use is None:
+            return
+        arena = self._in_use[2]
+        if arena.begin(_NO_LIMIT):
+            self._arena = arena
+        else:
+            self._keeps_gradients, self._in_use = True, None
 
 
 class StepBudget:
@@ -112,16 +153,24 @@ class StepBudget:
         self._options = {}  # (number, sizes) → [Option], without a budget first: whole, in two
         self._frontiers = {}  # all pieces of a call → Frontier
         self._calls = _Calls()
-        self._taken = []  # Need of each piece that ran in this call
+        self._taken = []  # Needs of what ran in this call
+        self._planned = self._arena = None  # Option of each piece of this call, StepArena
         self._bytes = 0
+
+    @property
+    def arena_bytes(self):
+        """Of the last call's arena, or None."""
+        return self._arena and self._arena.size_bytes
 
     def call_begins(self):
         self._bytes = self._total.bytes()
         self._calls.begins()
-        self._taken = []
+        self._taken, self._planned, self._arena = [], None, None
 
     def call_ended(self):
         self._calls.ended()
+        if self._arena is not None:
+            self._arena.forwards_end()
 
     def apply(self, agent):
         """To the agent's next forward, which is the call's next piece."""
@@ -129,12 +178,19 @@ class StepBudget:
         place, expected = self._calls.next(key), self._calls.expected
         if key not in self._options:
             self._options[key] = self._options_of(agent, key)
-        option = self._smallest(key) if expected is None else self._planned(expected)[place]
+        if place == 0 and expected is not None:
+            self._plan(tuple(expected))
+        if expected is None:
+            option = self._smallest(key)
+        else:
+            option = self._planned[place]
         rest = self._bytes - sum(need.kept + need.outputs for need in self._taken)
-        self._taken.append(option.need)
+        has_place = expected is not None and self._arena is not None
+        self._taken.append(Need(0, option.need.outputs) if has_place else option.need)
         agent.session.set_plan(option.plan)
         agent.session.set_in_two(option.in_two)
-        agent.session.set_memory_budget(0, rest)
+        agent.session.set_step_arena(self._arena if has_place else None, place)
+        agent.session.set_memory_budget(0, max(rest, 1))
 
     def _options_of(self, agent, key):
         values, is_pending = list(key[1:]), agent.training and bool(agent.gradient_targets)
@@ -146,17 +202,19 @@ class StepBudget:
             for in_two, report in zip((False, True), reports, strict=True)
         ]
 
-    def _planned(self, pieces):
-        pieces = tuple(pieces)
+    def _plan(self, pieces):
         frontier = self._frontiers.get(pieces)
         if frontier is None:
             if len(self._frontiers) >= _MOST_CALLS:
                 self._frontiers.clear()
             frontier = self._frontiers[pieces] = Frontier(pieces, self._options)
-        chosen = frontier.within(self._bytes)
-        if chosen is None:
+        found = frontier.within(self._bytes)
+        if found is None:
             self._refuse(len(pieces), frontier.floor, "")
-        return chosen
+        self._planned, arena = found
+        if arena.begin(self._bytes - beside([option.need for option in self._planned])):
+            self._arena = arena
+            self._taken = [Need(arena.size_bytes)]
 
     def _smallest(self, key):
         """Of a piece of which nobody knows what comes behind it."""

@@ -1,0 +1,19 @@
+// What steps need, for Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "session/session.h"
+
+namespace lowtide::bindings {
+
+nanobind::dict memory_to_python(const MemoryReport& memory);
+// (extra milliseconds, memory with a whole arena, with one in two) of each.
+nanobind::list needs_to_python(const std::vector<PlanNeeds>& plans);
+
+// (plan, requested count, found, applied) of each.
+nanobind::list outcomes_to_python(const std::vector<RequestOutcome>& outcomes);
+
+}  // namespace lowtide::bindings
