@@ -446,6 +446,7 @@ void bind_session(nb::module_& module) {
             self.session.set_step_arena(std::move(arena), place);
           },
           nb::arg("arena").none(), "place"_a = 0)
+      .def_prop_ro("separates_gradients", [](const PythonSession& self) { return self.session.separates_gradients(); })
       .def_prop_ro("in_two", [](const PythonSession& self) { return self.session.in_two(); })
       .def(
           "set_in_two", [](PythonSession& self, std::optional<bool> in_two) { self.session.set_in_two(in_two); },

@@ -141,7 +141,7 @@ MemoryReport Executor::memory(std::span<const int64_t> symbol_values, std::optio
   Binding& bound = *bindings_.front();
   const bool in_two = asked.value_or(latest_places_.in_two) && has_halves();
   Placement placement{in_two, {}, in_two};
-  if (!in_two) placement.used_up = latest_places_.used_up;
+  if (!in_two) placement = {latest_places_.separate && !latest_places_.in_two, latest_places_.used_up};
   return memory_with(program_, bound, options_.guard, placement, asked ? 1 : options_.pending->most());
 }
 
@@ -391,9 +391,7 @@ void Executor::begin_backward(RunState& state, std::span<const TensorRef> gradie
       saved[saved_inputs_[i]] = bind_input(program_.inputs[saved_inputs_[i]], binding.inputs[saved_inputs_[i]],
                                            saved_inputs[i], "saved input", state.copies_);
     if (!state.packing_->placement.in_two) return;
-    if (!state.passing_)
-      state.passing_ =
-          process_pool().acquire_to_work_in(state.packing_->passing_bytes(), state.is_within_budget_ ? 0 : INT64_MAX);
+    if (!state.passing_) take_passing(state, state.is_within_budget_ ? 0 : INT64_MAX);
   });
   for (const CallerBuffer& caller : caller_buffers_) {
     if (caller.source < 0) {

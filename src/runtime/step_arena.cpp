@@ -64,7 +64,11 @@ std::shared_ptr<Block> StepArena::take(size_t graph, size_t which, int64_t size_
     if (part.offset < taken.part.offset + taken.part.size_bytes && taken.part.offset < part.offset + part.size_bytes)
       return nullptr;
   auto* const place = new Block{whole->data + part.offset, part.size_bytes};
-  std::shared_ptr<Block> block(place, [whole = std::move(whole)](Block* returned) { delete returned; });
+  // Who watches the place does not hold the whole.
+  std::shared_ptr<Block> block(place, [whole = std::move(whole)](Block* returned) mutable {
+    delete returned;
+    whole.reset();
+  });
   taken_.push_back({part, block});
   return block;
 }

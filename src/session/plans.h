@@ -55,6 +55,8 @@ class Plans {
   // Which plan serves further calls, whatever the budget, whose bytes still bound the blocks; -1: as the budget says.
   void set_plan(int32_t plan) { asked_plan_ = plan; }
   size_t count() const { return executors_.size(); }
+  // Of any: see runtime/executor.h.
+  bool separates_gradients() const;
 
  private:
   struct Place {
@@ -64,7 +66,6 @@ class Plans {
 
   // A budget wins.
   bool takes_knee() const { return options_.memory_knee && options_.training && !has_budget(options_); }
-  bool separates_gradients() const;
   // What serves a call, and under which budget.
   struct Choice {
     int32_t plan = 0;

@@ -430,6 +430,8 @@ void Session::set_step_arena(std::shared_ptr<StepArena> arena, size_t place) {
   impl_->plans->set_step_arena(std::move(arena), place);
 }
 
+bool Session::separates_gradients() const { return impl_->plans->separates_gradients(); }
+
 std::optional<bool> Session::in_two() const { return impl_->plans->in_two(); }
 
 MemoryReport Session::memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two) {

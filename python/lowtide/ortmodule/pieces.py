@@ -1,5 +1,6 @@
 """A module that has no graph as a whole: Dynamo's graphs of it in the engine, and plain Python between them."""
 
+import gc
 import logging
 import sys
 import threading
@@ -46,6 +47,7 @@ class Pieces:
         self._refusal = None  # why there are none
         self._breaks = {}  # "model.py:41" → (reason, submodules that were running)
         self._calls = 0
+        self._leaves_garbage = False  # the last call, which found pieces
         self._calls_without, self._has_run = 0, False  # any piece, in a row; whether one has run at this depth
         self._this_call = threading.local()
         self._shares = SharesOfTime(module.parameters)
@@ -68,6 +70,9 @@ class Pieces:
             raise UnsupportedError("the module is a torch.jit.ScriptModule")
         if self._compiled is None:
             self._compiled = torch.compile(self._module, backend=self._backend)
+        if self._leaves_garbage:
+            gc.collect()  # Dynamo's, which holds the call's outputs
+        found, self._leaves_garbage = len(self._found), False
         call = self._module if self._submodules.depth else self._compiled
         self._calls += 1
         wholes = self.whole_submodules
@@ -95,6 +100,7 @@ class Pieces:
             self._allowance.call_ended()
         if not is_distributed():
             wholes.choose()
+        self._leaves_garbage = len(self._found) > found
         self._shares.call_ended(ran, time.perf_counter() - begin, result)
         self._calls_without = 0 if ran else self._calls_without + 1
         if self._calls_without >= (_MOST_CALLS_WITHOUT if self._has_run else 1):

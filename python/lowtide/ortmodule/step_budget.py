@@ -86,12 +86,13 @@ class SharedRoom:
         self._ran = []  # (TrainingAgent, its sizes, its number)
         self._known = {}  # the first piece of a call and its sizes → (all of them, of each whether in two, StepArena)
         self._in_use = self._arena = None
+        self._beside = 0
         self._keeps_gradients = False  # a step's are still there when the next one begins
 
     @property
     def arena_bytes(self):
-        """Of the last call's arena, or None."""
-        return self._arena and self._arena.size_bytes
+        """Of the last call's arena, and of the gradients that are not in it; None: it had none."""
+        return self._arena and self._arena.size_bytes + self._beside
 
     def call_begins(self):
         self._ran, self._in_use, self._arena = [], None, None
@@ -109,6 +110,7 @@ class SharedRoom:
         needs = [pair[flag] for flag, *pair in zip(flags, whole, in_two, strict=True)]
         if self._keeps_gradients:
             flags, needs = [True] * len(in_two), [replace(need, late=()) for need in in_two]
+            self._beside = sum(sum(need.late) for need in in_two)
         first = self._first()
         self._known.pop(first, None)
         self._known[first] = [one[1:] for one in self._ran], flags, arena_of(needs)
@@ -117,12 +119,13 @@ class SharedRoom:
 
     def _first(self):
         _, values, number = self._ran[0]
-        return number, *values
+        return self._keeps_gradients, number, *values
 
     def apply(self, agent):
         """To the agent's next forward, which is the call's next piece."""
         number = self._numbers.setdefault(agent, next(self._next))
         place = len(self._ran)
+        self._keeps_gradients = self._keeps_gradients or agent.session.separates_gradients
         self._ran.append((agent, agent.symbol_values(agent.last_sizes), number))
         if place == 0:
             self._in_use = self._known.get(self._first())
