@@ -97,7 +97,7 @@ class Pieces:
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             raise UnsupportedError(f"torch.compile: {type(error).__name__}: {first}") from None
         if self._allowance is not None and torch.is_grad_enabled():
-            self._allowance.call_ended()
+            self._allowance.call_ended(all(one.agent is not None for one in ran))
         if not is_distributed():
             wholes.choose()
         self._leaves_garbage = len(self._found) > found

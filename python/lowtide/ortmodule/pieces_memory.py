@@ -72,8 +72,8 @@ class Option:
 
 
 def choose(whole, in_two):
-    """Of each graph, whether it keeps what its backward needs alone, so that all need least. `whole`, `in_two`: Needs of
-    all, so or so."""
+    """Of each graph, whether it keeps what its backward needs alone, so that all need least. `whole`, `in_two`: Needs
+    of all, so or so."""
     none = [False] * len(whole)
     smaller = [two.kept + sum(two.late) < one.kept for one, two in zip(whole, in_two, strict=True)]
     every = [two.kept < one.kept for one, two in zip(whole, in_two, strict=True)]

@@ -78,13 +78,16 @@ def _need(agent, values, in_two, of):
 
 
 class SharedRoom:
-    """Of a module in pieces without a budget; `call_begins` comes before each call, `call_ended` behind those that had no
-    error."""
+    """Of a module in pieces without a budget; `call_begins` comes before each call, `call_ended` behind those that had
+    no error. Where PyTorch runs some, or another call begins with the same piece, an arena for all would be there while
+    PyTorch needs most, or while others have theirs."""
 
     def __init__(self):
         self._numbers, self._next = weakref.WeakKeyDictionary(), itertools.count()  # TrainingAgent → number
         self._ran = []  # (TrainingAgent, its sizes, its number)
-        self._known = {}  # the first piece of a call and its sizes → (all of them, of each whether in two, StepArena)
+        # The first piece of a call and its sizes → (all of them, of each whether in two, StepArena or None).
+        self._known = {}
+        self._several = set()  # first pieces of different calls
         self._in_use = self._arena = None
         self._beside = 0
         self._keeps_gradients = False  # a step's are still there when the next one begins
@@ -97,14 +100,14 @@ class SharedRoom:
     def call_begins(self):
         self._ran, self._in_use, self._arena = [], None, None
 
-    def call_ended(self):
+    def call_ended(self, all_in_engine):
         if self._arena is not None:
             self._arena.forwards_end()
         if self._ran and (self._in_use is None or self._in_use[0] != [one[1:] for one in self._ran]):
-            self._plan()
+            self._plan(all_in_engine)
         self._ran = []
 
-    def _plan(self):
+    def _plan(self, all_in_engine):
         whole, in_two = ([_need(*one[:2], flag, one[2]) for one in self._ran] for flag in (False, True))
         flags = choose(whole, in_two)
         needs = [pair[flag] for flag, *pair in zip(flags, whole, in_two, strict=True)]
@@ -112,8 +115,10 @@ class SharedRoom:
             flags, needs = [True] * len(in_two), [replace(need, late=()) for need in in_two]
             self._beside = sum(sum(need.late) for need in in_two)
         first = self._first()
-        self._known.pop(first, None)
-        self._known[first] = [one[1:] for one in self._ran], flags, arena_of(needs)
+        if self._known.pop(first, None) is not None:
+            self._several.add(first)
+        arena = arena_of(needs) if all_in_engine and first not in self._several else None
+        self._known[first] = [one[1:] for one in self._ran], flags, arena
         if len(self._known) > _MOST_CALLS:
             del self._known[next(iter(self._known))]
 
@@ -137,9 +142,8 @@ class SharedRoom:
         agent.session.set_step_arena(self._arena if known else None, place)
 
     def _begin(self):
-        if self._in_use is None:
+        if self._in_use is None or (arena := self._in_use[2]) is None:
             return
-        arena = self._in_use[2]
         if arena.begin(_NO_LIMIT):
             self._arena = arena
         else:
@@ -158,6 +162,7 @@ class StepBudget:
         self._calls = _Calls()
         self._taken = []  # Needs of what ran in this call
         self._planned = self._arena = None  # Option of each piece of this call, StepArena
+        self._several = set()  # first pieces of different calls, which have no arena
         self._bytes = 0
 
     @property
@@ -170,8 +175,10 @@ class StepBudget:
         self._calls.begins()
         self._taken, self._planned, self._arena = [], None, None
 
-    def call_ended(self):
-        self._calls.ended()
+    def call_ended(self, _):
+        first = self._calls.ran[:1]
+        if self._calls.ended() and self._planned is not None:
+            self._several.update(first)
         if self._arena is not None:
             self._arena.forwards_end()
 
@@ -215,7 +222,9 @@ class StepBudget:
         if found is None:
             self._refuse(len(pieces), frontier.floor, "")
         self._planned, arena = found
-        if arena.begin(self._bytes - beside([option.need for option in self._planned])):
+        if pieces[0] not in self._several and arena.begin(
+            self._bytes - beside([option.need for option in self._planned])
+        ):
             self._arena = arena
             self._taken = [Need(arena.size_bytes)]
 
