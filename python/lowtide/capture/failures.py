@@ -72,7 +72,9 @@ def user_line(frames):
     """ "model.py:41", the innermost frame outside of PyTorch, or empty."""
     for frame in reversed(frames):
         path = frame.filename.replace("\\", "/")
-        if path.endswith(".pyx") or "/torch/" in path or path.startswith(("torch/", "<")) or any(part in path for part in _OURS):
+        if "/torch/" in path or path.startswith(("torch/", "<")) or any(part in path for part in _OURS):
+            continue
+        if path.endswith(".pyx"):  # of a library's C code
             continue
         if path.startswith(sys.base_prefix) and "site-packages" not in path:
             continue

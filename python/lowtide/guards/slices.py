@@ -1,4 +1,4 @@
-"""Slices while forward is traced."""
+"""Slices and masks in indices while forward is traced."""
 
 import torch
 
@@ -11,3 +11,24 @@ def ask_for_ends(index):
             for end in (part.start, part.stop):
                 if isinstance(end, torch.SymInt) and end.node.has_hint():
                     bool(end >= 0)
+
+
+def ask_for_masks(tensor, index):
+    """Of tensor[index] = values: a mask is as large as what it chooses from, which becomes a guard. The exporter does
+    not ask it where something is written."""
+    parts, at = index if isinstance(index, tuple) else (index,), 0
+    for place, part in enumerate(parts):
+        if part is Ellipsis:
+            at = tensor.dim() - sum(map(_dims_of, parts[place + 1 :]))
+            continue
+        if isinstance(part, torch.Tensor) and part.dtype is torch.bool:
+            for size, other in zip(part.shape, tensor.shape[at:], strict=False):
+                torch._check(size == other)
+        at += _dims_of(part)
+
+
+def _dims_of(part):
+    """How many dims a part of an index, which is no Ellipsis, stands for."""
+    if part is None or isinstance(part, bool):
+        return 0
+    return part.dim() if isinstance(part, torch.Tensor) and part.dtype is torch.bool else 1
