@@ -30,6 +30,26 @@ def by_index_put(m, x, mask):
     return m.layer(x.index_put((mask,), x.new_tensor(0.5)) + x.index_put([mask], x.new_tensor(1.0), accumulate=True))
 
 
+def rows_of_another(m, x, mask):
+    y = m.layer(x)
+    y[mask[:, 0]] = x[mask[:, 0]][:, :3]
+    return y
+
+
+def of_another(m, x, mask):
+    y = m.layer(x).repeat(1, 2)[:, :4]
+    y[mask[:, 0]] = x[mask[:, 0]]
+    return y
+
+
+def selected(m, x, mask):
+    return torch.masked_select(m.layer(x).repeat(1, 2)[:, :4], mask)
+
+
+def selected_by_rows(m, x, mask):
+    return m.layer(x).masked_select(mask[:, :1])
+
+
 class Masked(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -40,7 +60,10 @@ class Masked(torch.nn.Module):
         return self.function(self, x, mask)
 
 
-@pytest.mark.parametrize("function", [into_an_argument, into_columns, behind_a_slice, by_index_put])
+WRITES = [into_an_argument, into_columns, behind_a_slice, by_index_put, rows_of_another, of_another]
+
+
+@pytest.mark.parametrize("function", [*WRITES, selected, selected_by_rows])
 def test_a_mask_has_the_sizes_of_what_it_chooses_from(function):
     module = Masked(function)
     wrapped = ORTModule(copy.deepcopy(module))

@@ -13,9 +13,9 @@ def ask_for_ends(index):
                     bool(end >= 0)
 
 
-def ask_for_masks(tensor, index):
-    """Of tensor[index] = values: a mask is as large as what it chooses from, which becomes a guard. The exporter does
-    not ask it where something is written."""
+def ask_for_masks(tensor, index, values=None):
+    """Of tensor[index] = values: a mask is as large as what it chooses from, and what is written behind it as what is
+    there, which become guards. The exporter does not ask where something is written."""
     parts, at = index if isinstance(index, tuple) else (index,), 0
     for place, part in enumerate(parts):
         if part is Ellipsis:
@@ -25,6 +25,20 @@ def ask_for_masks(tensor, index):
             for size, other in zip(part.shape, tensor.shape[at:], strict=False):
                 torch._check(size == other)
         at += _dims_of(part)
+    if isinstance(parts[0], torch.Tensor) and parts[0].dtype is torch.bool and isinstance(values, torch.Tensor):
+        _ask_for_broadcast(values.shape, tensor.shape[parts[0].dim() :] if len(parts) == 1 else ())
+
+
+def ask_for_mask_of_selection(tensor, mask):
+    """Of masked_select, which the exporter does not ask either."""
+    _ask_for_broadcast(mask.shape, tensor.shape)
+
+
+def _ask_for_broadcast(sizes, others):
+    """Whether the last of two shapes' sizes are equal, or 1, as far as the example tells them."""
+    for size, other in zip(reversed(sizes), reversed(others), strict=False):
+        if all(not isinstance(each, torch.SymInt) or each.node.has_hint() for each in (size, other)):
+            bool(size == other)
 
 
 def _dims_of(part):
