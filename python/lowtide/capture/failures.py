@@ -55,6 +55,8 @@ def _unsupported_from(error, handled):
     if of_data:
         reason = "forward branches on data or takes a size from data, which a graph does not know"
         of_sizes = re.search(r"\bs\d+\b", first) is not None
+    elif replaced := _NO_PARAMETER.match(first):
+        reason = f"parameter '{replaced[1]}' is a tensor that was computed, as torch.func.functional_call puts it there"
     else:
         reason = f"torch.export: {type(error).__name__}: {first}"
     made = UnsupportedError(f"{reason} ({line})" if line else reason)
@@ -62,6 +64,7 @@ def _unsupported_from(error, handled):
     return made
 
 
+_NO_PARAMETER = re.compile(r"State dict entry for parameter (?:module\.)?(\S+) is not an instance of")
 _OURS = ("/lowtide/capture/", "/lowtide/cli/", "/lowtide/guards/", "/lowtide/ortmodule/", "/lowtide/utils/")
 
 
@@ -70,6 +73,8 @@ def user_line(frames):
     for frame in reversed(frames):
         path = frame.filename.replace("\\", "/")
         if "/torch/" in path or path.startswith(("torch/", "<")) or any(part in path for part in _OURS):
+            continue
+        if path.endswith(".pyx"):  # of a library's C code
             continue
         if path.startswith(sys.base_prefix) and "site-packages" not in path:
             continue

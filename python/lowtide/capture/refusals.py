@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from lowtide.errors import UnsupportedDevice, UnsupportedError, UnsupportedModel
+from lowtide.errors import UnsupportedData, UnsupportedDevice, UnsupportedError, UnsupportedModel
 from lowtide.guards.values import PLAIN_TENSORS
 
 _MOST_NAMES = 3  # in a message
@@ -38,6 +38,16 @@ def refuse_state(module):
             raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
         if type(tensor) not in PLAIN_TENSORS:
             raise UnsupportedModel(f"parameter '{name}' is a tensor subclass, {type(tensor).__name__}")
+        if tensor.layout is not torch.strided:
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            raise UnsupportedData(f"{kind} '{name}' is a tensor of layout {tensor.layout}, expected a dense one")
+
+
+def refuse_sparse(value):
+    """Of what a node of a trace gives: UnsupportedError where a tensor in it is not a dense one."""
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(part, torch.Tensor) and part.layout is not torch.strided:
+            raise UnsupportedError(f"forward computes with a tensor of layout {part.layout}")
 
 
 def tensors_by_device(module):

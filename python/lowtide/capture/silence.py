@@ -29,6 +29,8 @@ def exporter_silenced():
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"torch(\.|$)")
+            # Said in the name of contextlib's frame: recurrent layers put their own weights back into a list.
+            warnings.filterwarnings("ignore", message="The tensor attributes? .* assigned during export")
             yield
     finally:
         del _trace.print

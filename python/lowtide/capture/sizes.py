@@ -284,7 +284,8 @@ class Sizes(KnownSizes):
 
         Else one size has two names, and shapes that hold them do not fit each other.
         """
-        left = self._left(self._unsolved)
+        products = map(without_common_factors, self._left(self._products))
+        left = self._left(self._unsolved) + [each for each in products if _is_product_and_number(each)]
         dims = {self._owner[symbol] for difference in left for symbol in difference.free_symbols & self._owner.keys()}
         if dims:
             raise NeedsConstants({dim for dim in dims if dim[1] > 0} or dims)

@@ -15,8 +15,8 @@ import torch.utils._pytree as pytree
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A node that PyTorch does not know: a Mapping, a dataclass, or in an output a key-value cache. `empty`: one of its
-    class without its items, or None for a Mapping that can only be made from a dict."""
+    """A node that PyTorch does not know: a Mapping, a dataclass, or in an output a key-value cache or a distribution.
+    `empty`: one of its class without its items, or None for a Mapping that can only be made from a dict."""
 
     type: type
     keys: tuple
@@ -63,9 +63,9 @@ def flatten(tree, open_node=None):
 
 
 def flatten_output(tree):
-    """`flatten` of what forward returns: a transformers model returns its key-value cache. As an argument it stays a
-    leaf: forward writes into the caller's own, which a graph could not."""
-    return flatten(tree, lambda leaf: _open_node(leaf) or _open_cache(leaf))
+    """`flatten` of what forward returns: a transformers model returns its key-value cache, a policy a distribution. As
+    an argument a cache stays a leaf: forward writes into the caller's own, which a graph could not."""
+    return flatten(tree, lambda leaf: _open_node(leaf) or _open_object(leaf))
 
 
 def unflatten(leaves, structure):
@@ -130,9 +130,10 @@ def _open_node(leaf):
     return None
 
 
-def _open_cache(leaf):
-    """The same of a transformers cache, or of a layer of one: what they hold lies in attributes."""
-    if not any(cls.__module__ == "transformers.cache_utils" for cls in type(leaf).__mro__) or isinstance(leaf, type):
+def _open_object(leaf):
+    """The same of a transformers cache, of a layer of one, or of a distribution: what they hold lies in attributes."""
+    is_cache = any(cls.__module__ == "transformers.cache_utils" for cls in type(leaf).__mro__)
+    if isinstance(leaf, type) or not (is_cache or isinstance(leaf, torch.distributions.Distribution)):
         return None
     parts = {key: value for key, value in vars(leaf).items() if not isinstance(value, type)}
     return Opened(type(leaf), tuple(parts), _without_fields(leaf, parts)), list(parts.values())
@@ -149,12 +150,12 @@ def one_level(value):
 
 
 def one_level_of_output(value):
-    """`one_level` of what forward returns, whose key-value caches are nodes."""
-    return one_level(value) or _open_cache_level(value)
+    """`one_level` of what forward returns, whose key-value caches and distributions are nodes."""
+    return one_level(value) or _open_object_level(value)
 
 
-def _open_cache_level(value):
-    node = _open_cache(value)
+def _open_object_level(value):
+    node = _open_object(value)
     return node and (node[1], node[0])
 
 

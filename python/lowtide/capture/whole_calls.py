@@ -14,6 +14,12 @@ _library.define(
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, int reduction, "
     "bool zero_infinity) -> Tensor"
 )
+_STATES = {"lstm": ("Tensor[]", 2), "gru": ("Tensor", 1), "rnn_tanh": ("Tensor", 1), "rnn_relu": ("Tensor", 1)}
+for _kind, (_given, _count) in _STATES.items():
+    _library.define(
+        f"{_kind}(Tensor input, {_given} hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "
+        f"bool train, bool bidirectional, bool batch_first) -> ({', '.join(('Tensor',) * (1 + _count))})"
+    )
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
@@ -24,12 +30,24 @@ def _trace_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, re
     return log_probs.new_empty([log_probs.size(1)] if each else [])
 
 
+def _trace_layer(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+    """input: (T, N, features), or (N, T, features); its results do not tell T, which PyTorch's own trace unrolls."""
+    states = [hx] if isinstance(hx, torch.Tensor) else hx
+    features = states[0].size(2) * (2 if bidirectional else 1)
+    return (input.new_empty(*input.shape[:2], features), *(state.new_empty(state.shape) for state in states))
+
+
+for _kind in _STATES:
+    torch.library.register_fake(f"lowtide::{_kind}", _trace_layer, lib=_library)
+
+
 def _never(*_):
-    raise AssertionError("lowtide::ctc_loss stands in a captured graph only, where it is aten::ctc_loss")
+    raise AssertionError("an op of lowtide's stands in a captured graph only, where it has PyTorch's name")
 
 
-# A result that takes a gradient where log_probs does.
-torch.library.register_autograd("lowtide::ctc_loss", _never, lib=_library)
+# A result that takes a gradient where one of the inputs does.
+for _name in ("ctc_loss", *_STATES):
+    torch.library.register_autograd(f"lowtide::{_name}", _never, lib=_library)
 
 
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
@@ -42,7 +60,21 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduct
     return torch.ops.lowtide.ctc_loss(log_probs, targets, *lengths, blank, number, zero_infinity)
 
 
+def _layer(kind):
+    original, whole = getattr(torch, kind), getattr(torch.ops.lowtide, kind)
+
+    def call(input, hx, params, *settings):
+        # Packed rows come with their sizes in the place of `hx`; autocast has rules of its own for each kind.
+        is_packed = isinstance(params, torch.Tensor) or _STATES[kind][1] > 1 and isinstance(hx, torch.Tensor)
+        if is_packed or torch.is_autocast_enabled("cpu"):
+            return original(input, hx, params, *settings)
+        return whole(input, hx, params, *settings)
+
+    return call
+
+
 _WHOLE = {
+    **{getattr(torch, kind): _layer(kind) for kind in _STATES},
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.Tensor.contiguous: contiguous,
@@ -51,7 +83,10 @@ _WHOLE = {
 # With generator=None these are overloads of their own, whose sizes PyTorch wants as numbers.
 _DRAWS = {torch.rand, torch.randn, torch.randint}
 
-_OPS = {torch.ops.lowtide.ctc_loss.default: torch.ops.aten.ctc_loss.Tensor}
+_OPS = {
+    torch.ops.lowtide.ctc_loss.default: torch.ops.aten.ctc_loss.Tensor,
+    **{getattr(torch.ops.lowtide, kind).default: getattr(torch.ops.aten, kind).input for kind in _STATES},
+}
 
 
 class WholeCalls(TorchFunctionMode):

@@ -13,7 +13,7 @@ from .data import Computed
 from .finite import FiniteNumbers
 from .questions import ASKS
 from .readers import outwards, readers
-from .slices import ask_for_ends
+from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
 from .traced_draws import MAKERS, called, has_drawn
 
 _HOOKS_ON_TENSORS = frozenset(
@@ -21,6 +21,8 @@ _HOOKS_ON_TENSORS = frozenset(
 )
 _ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
 _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
+_WRITES_BY_INDEX = frozenset((torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_))
+_SELECTS = frozenset((torch.masked_select, torch.Tensor.masked_select))
 _READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
 _ASKS_FOR_TRUTH = frozenset((torch.Tensor.__bool__, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
@@ -61,6 +63,12 @@ class Calls(TorchFunctionMode):
             self._observation.readers = readers(outwards(frame))
         if func is torch.Tensor.__getitem__:
             ask_for_ends(args[1])
+        elif func is torch.Tensor.__setitem__:
+            ask_for_masks(*args)
+        elif func in _WRITES_BY_INDEX and len(args) > 2 and isinstance(args[1], tuple | list):
+            ask_for_masks(args[0], tuple(args[1]), args[2])
+        elif func in _SELECTS and len(args) == 2:
+            ask_for_mask_of_selection(*args)
         if func is _CHUNKS_A_LOSS:
             # Its chunks are a way to need less memory, which the engine has of its own; their sizes would be constants.
             kwargs = {**kwargs, "options": None}

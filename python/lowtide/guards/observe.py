@@ -38,7 +38,7 @@ from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
 from .words import module_words
-from .writes import Counter, Write, is_computed
+from .writes import Counter, Write, is_begun, is_computed
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -435,9 +435,9 @@ class Observation:
         return value
 
     def _has_set(self, owner, name, value):
-        """Whether forward itself has computed what an attribute of a module is."""
+        """Whether forward itself has computed what an attribute of a module is, or begins to: `self.losses = []`."""
         is_new = isinstance(owner, torch.nn.Module) and self._kept.is_new(vars(owner), name, value)
-        return is_new and is_computed(value)
+        return is_new and (is_computed(value) or is_begun(value) and value not in self._kept)
 
     def _refusing(self, made):
         def default_rng(*args, **kwargs):

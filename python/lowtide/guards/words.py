@@ -1,5 +1,6 @@
 """Changes in words: each function takes what was there and gives one from what is there now to a Change."""
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -14,12 +15,19 @@ _HOOKS = {
     "_backward_pre_hooks": "a backward pre-hook",
     "_backward_hooks": "a backward hook",
 }
+_NUMBER_CHANGED = re.compile(r"(.*) was -?\d[^,]*, is now -?\d\S*$")
 
 
 @dataclass(frozen=True)
 class Change:
     trigger: str  # a row of ortmodule's transitions.TRANSITIONS
     text: str
+
+    def hint(self):
+        """What can be done about a number that changes again and again, or empty."""
+        found = _NUMBER_CHANGED.match(self.text) if self.trigger in ("attribute", "global") else None
+        where = "a number that changes is an input of the graph as an argument of forward, or in a buffer of 0 dims"
+        return f"{found[1]} changes; {where}" if found else ""
 
 
 def module_words(path):

@@ -59,6 +59,11 @@ def is_computed(value):
     return any(map(is_traced, leaves)) and all(is_traced(leaf) or _is_constant(leaf) for leaf in leaves)
 
 
+def is_begun(value):
+    """Whether it is a number or a container without items, which forward adds to."""
+    return type(value) in (int, float) or type(value) in (list, dict) and not value
+
+
 def is_traced(leaf):
     return isinstance(leaf, torch.SymInt) or (isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS)
 

@@ -101,7 +101,7 @@ class GraphTransitionManager:
         call = Call(args, kwargs, self._module.forward)
         call.check(self._module.forward)
         schema = Specialization(call, self._module, surroundings)
-        schema = self._with_numbers(schema, args, kwargs)
+        schema = self._refused_for_any_number(schema, args, kwargs) or self._with_numbers(schema, args, kwargs)
         same = (other for other in self._schemas if other.surroundings == surroundings and other.means_the_same(schema))
         if (twin := next(same, None)) is not None:
             schema.graphs, schema.refusals = twin.graphs, twin.refusals
@@ -112,6 +112,23 @@ class GraphTransitionManager:
             self._schemas.remove(without_graph[-1])
         self._schemas.insert(0, schema)
         return schema, schema.arguments.match(args, kwargs)
+
+    def _refused_for_any_number(self, schema, args, kwargs):
+        """The schema with any number in the places of those for which exports were refused again and again, for one
+        reason; else None."""
+        alike = [
+            (other, found)
+            for other in self._schemas
+            if other.refusals
+            and not other.graphs
+            and (found := schema.with_numbers(other, (), args, kwargs, self._module)) is not None
+        ]
+        others = [other for other, _ in alike]
+        if len(others) < _MOST_TRIES or any(not other.refused_as(others[0]) for other in others[:_MOST_TRIES]):
+            return None
+        _, found = alike[0]
+        found.refusals, found.refused_alike = others[0].refusals, others
+        return found
 
     def _with_numbers(self, schema, args, kwargs):
         """The schema with inputs in the places of numbers that change, or that changed in another schema."""
@@ -168,18 +185,25 @@ class GraphTransitionManager:
     def _export(self, schema, call, seen):
         """Captures the module for calls like this one, and processes the graph. None where the schema had numbers whose
         values forward needs to know: they are constants from now on."""
-        pattern = tuple(tensor.requires_grad for tensor in call.tensors)
+        numbers = call.number_indices()
+        pattern = tuple(tensor.requires_grad for index, tensor in enumerate(call.tensors) if index not in numbers)
         refusal = schema.refusals.get(pattern)
+        if schema.refused_alike:
+            refusal = refusal or next(iter(schema.refusals.values()))
         if refusal is not None and refusal.holds():
             raise refusal.failure.error()
+        if schema.refused_alike:  # the module is another one: each number is asked for again
+            self._schemas = [other for other in self._schemas if other not in (schema, *schema.refused_alike)]
+            return None
         change = self._why_export(schema, seen)
         allowed = _MOST_EXPORTS + self._calls // _CALLS_AN_EXPORT
         if self._exports >= allowed:
             self.log.take("limit", f"{allowed} exports {self.mode}; not for {change.text}")
             constant = "; ".join(f"the value of `{name}` {why}" for name, why in self._constant_numbers.items())
+            told = constant or change.hint() or "ORTMODULE_LOG_LEVEL=INFO tells what each export was for"
             raise UnsupportedError(
                 f"{allowed} graphs were exported {self.mode}, the most that its calls so far may have; calls that need "
-                f"another run in PyTorch ({constant or 'ORTMODULE_LOG_LEVEL=INFO tells what each export was for'})"
+                f"another run in PyTorch ({told})"
             )
         if not schema.guessed:
             self.log.take(change.trigger, change.text)

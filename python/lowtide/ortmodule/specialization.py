@@ -25,6 +25,7 @@ class Specialization:
         self.places = call.numbers  # of leaves of any value: numbers, inputs of a graph, and strings
         self.graphs = []  # latest first
         self.refusals = {}  # which arguments require a gradient → Refusal
+        self.refused_alike = []  # specializations for single numbers, whose refusals are for any number
         self.known = None  # with numbers: the specialization in which `values`, {name: value}, were constants
         self.values = {}
         self.all_numbers = call.number_values(forward)
@@ -47,6 +48,11 @@ class Specialization:
     def means_the_same(self, other):
         """Whether forward gets the same arguments: by position or by name, defaults given or not."""
         return self._meaning is not None and self._meaning == other._meaning
+
+    def refused_as(self, other):
+        """Whether exports for both were refused for the same reasons."""
+        ours, theirs = ({key: each.failure for key, each in one.refusals.items()} for one in (self, other))
+        return ours == theirs
 
     def with_numbers(self, other, constants, args, kwargs, module):
         """This one with any value in the places of ints, floats and strings that `other`, alike but for these, has with
