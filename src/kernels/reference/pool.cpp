@@ -44,9 +44,45 @@ void for_each_channel(const std::array<const TensorRef*, N>& tensors, Body body)
   });
 }
 
+// body(at) for the first place of each row, along the last dim, of the box from `begin` to `end`, in row-major order.
+template <class Body>
+void for_each_row(const int64_t* begin, const int64_t* end, int spatial, Body body) {
+  int64_t at[kMaxRank];
+  for (int i = 0; i < spatial; ++i) {
+    if (begin[i] >= end[i]) return;
+    at[i] = begin[i];
+  }
+  for (;;) {
+    body(at);
+    int i = spatial - 2;
+    while (i >= 0 && ++at[i] == end[i]) {
+      at[i] = begin[i];
+      --i;
+    }
+    if (i < 0) return;
+  }
+}
+// All of a channel.
+template <class Body>
+void for_each_row(const TensorRef& tensor, Body body) {
+  constexpr int64_t kOrigin[kMaxRank] = {};
+  for_each_row(kOrigin, tensor.sizes + 2, tensor.rank - 2, body);
+}
+
 void fill_zero(const TensorRef& tensor, int64_t offset) {
-  const int64_t numel = spatial_numel(tensor);
-  for (int64_t i = 0; i < numel; ++i) set(tensor, offset + offset_of(tensor, point_of(tensor, i).at), 0.0);
+  constexpr double kZeros[kRun] = {};
+  const int64_t size = tensor.sizes[tensor.rank - 1], step = tensor.strides[tensor.rank - 1];
+  for_each_row(tensor, [&](const int64_t* at) {
+    const int64_t row = offset + offset_of(tensor, at);
+    for (int64_t i = 0; i < size; i += kRun) store(tensor, row + i * step, step, std::min(kRun, size - i), kZeros);
+  });
+}
+
+// Whether the places of a channel lie one after another.
+bool is_dense(const TensorRef& tensor) {
+  for (int i = 2; i < tensor.rank; ++i)
+    if (tensor.strides[i] != product(tensor.sizes, i + 1, tensor.rank)) return false;
+  return true;
 }
 
 }  // namespace
@@ -68,31 +104,44 @@ PoolWindow::PoolWindow(const BoundCall& call) {
 KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &x = call.inputs[0], *y = output(call, 0), *indices = output(call, 1);
   const TensorRef& shape = y ? *y : *indices;
-  const int spatial = x.rank - 2;
+  const int spatial = x.rank - 2, last = spatial - 1;
+  const int64_t step = window.dilations[last];
   for_each_channel<3>({&x, y, indices}, [&](const auto& offsets) {
-    for (int64_t o = 0; o < spatial_numel(shape); ++o) {
-      const Point out = point_of(shape, o);
-      double best = -kInfinity;
-      int64_t best_at = -1;
-      for (int64_t tap = 0; tap < window.taps; ++tap) {
-        int64_t from[kMaxRank], flat = 0, rest = tap;
-        bool inside = true;
-        for (int i = spatial - 1; i >= 0; --i) {
-          from[i] = out.at[i] * window.strides[i] - window.pads[i] + rest % window.kernel[i] * window.dilations[i];
-          rest /= window.kernel[i];
-          inside &= from[i] >= 0 && from[i] < x.sizes[2 + i];
-        }
-        if (!inside) continue;
-        for (int i = 0; i < spatial; ++i) flat = flat * x.sizes[2 + i] + from[i];
-        const double value = get(x, offsets[0] + offset_of(x, from));
-        if (best_at < 0 || value > best || value != value) {
-          best = value;
-          best_at = flat;
-        }
+    for_each_row(shape, [&](const int64_t* row) {
+      int64_t out[kMaxRank], start[kMaxRank], begin[kMaxRank], end[kMaxRank];  // of taps, those inside
+      std::copy_n(row, spatial, out);
+      const auto enter = [&](int i) {
+        const int64_t dilation = window.dilations[i];
+        start[i] = out[i] * window.strides[i] - window.pads[i];
+        begin[i] = start[i] < 0 ? (-start[i] + dilation - 1) / dilation : 0;
+        end[i] = start[i] < x.sizes[2 + i]
+                     ? std::min(window.kernel[i], (x.sizes[2 + i] - start[i] + dilation - 1) / dilation)
+                     : 0;
+      };
+      for (int i = 0; i < last; ++i) enter(i);
+      for (; out[last] < shape.sizes[2 + last]; ++out[last]) {
+        enter(last);
+        double best = -kInfinity;
+        int64_t best_at = -1;
+        for_each_row(begin, end, spatial, [&](const int64_t* tap) {
+          int64_t flat = 0, from = offsets[0];
+          for (int i = 0; i < spatial; ++i) {
+            const int64_t place = start[i] + tap[i] * window.dilations[i];
+            flat = flat * x.sizes[2 + i] + place;
+            from += place * x.strides[2 + i];
+          }
+          for (int64_t k = begin[last]; k < end[last]; ++k, flat += step, from += step * x.strides[2 + last]) {
+            const double value = get(x, from);
+            if (best_at < 0 || value > best || value != value) {
+              best = value;
+              best_at = flat;
+            }
+          }
+        });
+        if (y) set(*y, offsets[1] + offset_of(*y, out), best);
+        if (indices) set_int(*indices, offsets[2] + offset_of(*indices, out), best_at);
       }
-      if (y) set(*y, offsets[1] + offset_of(*y, out.at), best);
-      if (indices) set_int(*indices, offsets[2] + offset_of(*indices, out.at), best_at);
-    }
+    });
   });
   return nullptr;
 }
@@ -100,19 +149,23 @@ KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
 KernelStatus max_pool_grad(const KernelCall& call) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
   const int64_t size = spatial_numel(dx);
+  const int last = dy.rank - 1;
+  const bool dense = is_dense(dx);
   std::atomic<bool> good = true;
   for_each_channel<3>({&dy, &indices, &dx}, [&](const auto& offsets) {
     fill_zero(dx, offsets[2]);
-    for (int64_t o = 0; o < spatial_numel(dy); ++o) {
-      const Point out = point_of(dy, o);
-      const int64_t flat = get_int(indices, offsets[1] + offset_of(indices, out.at));
-      if (flat < 0 || flat >= size) {
-        good = false;
-        continue;
+    for_each_row(dy, [&](const int64_t* row) {
+      int64_t from = offsets[0] + offset_of(dy, row), index = offsets[1] + offset_of(indices, row);
+      for (int64_t o = 0; o < dy.sizes[last]; ++o, from += dy.strides[last], index += indices.strides[last]) {
+        const int64_t flat = get_int(indices, index);
+        if (flat < 0 || flat >= size) {
+          good = false;
+          continue;
+        }
+        const int64_t to = offsets[2] + (dense ? flat : offset_of(dx, point_of(dx, flat).at));
+        set(dx, to, get(dx, to) + get(dy, from));
       }
-      const int64_t to = offsets[2] + offset_of(dx, point_of(dx, flat).at);
-      set(dx, to, get(dx, to) + get(dy, offsets[0] + offset_of(dy, out.at)));
-    }
+    });
   });
   return good ? nullptr : "MaxPoolGrad: an index is out of range";
 }
@@ -139,23 +192,15 @@ Box box_of(const PoolWindow& window, const TensorRef& x, const Point& out) {
   box.divisor = static_cast<double>(window.include_pad ? padded : inside);
   return box;
 }
-// body(coordinates) over the box.
-template <class Body>
-void for_each_in(const Box& box, int spatial, Body body) {
-  int64_t at[kMaxRank];
-  for (int i = 0; i < spatial; ++i) {
-    if (box.begin[i] >= box.end[i]) return;
-    at[i] = box.begin[i];
-  }
-  for (;;) {
-    body(at);
-    int i = spatial - 1;
-    while (i >= 0 && ++at[i] == box.end[i]) {
-      at[i] = box.begin[i];
-      --i;
-    }
-    if (i < 0) return;
-  }
+// visit(offset in x) over the box, in row-major order.
+template <class Visit>
+void for_each_in(const Box& box, const TensorRef& x, int64_t channel, Visit visit) {
+  const int spatial = x.rank - 2;
+  const int64_t count = box.end[spatial - 1] - box.begin[spatial - 1], step = x.strides[x.rank - 1];
+  for_each_row(box.begin, box.end, spatial, [&](const int64_t* at) {
+    const int64_t row = channel + offset_of(x, at);
+    for (int64_t i = 0; i < count; ++i) visit(row + i * step);
+  });
 }
 
 }  // namespace
@@ -167,7 +212,7 @@ KernelStatus average_pool(const KernelCall& call, const PoolWindow& window) {
       const Point out = point_of(y, o);
       const Box box = box_of(window, x, out);
       double sum = 0;
-      for_each_in(box, x.rank - 2, [&](const int64_t* at) { sum += get(x, offsets[0] + offset_of(x, at)); });
+      for_each_in(box, x, offsets[0], [&](int64_t at) { sum += get(x, at); });
       set(y, offsets[1] + offset_of(y, out.at), sum / box.divisor);
     }
   });
@@ -182,10 +227,7 @@ KernelStatus average_pool_grad(const KernelCall& call, const PoolWindow& window)
       const Point out = point_of(dy, o);
       const Box box = box_of(window, dx, out);
       const double share = get(dy, offsets[0] + offset_of(dy, out.at)) / box.divisor;
-      for_each_in(box, dx.rank - 2, [&](const int64_t* at) {
-        const int64_t to = offsets[1] + offset_of(dx, at);
-        set(dx, to, get(dx, to) + share);
-      });
+      for_each_in(box, dx, offsets[1], [&](int64_t to) { set(dx, to, get(dx, to) + share); });
     }
   });
   return nullptr;
