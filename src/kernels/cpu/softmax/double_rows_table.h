@@ -1,0 +1,20 @@
+// What double_rows_isa.cpp hands to softmax: serial loops over one row of doubles. Numbers are summed in eight lanes,
+// the i-th in lane i % 8, so that all instruction sets have the same bits. Results may lie in the place of an operand.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/isa.h"
+
+namespace lowtide::cpu {
+
+struct DoubleRowsTable {
+  using Row = void (*)(const double* x, double* y, int64_t n);
+  using GradRow = void (*)(const double* dy, const double* y, double* dx, int64_t n);
+  Row softmax, log_softmax;
+  GradRow softmax_grad, log_softmax_grad;
+};
+
+LT_ISA_TABLES(DoubleRowsTable, double_rows_table)
+
+}  // namespace lowtide::cpu
