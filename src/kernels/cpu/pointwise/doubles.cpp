@@ -10,6 +10,11 @@ const char* supports_doubles(const KernelQuery& query) {
   return nullptr;
 }
 
+const char* supports_compared_doubles(const KernelQuery& query) {
+  const bool are_doubles = query.inputs[0].dtype == DType::kF64 && query.inputs[1].dtype == DType::kF64;
+  return are_doubles && !query.attrs->has("computes") ? nullptr : "not f64";
+}
+
 const char* supports_double_softplus(const KernelQuery& query) {
   return query.attrs->f("beta") == 1 ? supports_doubles(query) : "beta of its own";
 }

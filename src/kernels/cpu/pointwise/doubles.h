@@ -1,6 +1,8 @@
 // Pointwise ops on f64 by the loops of double_table.h.
 #pragma once
 
+#include <functional>
+
 #include "kernels/cpu/pointwise/double_table.h"
 #include "kernels/strided.h"
 
@@ -38,6 +40,7 @@ struct DoubleSoftplus : DoubleUnary {
 };
 
 const char* supports_doubles(const KernelQuery& query);
+const char* supports_compared_doubles(const KernelQuery& query);
 const char* supports_double_softplus(const KernelQuery& query);
 
 KernelStatus run_double_unary(const KernelCall& call, const DoubleUnary& runs, DoubleOp op, double a);
@@ -48,6 +51,28 @@ template <DoubleOp op>
 KernelStatus double_unary(const KernelCall& call, const DoubleUnary& runs) {
   return run_double_unary(call, runs, op, 0);
 }
+// Compare(a, b) as bools.
+template <class Compare>
+KernelStatus double_compare(const KernelCall& call, const DoubleBinary& runs) {
+  const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  constexpr Compare compare;
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    double in[2][kDoubleRun];
+    const double* right = doubles_of(b, at[1], steps[1], steps[1] == 0 ? 1 : n, in[1]);
+    const double* left = doubles_of(a, at[0], steps[0], n, in[0]);
+    bool* to = y.as<bool>() + at[2];
+    if (steps[2] != 1 && n > 1) {
+      for (int64_t i = 0; i < n; ++i) to[i * steps[2]] = compare(left[i], steps[1] == 0 ? *right : right[i]);
+    } else if (steps[1] == 0) {
+      const double value = *right;
+      for (int64_t i = 0; i < n; ++i) to[i] = compare(left[i], value);
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = compare(left[i], right[i]);
+    }
+  });
+  return nullptr;
+}
+
 KernelStatus double_softplus(const KernelCall& call, const DoubleSoftplus& runs);
 // Inputs: dy, saved.
 template <DoubleGradOp op>

@@ -89,6 +89,25 @@ TEST(Doubles, PairsOfEveryAdvanceAreTheReferences) {
   }
 }
 
+TEST(Doubles, ComparisonsAreTheReferences) {
+  std::vector<double> x = doubles_of_all_sizes(1500, 1), y = x;
+  for (size_t i = 0; i < y.size(); i += 3) y[i] = -y[i];
+  const int64_t n = static_cast<int64_t>(x.size());
+  for (const std::string op : {"Equal", "NotEqual", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
+    for (const int64_t others : {n, int64_t{1}}) {
+      SCOPED_TRACE(testing::Message() << op << " with " << others);
+      const auto run = [&](const std::string& kernel) {
+        std::vector<uint8_t> found(n, 7);
+        EXPECT_EQ(run_kernel(kernel, {tensor(x.data(), DType::kF64, {n}), tensor(y.data(), DType::kF64, {others})},
+                             {tensor(found.data(), DType::kBool, {n})}, {}),
+                  nullptr);
+        return found;
+      };
+      EXPECT_EQ(run("cpu." + op + ".f64"), run("reference." + op));
+    }
+  }
+}
+
 TEST(Doubles, FastGeluIsTheReferences) {
   const std::vector<double> x = doubles_of_all_sizes(4099, 4), dy(x.size(), 0.7);
   const int64_t n = static_cast<int64_t>(x.size());

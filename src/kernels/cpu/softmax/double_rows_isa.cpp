@@ -99,8 +99,64 @@ void log_softmax_grad(const double* dy, const double* y, double* dx, int64_t n) 
   });
 }
 
+// The same, of vectors of columns.
+LT_INLINE vd largest_of_column(const double* x, int64_t step, int64_t size, auto count) {
+  vd most = splat_double(kLowest);
+  for (int64_t k = 0; k < size; ++k) {
+    const vd v = load_doubles(x + k * step, count);
+    most = v > most ? v : most;
+  }
+  return most;
+}
+
+void plane_softmax(const double* x, double* y, int64_t step, int64_t size, int64_t n) {
+  for_doubles(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vd largest = largest_of_column(x + i, step, size, count);
+    vd sum = {};
+    for (int64_t k = i; k < size * step; k += step) {
+      const vd v = exp_of_doubles(load_doubles(x + k, count) - largest);
+      store_doubles(y + k, v, count);
+      sum += v;
+    }
+    for (int64_t k = i; k < size * step; k += step) store_doubles(y + k, load_doubles(y + k, count) / sum, count);
+  });
+}
+
+void plane_log_softmax(const double* x, double* y, int64_t step, int64_t size, int64_t n) {
+  for_doubles(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vd largest = largest_of_column(x + i, step, size, count);
+    vd sum = {};
+    for (int64_t k = i; k < size * step; k += step) sum += exp_of_doubles(load_doubles(x + k, count) - largest);
+    for (int lane = 0; lane < kDoubles; ++lane) sum[lane] = __builtin_log(sum[lane]);
+    for (int64_t k = i; k < size * step; k += step)
+      store_doubles(y + k, (load_doubles(x + k, count) - largest) - sum, count);
+  });
+}
+
+void plane_softmax_grad(const double* dy, const double* y, double* dx, int64_t step, int64_t size, int64_t n) {
+  for_doubles(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    vd dot = {};
+    for (int64_t k = i; k < size * step; k += step) dot += load_doubles(dy + k, count) * load_doubles(y + k, count);
+    for (int64_t k = i; k < size * step; k += step)
+      store_doubles(dx + k, load_doubles(y + k, count) * (load_doubles(dy + k, count) - dot), count);
+  });
+}
+
+void plane_log_softmax_grad(const double* dy, const double* y, double* dx, int64_t step, int64_t size, int64_t n) {
+  for_doubles(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    vd sum = {};
+    for (int64_t k = i; k < size * step; k += step) sum += load_doubles(dy + k, count);
+    for (int64_t k = i; k < size * step; k += step) {
+      const vd p = exp_of_doubles(load_doubles(y + k, count));
+      store_doubles(dx + k, load_doubles(dy + k, count) - p * sum, count);
+    }
+  });
+}
+
 }  // namespace
 
-constinit const DoubleRowsTable double_rows_table = {softmax, log_softmax, softmax_grad, log_softmax_grad};
+constinit const DoubleRowsTable double_rows_table = {
+    softmax,       log_softmax,       softmax_grad,       log_softmax_grad,
+    plane_softmax, plane_log_softmax, plane_softmax_grad, plane_log_softmax_grad};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -1,5 +1,6 @@
-// What double_rows_isa.cpp hands to softmax: serial loops over one row of doubles. Numbers are summed in eight lanes,
-// the i-th in lane i % 8, so that all instruction sets have the same bits. Results may lie in the place of an operand.
+// What double_rows_isa.cpp hands to softmax: serial loops over one row, or plane, of doubles. Numbers of a row are
+// summed in eight lanes, the i-th in lane i % 8, so that all instruction sets have the same bits. Results may lie in
+// the place of an operand.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,11 @@ struct DoubleRowsTable {
   using GradRow = void (*)(const double* dy, const double* y, double* dx, int64_t n);
   Row softmax, log_softmax;
   GradRow softmax_grad, log_softmax_grad;
+  // Of n columns of `size` numbers, `step` apart.
+  using Plane = void (*)(const double* x, double* y, int64_t step, int64_t size, int64_t n);
+  using GradPlane = void (*)(const double* dy, const double* y, double* dx, int64_t step, int64_t size, int64_t n);
+  Plane plane_softmax, plane_log_softmax;
+  GradPlane plane_softmax_grad, plane_log_softmax_grad;
 };
 
 LT_ISA_TABLES(DoubleRowsTable, double_rows_table)

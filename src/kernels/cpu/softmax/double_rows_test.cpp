@@ -22,29 +22,33 @@ TEST(DoubleRows, AreTheReferencesWithinFewUlp) {
     std::fill_n(x.begin() + cols, cols, kLowest);
     x[2 * cols + cols / 2] = NAN;
     x[4 * cols] = 800;
-    const BoundAttrs attrs{{"axis", int64_t{1}}};
-    const auto run = [&](const std::string& provider, const std::string& end) {
-      std::vector<double> out(4 * n);
-      const auto at = [&](const double* data) { return tensor(data, DType::kF64, {kRows, cols}); };
-      const auto kernel = [&](const char* op) { return provider + op + end; };
-      run_kernel(kernel(".Softmax"), {at(x.data())}, {at(&out[0])}, attrs);
-      run_kernel(kernel(".LogSoftmax"), {at(x.data())}, {at(&out[n])}, attrs);
-      run_kernel(kernel(".SoftmaxGrad"), {at(dy.data()), at(&out[0])}, {at(&out[2 * n])}, attrs);
-      run_kernel(kernel(".LogSoftmaxGrad"), {at(dy.data()), at(&out[n])}, {at(&out[3 * n])}, attrs);
-      return out;
-    };
-    const std::vector<double> wanted = run("reference", "");
-    std::vector<double> first;
-    for_every_run([&] { return run("cpu", ".f64"); },
-                  [&](const std::vector<double>& found) {
-                    for (int64_t i = 0; i < 4 * n; ++i) {
-                      EXPECT_EQ(std::isnan(found[i]), std::isnan(wanted[i])) << i;
-                      if (std::isnan(wanted[i]) || found[i] == wanted[i]) continue;
-                      EXPECT_NEAR(found[i], wanted[i], 2e-14 * (1 + std::abs(wanted[i]))) << i;
-                    }
-                    if (first.empty()) first = found;
-                    EXPECT_EQ(std::memcmp(found.data(), first.data(), found.size() * sizeof(double)), 0);
-                  });
+    for (const bool planes : {false, true}) {
+      const BoundAttrs attrs{{"axis", int64_t{1}}};
+      const auto run = [&](const std::string& provider, const std::string& end) {
+        std::vector<double> out(4 * n);
+        const auto at = [&](const double* data) {
+          return planes ? tensor(data, DType::kF64, {1, kRows, cols}) : tensor(data, DType::kF64, {kRows, cols});
+        };
+        const auto kernel = [&](const char* op) { return provider + op + end; };
+        run_kernel(kernel(".Softmax"), {at(x.data())}, {at(&out[0])}, attrs);
+        run_kernel(kernel(".LogSoftmax"), {at(x.data())}, {at(&out[n])}, attrs);
+        run_kernel(kernel(".SoftmaxGrad"), {at(dy.data()), at(&out[0])}, {at(&out[2 * n])}, attrs);
+        run_kernel(kernel(".LogSoftmaxGrad"), {at(dy.data()), at(&out[n])}, {at(&out[3 * n])}, attrs);
+        return out;
+      };
+      const std::vector<double> wanted = run("reference", "");
+      std::vector<double> first;
+      for_every_run([&] { return run("cpu", planes ? ".planes_of_f64" : ".f64"); },
+                    [&](const std::vector<double>& found) {
+                      for (int64_t i = 0; i < 4 * n; ++i) {
+                        EXPECT_EQ(std::isnan(found[i]), std::isnan(wanted[i])) << i;
+                        if (std::isnan(wanted[i]) || found[i] == wanted[i]) continue;
+                        EXPECT_NEAR(found[i], wanted[i], 2e-14 * (1 + std::abs(wanted[i]))) << i;
+                      }
+                      if (first.empty()) first = found;
+                      EXPECT_EQ(std::memcmp(found.data(), first.data(), found.size() * sizeof(double)), 0);
+                    });
+    }
   }
 }
 
