@@ -74,6 +74,19 @@ void softmax(const double* x, double* y, int64_t n) {
                      LT_INLINE_LAMBDA { store_doubles(y + i, load_doubles(y + i, count) / sum, count); });
 }
 
+double log_sum_exp(const double* x, int64_t n) {
+  const double largest = largest_of(x, n);
+  return largest + __builtin_log(sum_of(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+           return exp_of_doubles(load_doubles(x + i, count) - largest);
+         }));
+}
+
+void scaled_exp(const double* x, double* y, int64_t n, double shift, double factor) {
+  for_doubles(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    store_doubles(y + i, exp_of_doubles(load_doubles(x + i, count) - shift) * factor, count);
+  });
+}
+
 void log_softmax(const double* x, double* y, int64_t n) {
   const double largest = largest_of(x, n);
   const double log_sum = __builtin_log(sum_of(
@@ -156,7 +169,8 @@ void plane_log_softmax_grad(const double* dy, const double* y, double* dx, int64
 }  // namespace
 
 constinit const DoubleRowsTable double_rows_table = {
-    softmax,       log_softmax,       softmax_grad,       log_softmax_grad,
-    plane_softmax, plane_log_softmax, plane_softmax_grad, plane_log_softmax_grad};
+    softmax,    log_softmax,   softmax_grad,      log_softmax_grad,   log_sum_exp,
+    scaled_exp, plane_softmax, plane_log_softmax, plane_softmax_grad, plane_log_softmax_grad,
+};
 
 }  // namespace lowtide::cpu::LT_ISA

@@ -14,6 +14,9 @@ struct DoubleRowsTable {
   using GradRow = void (*)(const double* dy, const double* y, double* dx, int64_t n);
   Row softmax, log_softmax;
   GradRow softmax_grad, log_softmax_grad;
+  double (*log_sum_exp)(const double* x, int64_t n);
+  // y = factor exp(x - shift)
+  void (*scaled_exp)(const double* x, double* y, int64_t n, double shift, double factor);
   // Of n columns of `size` numbers, `step` apart.
   using Plane = void (*)(const double* x, double* y, int64_t step, int64_t size, int64_t n);
   using GradPlane = void (*)(const double* dy, const double* y, double* dx, int64_t step, int64_t size, int64_t n);
