@@ -111,6 +111,41 @@ LT_INLINE vd log1p_to_1(vd x) {
   return (f * q) * polynomial(q, kSeries) + 2.0 * f;
 }
 
+// Sine and cosine of x = r + n pi / 2 for |x| <= kMostReduced: pi / 2 in parts of 33 bits, whose products with n are
+// exact.
+constexpr double kMostReduced = 1.5e6;
+struct Angle {
+  vd r;
+  vl n;
+};
+LT_INLINE Angle reduced_angle(vd x) {
+  constexpr double kToInteger = 6755399441055744.0;
+  const vd shifted = x * 0.63661977236758134 + kToInteger;
+  const vd n = shifted - kToInteger;
+  const vd r = ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
+  return {r, (vl)shifted - (vl)splat_double(kToInteger)};
+}
+// Taylor's series, |r| <= pi / 4.
+LT_INLINE vd sine_near_0(vd r) {
+  constexpr double kTaylor[] = {1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+                                1.0 / 362880,          -1.0 / 5040,          1.0 / 120,        -1.0 / 6};
+  const vd q = r * r;
+  return r + (r * q) * polynomial(q, kTaylor);
+}
+LT_INLINE vd cosine_near_0(vd r) {
+  constexpr double kTaylor[] = {-1.0 / 6402373705728000, 1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600,
+                                -1.0 / 3628800,          1.0 / 40320,          -1.0 / 720,         1.0 / 24};
+  const vd q = r * r, half = q * 0.5, near = 1.0 - half;
+  return near + (((1.0 - near) - half) + (q * q) * polynomial(q, kTaylor));
+}
+// The sine of x + quarters pi / 2.
+LT_INLINE vd sine_of_doubles(vd x, int64_t quarters) {
+  const Angle angle = reduced_angle(x);
+  const vl turned = angle.n + quarters, is_odd = -(turned & 1);
+  const vd y = is_odd ? cosine_near_0(angle.r) : sine_near_0(angle.r);
+  return (vd)((vl)y ^ ((turned & 2) << 62));
+}
+
 // For x in [1, 4], of NaN NaN; within 2e-16 of the exact value.
 LT_INLINE vd log_from_1_to_4(vd x) {
   constexpr double kRoot = 1.4142135623730951, kLog2 = 0.69314718055994531;

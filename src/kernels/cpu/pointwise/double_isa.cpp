@@ -6,10 +6,22 @@ namespace {
 
 constexpr double kTanhScale = 0.79788456080286536;  // sqrt(2 / pi)
 
+// y, but f(x) where x is too far out to be reduced, or no number.
+LT_INLINE vd far_by_lane(vd x, vd y, auto f) {
+  for (int i = 0; i < kDoubles; ++i)
+    if (!(x[i] <= kMostReduced && x[i] >= -kMostReduced)) y[i] = f(x[i]);
+  return y;
+}
+
 template <DoubleOp op>
 LT_INLINE vd value(vd x, double a) {
   using enum DoubleOp;
   if constexpr (op == kExp) return exp_in_full(x);
+  if constexpr (op == kSin)
+    return far_by_lane(x, x == 0.0 ? x : sine_of_doubles(x, 0),
+                       [](double v) LT_INLINE_LAMBDA { return __builtin_sin(v); });
+  if constexpr (op == kCos)
+    return far_by_lane(x, sine_of_doubles(x, 1), [](double v) LT_INLINE_LAMBDA { return __builtin_cos(v); });
   if constexpr (op == kTanh) return tanh_of_doubles(x);
   if constexpr (op == kSigmoid) return sigmoid_of_doubles(x);
   if constexpr (op == kRelu) return x < 0.0 ? vd{} : x;
@@ -75,8 +87,8 @@ void binary(const double* a, const double* b, double* y, int64_t n) {
 #define LT_GRAD(op) unary_grad<DoubleGradOp::op>
 #define LT_PAIR(op) {binary<DoubleBinaryOp::op, 0>, binary<DoubleBinaryOp::op, 1>, binary<DoubleBinaryOp::op, 2>}
 constinit const DoubleTable double_table = {
-    {LT_EACH(kExp), LT_EACH(kTanh), LT_EACH(kSigmoid), LT_EACH(kRelu), LT_EACH(kSwish), LT_EACH(kSoftplus),
-     LT_EACH(kFastGelu)},
+    {LT_EACH(kExp), LT_EACH(kSin), LT_EACH(kCos), LT_EACH(kTanh), LT_EACH(kSigmoid), LT_EACH(kRelu), LT_EACH(kSwish),
+     LT_EACH(kSoftplus), LT_EACH(kFastGelu)},
     {LT_GRAD(kRelu), LT_GRAD(kTanhFromY), LT_GRAD(kSigmoidFromY), LT_GRAD(kSwish), LT_GRAD(kFastGelu)},
     {LT_PAIR(kAdd), LT_PAIR(kSub), LT_PAIR(kMul), LT_PAIR(kDiv)},
 };

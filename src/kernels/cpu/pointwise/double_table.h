@@ -10,6 +10,8 @@ namespace lowtide::cpu {
 
 enum class DoubleOp : uint8_t {
   kExp,
+  kSin,
+  kCos,
   kTanh,
   kSigmoid,
   kRelu,

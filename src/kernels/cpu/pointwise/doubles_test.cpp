@@ -11,7 +11,24 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // All magnitudes, both signs, and what is special.
 std::vector<double> doubles_of_all_sizes(int64_t n, double most) {
-  std::vector<double> x = {0.0, -0.0, kInfinite, -kInfinite, NAN, 1e-320, -1e-320, 745.2, -745.1, 709.7, -708.5, 1e300};
+  std::vector<double> x = {0.0,
+                           -0.0,
+                           kInfinite,
+                           -kInfinite,
+                           NAN,
+                           1e-320,
+                           -1e-320,
+                           745.2,
+                           -745.1,
+                           709.7,
+                           -708.5,
+                           1e300,
+                           1.5707963267948966,
+                           3.141592653589793,
+                           -1570796.3267948965,
+                           1.4999999e6,
+                           355.0,
+                           103993.0};
   const std::vector<float> random = random_floats(2 * n, 5);
   for (int64_t i = 0; i < n; ++i)
     x.push_back(std::ldexp(random[2 * i], static_cast<int>(12 * random[2 * i + 1])) * most);
@@ -26,8 +43,8 @@ TEST(Doubles, AreWithinFewUlpOfTheReference) {
     BoundAttrs attrs = {};
   };
   const Case cases[] = {
-      {"Exp", 30, 4}, {"Tanh", 1, 8},   {"Sigmoid", 10, 4},
-      {"Relu", 1, 0}, {"Swish", 10, 4}, {"Softplus", 4, 4, {{"beta", 1.0}, {"threshold", 20.0}}},
+      {"Sin", 100, 4},    {"Cos", 100, 4}, {"Exp", 30, 4},   {"Tanh", 1, 8},
+      {"Sigmoid", 10, 4}, {"Relu", 1, 0},  {"Swish", 10, 4}, {"Softplus", 4, 4, {{"beta", 1.0}, {"threshold", 20.0}}},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(each.op);
@@ -48,6 +65,7 @@ TEST(Doubles, AreWithinFewUlpOfTheReference) {
                         EXPECT_TRUE(std::isnan(found[i])) << "of " << x[i];
                         continue;
                       }
+                      EXPECT_EQ(std::signbit(found[i]), std::signbit(wanted[i])) << "of " << x[i];
                       if (found[i] == wanted[i]) continue;
                       // Where exp(-x) overflows, the reciprocal of what is infinite.
                       const double tiny = each.op == "Exp" ? 5e-324 : 1e-305;
