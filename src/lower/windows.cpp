@@ -129,20 +129,25 @@ static std::vector<Dim> strides_of(Call& c, const std::vector<Dim>& kernel) {
   return given.empty() ? kernel : c.window("stride", kernel.size(), 1);
 }
 
-bool lower_max_pool(Call& c) {
-  const size_t spatial = spatial_of(c);
-  const ValueId x = batched(c, c.tensor("self"), spatial);
-  const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
+static bool max_pool(Call& c, ValueId x, const std::vector<Dim>& kernel, const std::vector<Dim>& strides,
+                     const std::vector<Dim>& pads, const std::vector<Dim>& dilations, bool ceil_mode) {
   const NodeId node = c.b.node(Op::kMaxPool, {x},
                                {{"kernel_shape", kernel},
-                                {"strides", strides_of(c, kernel)},
-                                {"pads", twice(c.window("padding", spatial, 0))},
-                                {"dilations", c.window("dilation", spatial, 1)},
-                                {"ceil_mode", c.flag("ceil_mode")}});
+                                {"strides", strides},
+                                {"pads", pads},
+                                {"dilations", dilations},
+                                {"ceil_mode", ceil_mode}});
   const std::vector<ValueId> outputs = c.b.graph().node(node).outputs;
   for (size_t i = 0; i < 2; ++i)
     if (c.wants(i)) c.result(c.b.reshape(outputs[i], c.shape(i)), i);
   return true;
+}
+
+bool lower_max_pool(Call& c) {
+  const size_t spatial = spatial_of(c);
+  const std::vector<Dim> kernel = c.window("kernel_size", spatial, 1);
+  return max_pool(c, batched(c, c.tensor("self"), spatial), kernel, strides_of(c, kernel),
+                  twice(c.window("padding", spatial, 0)), c.window("dilation", spatial, 1), c.flag("ceil_mode"));
 }
 
 static ValueId average(Call& c, ValueId x, const std::vector<Dim>& kernel, const std::vector<Dim>& strides,
@@ -172,25 +177,57 @@ bool lower_avg_pool(Call& c) {
   return c.result(c.b.reshape(y, c.shape()));
 }
 
-// Windows of equal size exist where the output divides the input; an output of 1 is a mean, whatever the size.
-bool lower_adaptive_avg_pool(Call& c) {
-  const size_t spatial = spatial_of(c);
-  const ValueId x = c.tensor("self");
-  const Shape &in = c.b.shape(x), &out = c.shape();
-  std::vector<int64_t> axes;
+// The windows by which an adaptive pool makes `out` of `in`, over the last dims, where they are of equal size: where
+// the output divides the input. Else none.
+static std::vector<Dim> equal_windows(const Shape& in, const Shape& out, size_t spatial) {
   std::vector<Dim> kernel;
   for (size_t i = in.size() - spatial; i < in.size(); ++i) {
-    axes.push_back(static_cast<int64_t>(i));
     kernel.push_back(out[i].is(0) ? Dim(1) : floordiv(in[i], out[i]));
-    if (kernel.back() * out[i] != in[i]) return false;
+    if (!kernel.back().is_constant() || kernel.back() * out[i] != in[i]) return {};
   }
+  return kernel;
+}
+
+static ValueId adaptive_average(Call& c, ValueId x, const Shape& shape, const Dim& height, const Dim& width) {
+  return c.b.op(Op::kAdaptiveAveragePool, {c.b.reshape(x, shape)}, {{"sizes", std::vector<Dim>{height, width}}});
+}
+
+// An output of 1 is a mean, whatever the size. Else one dim comes with another of size 1, three go in two steps.
+bool lower_adaptive_avg_pool(Call& c) {
+  if (!is_float(c.dtype())) return false;
+  const size_t spatial = spatial_of(c);
+  ValueId x = c.tensor("self");
+  const Shape in = c.b.shape(x), &out = c.shape();
   if (in == out) return c.result(x);
+  std::vector<int64_t> axes;
+  for (size_t i = in.size() - spatial; i < in.size(); ++i) axes.push_back(static_cast<int64_t>(i));
   if (std::all_of(axes.begin(), axes.end(), [&](int64_t i) { return out[static_cast<size_t>(i)].is(1); }))
     return c.result(c.b.reduce(Op::kReduceMean, x, axes, true));
-  if (!are_constant(kernel)) return false;
-  const ValueId y =
-      average(c, batched(c, x, spatial), kernel, kernel, std::vector<Dim>(2 * spatial, Dim(0)), false, true);
-  return c.result(c.b.reshape(y, out));
+  x = batched(c, x, spatial);
+  if (const std::vector<Dim> kernel = equal_windows(in, out, spatial); !kernel.empty()) {
+    x = average(c, x, kernel, kernel, std::vector<Dim>(2 * spatial, Dim(0)), false, true);
+    return c.result(c.b.reshape(x, out));
+  }
+  const Shape from = c.b.shape(x);
+  const std::vector<Dim> to(out.end() - static_cast<int64_t>(spatial), out.end());
+  if (spatial == 1) {
+    x = adaptive_average(c, x, {from[0], from[1], 1, from[2]}, 1, to[0]);
+  } else if (spatial == 2) {
+    x = adaptive_average(c, x, from, to[0], to[1]);
+  } else {
+    x = adaptive_average(c, x, {from[0], from[1] * from[2], from[3], from[4]}, to[1], to[2]);
+    x = adaptive_average(c, x, {from[0], from[1], from[2], to[1] * to[2]}, to[0], to[1] * to[2]);
+  }
+  return c.result(c.b.reshape(x, out));
+}
+
+bool lower_adaptive_max_pool(Call& c) {
+  const size_t spatial = spatial_of(c);
+  const ValueId x = batched(c, c.tensor("self"), spatial);
+  const std::vector<Dim> kernel = equal_windows(c.b.shape(c.tensor("self")), c.shape(), spatial);
+  if (kernel.empty()) return false;
+  return max_pool(c, x, kernel, kernel, std::vector<Dim>(2 * spatial, Dim(0)), std::vector<Dim>(spatial, Dim(1)),
+                  false);
 }
 
 // PyTorch maps positions by the scale factor that it was given, the node by the ratio of sizes: they must agree.

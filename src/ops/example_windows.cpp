@@ -77,6 +77,10 @@ void add_windows(List& list) {
   list.add(Op::kResize, "bilinear up", {real({1, 2, 3, 2})}, resize({6, 5}, "bilinear", false));
   list.add(Op::kResize, "bilinear down", {real({1, 2, 5, 6})}, resize({3, 2}, "bilinear", false));
   list.add(Op::kResize, "bilinear, corners", {real({1, 2, 3, 2})}, resize({5, 4}, "bilinear", true));
+  const auto means = [](const Sizes& sizes) { return Attrs{{"sizes", dims(sizes)}}; };
+  list.add(Op::kAdaptiveAveragePool, "", {real({2, 2, 7, 5})}, means({3, 2}));
+  list.add(Op::kAdaptiveAveragePool, "up", {real({1, 2, 3, 4})}, means({5, 6}));
+  list.add(Op::kAdaptiveAveragePool, "one", {real({2, 3, 4})}, means({1, 3}));
   const auto windows = [](const Sizes& kernel, const Sizes& strides, const Sizes& pads, const Sizes& dilations) {
     return Attrs{{"kernel_shape", dims(kernel)},
                  {"strides", dims(strides)},

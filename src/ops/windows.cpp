@@ -89,17 +89,24 @@ std::vector<TensorType> infer_average_pool(const InferArgs& args) {
   return {pooled(args)};
 }
 
-std::vector<TensorType> infer_resize(const InferArgs& args) {
+// x with other sizes of the last two dims.
+static TensorType resized(const InferArgs& args) {
   TensorType y = args.in(0);
   check_float(args, 0);
   check_rank_at_least(args, 0, 3);
-  check_word(args, "mode", "bilinear, nearest");
   const std::vector<Dim>& sizes = args.attrs.ints("sizes");
   LT_INFER_CHECK(args, sizes.size() == 2, "sizes has ", sizes.size(), " entries, expected those of the last two dims");
   y.shape.end()[-2] = sizes[0];
   y.shape.end()[-1] = sizes[1];
-  return {y};
+  return y;
 }
+
+std::vector<TensorType> infer_resize(const InferArgs& args) {
+  check_word(args, "mode", "bilinear, nearest");
+  return {resized(args)};
+}
+
+std::vector<TensorType> infer_adaptive_average_pool(const InferArgs& args) { return {resized(args)}; }
 
 // The type of x's windows.
 static TensorType windows_of(const InferArgs& args, const TensorType& x) {
@@ -154,10 +161,13 @@ static void set_gradient_of_shape(GradContext& c, Op op, Attrs attrs) {
 
 void grad_average_pool(GradContext& c) { set_gradient_of_shape(c, Op::kAveragePoolGrad, c.attrs()); }
 
-void grad_resize(GradContext& c) {
-  Attrs attrs = c.attrs();
+static Attrs without_sizes(Attrs attrs) {
   attrs.erase("sizes");
-  set_gradient_of_shape(c, Op::kResizeGrad, std::move(attrs));
+  return attrs;
+}
+void grad_resize(GradContext& c) { set_gradient_of_shape(c, Op::kResizeGrad, without_sizes(c.attrs())); }
+void grad_adaptive_average_pool(GradContext& c) {
+  set_gradient_of_shape(c, Op::kAdaptiveAveragePoolGrad, without_sizes(c.attrs()));
 }
 
 void grad_im2col(GradContext& c) { set_gradient_of_shape(c, Op::kCol2Im, c.attrs()); }

@@ -133,6 +133,7 @@ CASES = [
     (IMAGE, '%r: f32[n, 4, 5, 14] = Resize(sizes=[5, 14], mode="bilinear", align_corners=false) %x'),
     (IMAGE, '%r: f32[n, 4, 5, 14] = Resize(sizes=[5, 14], mode="bilinear", align_corners=true) %x'),
     (IMAGE, '%r: f32[n, 4, 16, 3] = Resize(sizes=[16, 3], mode="nearest", align_corners=false) %x'),
+    (IMAGE, "%r: f32[n, 4, 3, 9] = AdaptiveAveragePool(sizes=[3, 9]) %x"),
     ("%x: f32[n, 4, 7, 6] input",
      "%r: f32[n, 4, 3, 2, 3, 7] = Im2Col(kernel_shape=[3, 2], strides=[2, 1], pads=[0, 1, 0, 1], dilations=[1, 1]) %x"),
     ("%x: f32[n, 4, 3, 2, 3, 7] input",

@@ -303,7 +303,7 @@ def _export(module, call, facts, observation, whole):
                 else:
                     failures.append(failure_from(error, handled))
                     failures[0].readers = observation.readers or readers(frames_of(error))
-                    failures[0].running = running(frames_of(error), module)
+                    failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:
                 raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
         _forget(node.meta.get("val") for node in program.graph.nodes)

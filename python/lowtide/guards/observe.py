@@ -26,6 +26,7 @@ from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .conditions import answering, taking_conditions
 from .conversions import conversions
+from .holders import holders
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
@@ -203,6 +204,7 @@ class Observation:
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
         error.changed = self.changes.recurring
+        error.running = holders([thing for thing, _ in self.changes.recurring], self._modules, HOOKS)
         return error
 
     def refuse_leftovers(self, known):

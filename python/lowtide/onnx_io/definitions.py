@@ -398,6 +398,20 @@ def _resize(w, n, x):
     return w.term("Resize", x, "", "", w.sizes([*n.shape[:2], *n["sizes"]]), nearest_mode="floor", **attrs)
 
 
+def _adaptive_means(w, size, count, dtype):
+    """[count, size]: what each place weighs in each mean."""
+    window, place = (w.term("Unsqueeze", _count(w, n), w.sizes([axis])) for n, axis in ((count, 1), (size, 0)))
+    size, count = w.size(size), w.size(count)
+    begin, end = window * size / count, (window * size + size + count - w.size(1)) / count
+    inside = w.term("And", begin.at_most(place), place.less(end), dtype="bool")
+    return inside.cast(dtype) / (end - begin).cast(dtype)
+
+
+def _adaptive_average_pool(w, n, x):
+    rows, cols = (_adaptive_means(w, n.input_types[0][1][i - 2], n["sizes"][i], x.dtype) for i in range(2))
+    return w.term("MatMul", w.term("MatMul", rows, x), w.term("Transpose", cols, perm=[1, 0]))
+
+
 def _im2col(w, n, x):
     (top, left, bottom, right), dilations, strides = n["pads"], n["dilations"], n["strides"]
     sizes = n.output_types[0][1][2:]
@@ -474,6 +488,7 @@ DEFINITIONS = {
     "SliceScatter": _formula(_slice_scatter),
     "Sort": _sort,
     "Resize": _formula(_resize),
+    "AdaptiveAveragePool": _formula(_adaptive_average_pool),
     "Im2Col": _formula(_im2col),
     "Col2Im": _formula(_col2im),
 }

@@ -86,17 +86,12 @@ class CallHandler:
     def _run_aten(self, target, attrs, tensors):
         overload = self._overloads.get(target)
         if overload is None:
-            overload = overload_of(target)
-            self._overloads[target] = overload
+            overload = self._overloads[target] = _Overload(target)
         written = attrs.get("writes", ())
         tensors = [tensor.clone() if index in written else tensor for index, tensor in enumerate(tensors)]
-        args, kwargs = _arguments(overload._schema.arguments, attrs, tensors)
-        autocast = _TORCH_DTYPES.get(attrs.get("autocast"))
-        with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-            results = overload(*args, **kwargs)
-            if is_collective(overload):
-                results = wait_for(results)
-            return _tensors(results) + [tensors[index] for index in written]
+        args, kwargs = overload.arguments(attrs, tensors)
+        with _in_autocast(_TORCH_DTYPES.get(attrs.get("autocast"))):
+            return _tensors(overload.run(*args, **kwargs)) + [tensors[index] for index in written]
 
     def _run_function(self, attrs, tensors):
         record = self._functions[attrs["call"]]
@@ -255,30 +250,49 @@ def _check_types(target, results, outputs):
 
 
 def _tensors(result):
+    if isinstance(result, torch.Tensor):
+        return [result]
     return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
-def _arguments(schema, attrs, tensors):
-    """args and kwargs of an overload from operands (named one by one in `operands`) and attributes."""
-    operands = {}
-    for name, tensor in zip(attrs["operands"], tensors, strict=True):
-        operands.setdefault(name, []).append(tensor)
-    args, kwargs = [], {}
-    for argument in schema:
-        kind = str(argument.real_type)
-        if argument.name in operands:
-            found = operands[argument.name]
-            value = found if "List" in kind else found[0]
-        elif argument.name in attrs:
-            value = _value(kind, attrs[argument.name])
-        else:
-            value = "cpu" if kind == "Device" else argument.default_value  # graphs name no device
-        if argument.kwarg_only:
-            if value is not None or not argument.has_default_value():
-                kwargs[argument.name] = value
-        else:
-            args.append(value)
-    return args, kwargs
+def _in_autocast(dtype):
+    """Of this dtype, or in none."""
+    if dtype is None and not torch.is_autocast_enabled("cpu"):
+        return contextlib.nullcontext()  # leaving an autocast empties its cache, which takes longer than small ops
+    return torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+class _Overload:
+    """An op of PyTorch, and what its schema says of arguments, which takes some time to ask for."""
+
+    def __init__(self, target):
+        overload = overload_of(target)
+        self.run = overload
+        if is_collective(overload):
+            self.run = lambda *args, **kwargs: wait_for(overload(*args, **kwargs))
+        self._schema = [
+            (each.name, str(each.real_type), each.default_value, each.has_default_value(), each.kwarg_only)
+            for each in overload._schema.arguments
+        ]
+
+    def arguments(self, attrs, tensors):
+        """args and kwargs from operands (named one by one in `operands`) and attributes."""
+        operands = {}
+        for name, tensor in zip(attrs["operands"], tensors, strict=True):
+            operands.setdefault(name, []).append(tensor)
+        args, kwargs = [], {}
+        for name, kind, default, has_default, kwarg_only in self._schema:
+            if name in operands:
+                value = operands[name] if "List" in kind else operands[name][0]
+            elif name in attrs:
+                value = _value(kind, attrs[name])
+            else:
+                value = "cpu" if kind == "Device" else default  # graphs name no device
+            if not kwarg_only:
+                args.append(value)
+            elif value is not None or not has_default:
+                kwargs[name] = value
+        return args, kwargs
 
 
 def _value(kind, value):

@@ -38,6 +38,41 @@ void add_element(const TensorRef& to, int64_t to_offset, const TensorRef& from, 
   }
 }
 
+// The same for n elements in a row.
+void add_row(const TensorRef& to, int64_t to_offset, int64_t to_step, const TensorRef& from, int64_t from_offset,
+             int64_t from_step, int64_t n) {
+  if (to.dtype == DType::kF64 && from.dtype == DType::kF64) {
+    double* sums = to.as<double>() + to_offset;
+    const double* added = from.as<double>() + from_offset;
+    for (int64_t i = 0; i < n; ++i) sums[i * to_step] += added[i * from_step];
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) add_element(to, to_offset + i * to_step, from, from_offset + i * from_step);
+}
+
+// A grid without its last dim, and that dim: a row.
+template <size_t N>
+struct RowsOf {
+  explicit RowsOf(const Grid<N>& grid) : firsts(grid) {
+    if (grid.rank == 0) return;
+    size = grid.sizes[grid.rank - 1];
+    steps = grid.strides[grid.rank - 1];
+    firsts.remove_dim(grid.rank - 1);
+  }
+  Grid<N> firsts;
+  int64_t size = 1;
+  typename Grid<N>::Offsets steps{};
+};
+
+void clear(const TensorRef& tensor, const Grid<1>& grid) {
+  constexpr int64_t kZeros[kRun] = {};
+  const RowsOf<1> rows(grid);
+  rows.firsts.for_each([&](int64_t, const auto& at) {
+    for (int64_t i = 0; i < rows.size; i += kRun)
+      store(tensor, at[0] + i * rows.steps[0], rows.steps[0], std::min(kRun, rows.size - i), kZeros);
+  });
+}
+
 }  // namespace
 
 Gathering::Gathering(const BoundCall& call, const TensorRef& data, const TensorRef& gathered) {
@@ -72,6 +107,7 @@ GatheringGrad::GatheringGrad(const BoundCall& call)
     : Gathering(call, call.outputs[0], call.inputs[0]),
       dx(positions(call, call.outputs[0])),
       padding(call.attrs->has("padding_idx") ? wrapped(call.attrs->i("padding_idx"), size) : -1) {
+  dx.collapse();
   if (input(call, 2)) onto = pairs(call, call.inputs[2], call.outputs[0]);
 }
 
@@ -81,14 +117,16 @@ KernelStatus gather_grad(const KernelCall& call, const GatheringGrad& grids) {
   if (const TensorRef* onto = input(call, 2)) {
     copy_all(grids.onto, *onto, dx);
   } else {
-    grids.dx.for_each([&](int64_t, const auto& at) { set_int(dx, at[0], 0); });
+    clear(dx, grids.dx);
   }
+  const RowsOf<2> after(grids.after);
   grids.before.for_each([&](int64_t, const auto& outer) {
     grids.middle.for_each([&](int64_t, const auto& at) {
       const int64_t index = wrapped(get_int(indices, at[0]), grids.size);
       if (index == grids.padding) return;
-      grids.after.for_each([&](int64_t, const auto& inner) {
-        add_element(dx, outer[0] + index * grids.stride + inner[0], dy, outer[1] + at[1] + inner[1]);
+      after.firsts.for_each([&](int64_t, const auto& inner) {
+        add_row(dx, outer[0] + index * grids.stride + inner[0], after.steps[0], dy, outer[1] + at[1] + inner[1],
+                after.steps[1], after.size);
       });
     });
   });

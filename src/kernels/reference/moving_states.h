@@ -196,6 +196,23 @@ struct PoolWindow {
   bool include_pad;  // of an average
 };
 
+// Planes of the last two dims of a large and a small tensor, in windows as AdaptiveAveragePool has them.
+struct AdaptiveMeans {
+  AdaptiveMeans(const TensorRef& large_tensor, const TensorRef& small_tensor);
+  explicit AdaptiveMeans(const BoundCall& call) : AdaptiveMeans(call.inputs[0], call.outputs[0]) {}
+  // body(offset in the large tensor, in the small one) for each plane.
+  template <class Body>
+  void for_planes(Body body) const;
+  struct Plane {
+    int64_t sizes[2], strides[2];
+  };
+  Grid<2> planes;
+  Plane large, small;
+};
+struct AdaptiveMeansGrad : AdaptiveMeans {
+  explicit AdaptiveMeansGrad(const BoundCall& call) : AdaptiveMeans(call.outputs[0], call.inputs[0]) {}
+};
+
 // Of an image, over its last two dims: what windows begin with, and their steps.
 struct ImageWindows {
   explicit ImageWindows(const BoundCall& call);

@@ -44,9 +44,45 @@ void for_each_channel(const std::array<const TensorRef*, N>& tensors, Body body)
   });
 }
 
+// body(at) for the first place of each row, along the last dim, of the box from `begin` to `end`, in row-major order.
+template <class Body>
+void for_each_row(const int64_t* begin, const int64_t* end, int spatial, Body body) {
+  int64_t at[kMaxRank];
+  for (int i = 0; i < spatial; ++i) {
+    if (begin[i] >= end[i]) return;
+    at[i] = begin[i];
+  }
+  for (;;) {
+    body(at);
+    int i = spatial - 2;
+    while (i >= 0 && ++at[i] == end[i]) {
+      at[i] = begin[i];
+      --i;
+    }
+    if (i < 0) return;
+  }
+}
+// All of a channel.
+template <class Body>
+void for_each_row(const TensorRef& tensor, Body body) {
+  constexpr int64_t kOrigin[kMaxRank] = {};
+  for_each_row(kOrigin, tensor.sizes + 2, tensor.rank - 2, body);
+}
+
 void fill_zero(const TensorRef& tensor, int64_t offset) {
-  const int64_t numel = spatial_numel(tensor);
-  for (int64_t i = 0; i < numel; ++i) set(tensor, offset + offset_of(tensor, point_of(tensor, i).at), 0.0);
+  constexpr double kZeros[kRun] = {};
+  const int64_t size = tensor.sizes[tensor.rank - 1], step = tensor.strides[tensor.rank - 1];
+  for_each_row(tensor, [&](const int64_t* at) {
+    const int64_t row = offset + offset_of(tensor, at);
+    for (int64_t i = 0; i < size; i += kRun) store(tensor, row + i * step, step, std::min(kRun, size - i), kZeros);
+  });
+}
+
+// Whether the places of a channel lie one after another.
+bool is_dense(const TensorRef& tensor) {
+  for (int i = 2; i < tensor.rank; ++i)
+    if (tensor.strides[i] != product(tensor.sizes, i + 1, tensor.rank)) return false;
+  return true;
 }
 
 }  // namespace
@@ -65,34 +101,84 @@ PoolWindow::PoolWindow(const BoundCall& call) {
   include_pad = attrs.b("count_include_pad", false);
 }
 
+namespace {
+
+// Which outputs [begin, end) of a row read inside of x by one tap: the first, past the last, the offset in x that the
+// first reads and its flat place there; the others follow by the window's stride.
+struct Reached {
+  int64_t begin, end, from, flat;
+};
+
+// visit(reached) for the taps of outputs [begin, end) of the row that starts at `row`, in row-major order, or those of
+// each row of taps backwards: then what the outputs bring to a place comes in their order.
+template <bool kBackwards = false, class Visit>
+void for_each_tap(const PoolWindow& window, const TensorRef& x, int64_t channel, const int64_t* row, int64_t begin,
+                  int64_t end, Visit visit) {
+  const int spatial = x.rank - 2, last = spatial - 1;
+  int64_t start[kMaxRank], first[kMaxRank], past[kMaxRank];  // of the taps that read inside, but for the last dim
+  for (int i = 0; i < last; ++i) {
+    const int64_t dilation = window.dilations[i], size = x.sizes[2 + i];
+    start[i] = row[i] * window.strides[i] - window.pads[i];
+    first[i] = start[i] < 0 ? (-start[i] + dilation - 1) / dilation : 0;
+    past[i] = start[i] < size ? std::min(window.kernel[i], (size - start[i] + dilation - 1) / dilation) : 0;
+  }
+  first[last] = 0;
+  past[last] = 1;
+  const int64_t width = x.sizes[2 + last], step = window.strides[last];
+  for_each_row(first, past, spatial, [&](const int64_t* tap) {
+    int64_t flat = 0, from = channel;
+    for (int i = 0; i < last; ++i) {
+      const int64_t place = start[i] + tap[i] * window.dilations[i];
+      flat = flat * x.sizes[2 + i] + place;
+      from += place * x.strides[2 + i];
+    }
+    for (int64_t each = 0; each < window.kernel[last]; ++each) {
+      const int64_t k = kBackwards ? window.kernel[last] - 1 - each : each;
+      const int64_t shift = k * window.dilations[last] - window.pads[last];  // output o reads o * step + shift
+      const int64_t inside = std::max(begin, shift < 0 ? (-shift + step - 1) / step : 0);
+      const int64_t outside = std::min(end, shift < width ? (width - shift + step - 1) / step : 0);
+      const int64_t place = inside * step + shift;
+      if (inside < outside) visit(Reached{inside, outside, from + place * x.strides[2 + last], flat * width + place});
+    }
+  });
+}
+
+// body(row, begin, end) for parts of at most kRun outputs of each row.
+template <class Body>
+void for_each_part(const TensorRef& outputs, Body body) {
+  const int64_t width = outputs.sizes[outputs.rank - 1];
+  for_each_row(outputs, [&](const int64_t* row) {
+    for (int64_t begin = 0; begin < width; begin += kRun) body(row, begin, std::min(width, begin + kRun));
+  });
+}
+
+}  // namespace
+
 KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &x = call.inputs[0], *y = output(call, 0), *indices = output(call, 1);
-  const TensorRef& shape = y ? *y : *indices;
-  const int spatial = x.rank - 2;
+  const int last = x.rank - 1;
+  const int64_t step = window.strides[last - 2];
   for_each_channel<3>({&x, y, indices}, [&](const auto& offsets) {
-    for (int64_t o = 0; o < spatial_numel(shape); ++o) {
-      const Point out = point_of(shape, o);
-      double best = -kInfinity;
-      int64_t best_at = -1;
-      for (int64_t tap = 0; tap < window.taps; ++tap) {
-        int64_t from[kMaxRank], flat = 0, rest = tap;
-        bool inside = true;
-        for (int i = spatial - 1; i >= 0; --i) {
-          from[i] = out.at[i] * window.strides[i] - window.pads[i] + rest % window.kernel[i] * window.dilations[i];
-          rest /= window.kernel[i];
-          inside &= from[i] >= 0 && from[i] < x.sizes[2 + i];
+    for_each_part(y ? *y : *indices, [&](const int64_t* row, int64_t begin, int64_t end) {
+      double best[kRun];
+      int64_t best_at[kRun];
+      std::fill_n(best, end - begin, -kInfinity);
+      std::fill_n(best_at, end - begin, -1);
+      for_each_tap(window, x, offsets[0], row, begin, end, [&](const Reached& tap) {
+        for (int64_t i = 0; i < tap.end - tap.begin; ++i) {
+          const double value = get(x, tap.from + i * step * x.strides[last]);
+          const int64_t at = tap.begin - begin + i;
+          if (best_at[at] >= 0 && !(value > best[at]) && value == value) continue;
+          best[at] = value;
+          best_at[at] = tap.flat + i * step;
         }
-        if (!inside) continue;
-        for (int i = 0; i < spatial; ++i) flat = flat * x.sizes[2 + i] + from[i];
-        const double value = get(x, offsets[0] + offset_of(x, from));
-        if (best_at < 0 || value > best || value != value) {
-          best = value;
-          best_at = flat;
-        }
-      }
-      if (y) set(*y, offsets[1] + offset_of(*y, out.at), best);
-      if (indices) set_int(*indices, offsets[2] + offset_of(*indices, out.at), best_at);
-    }
+      });
+      const auto first_of = [&](const TensorRef& tensor) {
+        return offset_of(tensor, row) + begin * tensor.strides[last];
+      };
+      if (y) store(*y, offsets[1] + first_of(*y), y->strides[last], end - begin, best);
+      if (indices) store(*indices, offsets[2] + first_of(*indices), indices->strides[last], end - begin, best_at);
+    });
   });
   return nullptr;
 }
@@ -100,93 +186,82 @@ KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
 KernelStatus max_pool_grad(const KernelCall& call) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
   const int64_t size = spatial_numel(dx);
+  const int last = dy.rank - 1;
+  const bool dense = is_dense(dx);
   std::atomic<bool> good = true;
   for_each_channel<3>({&dy, &indices, &dx}, [&](const auto& offsets) {
     fill_zero(dx, offsets[2]);
-    for (int64_t o = 0; o < spatial_numel(dy); ++o) {
-      const Point out = point_of(dy, o);
-      const int64_t flat = get_int(indices, offsets[1] + offset_of(indices, out.at));
-      if (flat < 0 || flat >= size) {
-        good = false;
-        continue;
+    for_each_row(dy, [&](const int64_t* row) {
+      int64_t from = offsets[0] + offset_of(dy, row), index = offsets[1] + offset_of(indices, row);
+      for (int64_t o = 0; o < dy.sizes[last]; ++o, from += dy.strides[last], index += indices.strides[last]) {
+        const int64_t flat = get_int(indices, index);
+        if (flat < 0 || flat >= size) {
+          good = false;
+          continue;
+        }
+        const int64_t to = offsets[2] + (dense ? flat : offset_of(dx, point_of(dx, flat).at));
+        set(dx, to, get(dx, to) + get(dy, from));
       }
-      const int64_t to = offsets[2] + offset_of(dx, point_of(dx, flat).at);
-      set(dx, to, get(dx, to) + get(dy, offsets[0] + offset_of(dy, out.at)));
-    }
+    });
   });
   return good ? nullptr : "MaxPoolGrad: an index is out of range";
 }
 
 namespace {
 
-// The part of x that one output of an average pool covers, and what it divides by.
-struct Box {
-  int64_t begin[kMaxRank], end[kMaxRank];
-  double divisor;
-};
-Box box_of(const PoolWindow& window, const TensorRef& x, const Point& out) {
-  const int spatial = x.rank - 2;
-  int64_t padded = 1, inside = 1;
-  Box box;
-  for (int i = 0; i < spatial; ++i) {
-    const int64_t begin = out.at[i] * window.strides[i] - window.pads[i];
-    const int64_t end = std::min(begin + window.kernel[i], x.sizes[2 + i] + window.end_pads[i]);
-    box.begin[i] = std::max<int64_t>(begin, 0);
-    box.end[i] = std::min(end, x.sizes[2 + i]);
-    padded *= end - begin;
-    inside *= std::max<int64_t>(box.end[i] - box.begin[i], 0);
-  }
-  box.divisor = static_cast<double>(window.include_pad ? padded : inside);
-  return box;
+// How many places of one dim output o of an average pool counts: what it divides by is the product over the dims.
+int64_t counted(const PoolWindow& window, const TensorRef& x, int i, int64_t o) {
+  const int64_t begin = o * window.strides[i] - window.pads[i], size = x.sizes[2 + i];
+  const int64_t end = std::min(begin + window.kernel[i], size + window.end_pads[i]);
+  if (window.include_pad) return end - begin;
+  return std::max<int64_t>(std::min(end, size) - std::max<int64_t>(begin, 0), 0);
 }
-// body(coordinates) over the box.
-template <class Body>
-void for_each_in(const Box& box, int spatial, Body body) {
-  int64_t at[kMaxRank];
-  for (int i = 0; i < spatial; ++i) {
-    if (box.begin[i] >= box.end[i]) return;
-    at[i] = box.begin[i];
-  }
-  for (;;) {
-    body(at);
-    int i = spatial - 1;
-    while (i >= 0 && ++at[i] == box.end[i]) {
-      at[i] = box.begin[i];
-      --i;
-    }
-    if (i < 0) return;
-  }
+
+// values[o - begin] by what output o of a row divides by.
+void divide(const PoolWindow& window, const TensorRef& x, const int64_t* row, int64_t begin, int64_t end,
+            double* values) {
+  const int last = x.rank - 3;
+  int64_t area = 1;
+  for (int i = 0; i < last; ++i) area *= counted(window, x, i, row[i]);
+  for (int64_t o = begin; o < end; ++o) values[o - begin] /= static_cast<double>(area * counted(window, x, last, o));
 }
 
 }  // namespace
 
 KernelStatus average_pool(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
+  const int last = x.rank - 1;
+  const int64_t step = window.strides[last - 2] * x.strides[last];
   for_each_channel<2>({&x, &y}, [&](const auto& offsets) {
-    for (int64_t o = 0; o < spatial_numel(y); ++o) {
-      const Point out = point_of(y, o);
-      const Box box = box_of(window, x, out);
-      double sum = 0;
-      for_each_in(box, x.rank - 2, [&](const int64_t* at) { sum += get(x, offsets[0] + offset_of(x, at)); });
-      set(y, offsets[1] + offset_of(y, out.at), sum / box.divisor);
-    }
+    for_each_part(y, [&](const int64_t* row, int64_t begin, int64_t end) {
+      double sums[kRun] = {};
+      for_each_tap(window, x, offsets[0], row, begin, end, [&](const Reached& tap) {
+        for (int64_t i = 0; i < tap.end - tap.begin; ++i) sums[tap.begin - begin + i] += get(x, tap.from + i * step);
+      });
+      divide(window, x, row, begin, end, sums);
+      store(y, offsets[1] + offset_of(y, row) + begin * y.strides[last], y.strides[last], end - begin, sums);
+    });
   });
   return nullptr;
 }
 
 KernelStatus average_pool_grad(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &dy = call.inputs[0], &dx = call.outputs[0];
+  const int last = dx.rank - 1;
+  const int64_t step = window.strides[last - 2] * dx.strides[last];
   for_each_channel<2>({&dy, &dx}, [&](const auto& offsets) {
     fill_zero(dx, offsets[1]);
-    for (int64_t o = 0; o < spatial_numel(dy); ++o) {
-      const Point out = point_of(dy, o);
-      const Box box = box_of(window, dx, out);
-      const double share = get(dy, offsets[0] + offset_of(dy, out.at)) / box.divisor;
-      for_each_in(box, dx.rank - 2, [&](const int64_t* at) {
-        const int64_t to = offsets[1] + offset_of(dx, at);
-        set(dx, to, get(dx, to) + share);
+    for_each_part(dy, [&](const int64_t* row, int64_t begin, int64_t end) {
+      double shares[kRun];
+      load(dy, offsets[0] + offset_of(dy, row) + begin * dy.strides[last], dy.strides[last], end - begin, shares);
+      divide(window, dx, row, begin, end, shares);
+      for_each_tap<true>(window, dx, offsets[1], row, begin, end, [&](const Reached& tap) {
+        for (int64_t i = 0; i < tap.end - tap.begin; ++i) {
+          const int64_t to = tap.from + i * step;
+          set(dx, to, get(dx, to) + shares[tap.begin - begin + i]);
+        }
       });
-    }
+    });
   });
   return nullptr;
 }

@@ -127,6 +127,96 @@ KernelStatus arg_extreme(const KernelCall& call, const Reduction& reduction) {
   return reduce<T>(call, reduction, [] { return Fold(); });
 }
 
+// The sums of doubles: those of several blocks at once, none of which waits for another. Each is summed in the order of
+// SumFold.
+constexpr int kAtOnce = 8;
+
+template <class Term>
+struct BlockSums {
+  int64_t stride;
+  Term term;
+
+  // Of a block for each output.
+  void of_blocks(const double* const (&from)[kAtOnce], int64_t n, double (&totals)[kAtOnce]) const {
+    bool side_by_side = true;
+    for (int g = 1; g < kAtOnce; ++g) side_by_side = side_by_side && from[g] == from[0] + g;
+    double sums[kAtOnce] = {};
+    if (side_by_side) {
+      for (int64_t i = 0; i < n; ++i)
+        for (int g = 0; g < kAtOnce; ++g) sums[g] += term(from[0][i * stride + g]);
+    } else {
+      for (int64_t i = 0; i < n; ++i)
+        for (int g = 0; g < kAtOnce; ++g) sums[g] += term(from[g][i * stride]);
+    }
+    for (int g = 0; g < kAtOnce; ++g) totals[g] += sums[g];
+  }
+
+  // Of all blocks of a row for one output.
+  void of_row(const double* from, int64_t length, double& total) const {
+    int64_t first = 0;
+    for (; first + kAtOnce * kRun <= length; first += kAtOnce * kRun) {
+      double sums[kAtOnce] = {};
+      for (int64_t i = 0; i < kRun; ++i)
+        for (int g = 0; g < kAtOnce; ++g) sums[g] += term(from[(first + g * kRun + i) * stride]);
+      for (const double sum : sums) total += sum;
+    }
+    for (; first < length; first += kRun) {
+      double sum = 0;
+      for (int64_t i = first; i < std::min(length, first + kRun); ++i) sum += term(from[i * stride]);
+      total += sum;
+    }
+  }
+};
+
+// y = finish(the sum of term(x)), of f64.
+template <class Term, class Finish>
+KernelStatus sum_doubles(const KernelCall& call, const Reduction& reduction, Term term, Finish finish) {
+  const double* x = call.inputs[0].as<double>();
+  double* y = call.outputs[0].as<double>();
+  const int64_t count = reduction.count, length = reduction.length;
+  const BlockSums<Term> blocks{reduction.stride, term};
+  const auto for_rows = [&](auto body) {
+    if (count > 0) reduction.inner.for_each([&](int64_t, const auto& row) { body(row[0]); });
+  };
+  const auto sum_each = [&](const int64_t(*at)[2], int outputs) {
+    double totals[kAtOnce] = {};
+    if (outputs == kAtOnce) {
+      for_rows([&](int64_t row) {
+        for (int64_t first = 0; first < length; first += kRun) {
+          const double* from[kAtOnce];
+          for (int g = 0; g < kAtOnce; ++g) from[g] = x + at[g][0] + row + first * reduction.stride;
+          blocks.of_blocks(from, std::min(kRun, length - first), totals);
+        }
+      });
+    } else {
+      for (int g = 0; g < outputs; ++g)
+        for_rows([&](int64_t row) { blocks.of_row(x + at[g][0] + row, length, totals[g]); });
+    }
+    for (int g = 0; g < outputs; ++g) y[at[g][1]] = finish(totals[g]);
+  };
+  const int64_t grain = std::max<int64_t>(kAtOnce, 4096 / std::max<int64_t>(count, 1));
+  parallel_for(reduction.outer.numel(), grain, [&](int64_t begin, int64_t end) {
+    int64_t at[kAtOnce][2];
+    int outputs = 0;
+    reduction.outer.for_each(begin, end, [&](int64_t, const auto& offsets) {
+      at[outputs][0] = offsets[0];
+      at[outputs][1] = offsets[1];
+      if (++outputs < kAtOnce) return;
+      sum_each(at, outputs);
+      outputs = 0;
+    });
+    sum_each(at, outputs);
+  });
+  return nullptr;
+}
+
+bool are_doubles(const KernelCall& call) {
+  return call.inputs[0].dtype == DType::kF64 && call.outputs[0].dtype == DType::kF64;
+}
+struct Itself {
+  double operator()(double value) const { return value; }
+};
+
 }  // namespace
 
 Reduction::Reduction(const BoundCall& call) {
@@ -155,10 +245,13 @@ Reduction::Reduction(const BoundCall& call) {
 }
 
 KernelStatus reduce_sum(const KernelCall& call, const Reduction& reduction) {
+  if (are_doubles(call)) return sum_doubles(call, reduction, Itself{}, Itself{});
   if (is_float(call.inputs[0].dtype)) return reduce<double>(call, reduction, [] { return SumFold<double>(); });
   return reduce<int64_t>(call, reduction, [] { return SumFold<int64_t>(); });
 }
 KernelStatus reduce_mean(const KernelCall& call, const Reduction& reduction) {
+  const double count = static_cast<double>(reduction.count);
+  if (are_doubles(call)) return sum_doubles(call, reduction, Itself{}, [=](double total) { return total / count; });
   return reduce<double>(call, reduction, [] { return MeanFold(); });
 }
 KernelStatus reduce_max(const KernelCall& call, const Reduction& reduction) { return extreme<1>(call, reduction); }
@@ -168,6 +261,10 @@ KernelStatus reduce_prod(const KernelCall& call, const Reduction& reduction) {
   return reduce<int64_t>(call, reduction, [] { return ProductFold<int64_t>(); });
 }
 KernelStatus reduce_l2(const KernelCall& call, const Reduction& reduction) {
+  if (are_doubles(call)) {
+    return sum_doubles(
+        call, reduction, [](double value) { return value * value; }, [](double total) { return std::sqrt(total); });
+  }
   return reduce<double>(call, reduction, [] { return NormFold(); });
 }
 KernelStatus reduce_log_sum_exp(const KernelCall& call, const Reduction& reduction) {

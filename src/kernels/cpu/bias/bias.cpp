@@ -2,6 +2,7 @@
 // those of the rooms of the functions.
 #include <algorithm>
 
+#include "kernels/cpu/bias/double_sums.h"
 #include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/pointwise/pointwise_table.h"
 #include "kernels/cpu/random/random_table.h"

@@ -4,6 +4,7 @@
 #include "kernels/cpu/copy/copy_table.h"
 #include "kernels/cpu/loss/class_weights.h"
 #include "kernels/cpu/loss/ctc_loss.h"
+#include "kernels/cpu/loss/double_cross_entropy.h"
 #include "kernels/cpu/loss/half_linear_cross_entropy.h"
 #include "kernels/cpu/loss/linear_cross_entropy.h"
 #include "kernels/cpu/loss/loss_rows.h"

@@ -155,6 +155,41 @@ TEST(CrossEntropy, ReductionsSkipIgnoredRows) {
   EXPECT_TRUE(std::isnan(loss));
 }
 
+TEST(CrossEntropy, OfDoublesIsTheReferences) {
+  for (const int64_t classes : {1, 3, 17, 513}) {
+    for (const std::string reduction : {"none", "sum", "mean"}) {
+      SCOPED_TRACE(testing::Message() << classes << " classes, " << reduction);
+      const std::vector<int64_t> labels = {0, classes - 1, -100, classes / 2, 0};
+      const int64_t rows = static_cast<int64_t>(labels.size()), n = rows * classes;
+      const std::vector<float> random = random_floats(n, 1, 3), random_grad = random_floats(rows, 2);
+      const std::vector<double> x(random.begin(), random.end()), dloss(random_grad.begin(), random_grad.end());
+      const BoundAttrs attrs = attrs_of(reduction, 0);
+      const auto run = [&](const std::string& provider, const std::string& end) {
+        std::vector<double> out(2 * rows + n);
+        const auto doubles = [](const double* data, const std::vector<int64_t>& sizes) {
+          return tensor(data, DType::kF64, sizes);
+        };
+        const std::vector<int64_t> reduced = reduction == "none" ? std::vector<int64_t>{rows} : std::vector<int64_t>{};
+        const TensorRef logits = doubles(x.data(), {rows, classes}), lse = doubles(&out[rows], {rows});
+        EXPECT_EQ(run_kernel(provider + ".SoftmaxCrossEntropyLoss" + end, {logits, integers(labels)},
+                             {doubles(&out[0], reduced), lse}, attrs),
+                  nullptr);
+        EXPECT_EQ(run_kernel(provider + ".SoftmaxCrossEntropyLossGrad" + end,
+                             {doubles(dloss.data(), reduced), logits, integers(labels), lse},
+                             {doubles(&out[2 * rows], {rows, classes})}, attrs),
+                  nullptr);
+        return out;
+      };
+      const std::vector<double> wanted = run("reference", "");
+      for_every_run([&] { return run("cpu", ".f64"); },
+                    [&](const std::vector<double>& found) {
+                      for (size_t i = 0; i < found.size(); ++i)
+                        ASSERT_NEAR(found[i], wanted[i], 1e-14 * (1 + std::abs(wanted[i]))) << i;
+                    });
+    }
+  }
+}
+
 TEST(CrossEntropy, LabelsOutOfRangeAreRefusedBeforeAnythingIsWritten) {
   const std::vector<float> x = random_floats(12, 1);
   std::vector<float> lse(4), loss(4, 7), dx(12, 7);

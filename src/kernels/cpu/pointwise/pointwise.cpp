@@ -1,8 +1,9 @@
-// Pointwise ops on f32 by the vector loops of the table; bf16 and f16 are widened run by run. Other dtypes are the
-// reference's, which does them run by run as well.
+// Pointwise ops on f32 by the vector loops of the table; bf16 and f16 are widened run by run; f64 is in doubles.h. What
+// is left is the reference's, which does it run by run as well.
 #include <limits>
 
 #include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/pointwise/doubles.h"
 #include "kernels/cpu/pointwise/pointwise_table.h"
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"

@@ -124,6 +124,17 @@ KernelStatus dropout(const KernelCall& call, const Dropout& drawn) {
   return nullptr;
 }
 
+KernelStatus double_dropout(const KernelCall& call, const Dropout& drawn) {
+  const double *x = call.inputs[0].as<double>(), scale = drawn.ratio < 1 ? 1.0 / (1.0 - drawn.ratio) : 0.0;
+  double* y = call.outputs[0].as<double>();
+  const uint64_t threshold = dropout_threshold(drawn.ratio);
+  for_words(call.random_key, drawn.stream, call.outputs[0].numel(), 1 << 14,
+            [&](int64_t at, const uint32_t* words, int64_t count) {
+              for (int64_t i = 0; i < count; ++i) y[at + i] = words[i] >= threshold ? x[at + i] * scale : 0.0;
+            });
+  return nullptr;
+}
+
 // low + (high - low) u, u = random_uniform of philox.h
 KernelStatus uniform(const KernelCall& call, const Uniform& drawn) {
   float* y = output_floats(call, 0);
@@ -156,6 +167,12 @@ const char* supports_dropout(const KernelQuery& query) {
   return (computes == DType::kF32 || is_half(computes)) && is_readable_as(computes, dtype)
              ? nullptr
              : "neither f32, bf16 nor f16";
+}
+
+const char* supports_double_dropout(const KernelQuery& query) {
+  if (query.inputs.size() > 1 && query.inputs[1].present) return "drawn in rows";
+  const DType dtype = query.inputs[0].dtype;
+  return dtype == DType::kF64 && computed_dtype(*query.attrs, dtype) == dtype ? nullptr : "not f64";
 }
 
 const char* supports_f32_output(const KernelQuery& query) {

@@ -45,6 +45,25 @@ TEST(Dropout, DroppedInfinityIsZero) {
   limit_isa(kHighestIsa);
 }
 
+TEST(Dropout, OfDoublesIsTheReferences) {
+  const std::vector<float> random = random_floats(70001, 1);
+  std::vector<double> x(random.begin(), random.end());
+  x[3] = INFINITY;
+  const int64_t n = static_cast<int64_t>(x.size());
+  for (const double p : {0.0, 0.1, 0.75, 1.0}) {
+    SCOPED_TRACE(p);
+    const auto run = [&](const std::string& kernel) {
+      std::vector<double> y(n);
+      run_kernel(kernel, {tensor(x.data(), DType::kF64, {n})}, {tensor(y.data(), DType::kF64, {n})},
+                 {{"ratio", p}, {"stream", static_cast<int64_t>(kStream)}}, kKey);
+      return y;
+    };
+    const std::vector<double> wanted = run("reference.Dropout");
+    for_every_run([&] { return run("cpu.Dropout.f64"); },
+                  [&](const std::vector<double>& found) { EXPECT_EQ(found, wanted); });
+  }
+}
+
 // In place, and in rows of a stream that begin within a group of it.
 TEST(Dropout, HalvesAreDroppedAsFloatsAre) {
   constexpr int64_t rows = 5, width = 4100;

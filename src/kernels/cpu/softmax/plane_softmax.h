@@ -14,4 +14,11 @@ KernelStatus plane_log_softmax(const KernelCall& call, const SoftmaxPlanes& plan
 KernelStatus plane_softmax_grad(const KernelCall& call, const SoftmaxPlanes& planes);
 KernelStatus plane_log_softmax_grad(const KernelCall& call, const SoftmaxPlanes& planes);
 
+// f64
+const char* supports_double_planes(const KernelQuery& query);
+KernelStatus double_plane_softmax(const KernelCall& call, const SoftmaxPlanes& planes);
+KernelStatus double_plane_log_softmax(const KernelCall& call, const SoftmaxPlanes& planes);
+KernelStatus double_plane_softmax_grad(const KernelCall& call, const SoftmaxPlanes& planes);
+KernelStatus double_plane_log_softmax_grad(const KernelCall& call, const SoftmaxPlanes& planes);
+
 }  // namespace lowtide::cpu

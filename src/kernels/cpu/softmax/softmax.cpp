@@ -5,6 +5,7 @@
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/cpu/float_runs.h"
+#include "kernels/cpu/softmax/double_rows_table.h"
 #include "kernels/cpu/softmax/plane_softmax.h"
 #include "kernels/cpu/softmax/softmax_table.h"
 #include "kernels/cpu/supports.h"
@@ -51,10 +52,50 @@ KernelStatus log_softmax_grad(const KernelCall& call, const LastAxis& rows) {
   return run_grad(call, rows, softmax_table().log_softmax_grad, 0.8);
 }
 
-const char* supports_last_axis(const KernelQuery& query) {
+bool is_over_last_axis(const KernelQuery& query) {
   const int rank = query.inputs[0].rank;
-  if (rank > 0 && query.attrs->i("axis") != rank - 1) return "not over the last axis";
-  return supports_f32(query);
+  return rank == 0 || query.attrs->i("axis") == rank - 1;
+}
+const char* supports_last_axis(const KernelQuery& query) {
+  return is_over_last_axis(query) ? supports_f32(query) : "not over the last axis";
+}
+
+// ---- f64
+
+KernelStatus run_doubles(const KernelCall& call, const Rows& at, DoubleRowsTable::Row loop, double cost) {
+  const double* x = call.inputs[0].as<double>();
+  double* y = call.outputs[0].as<double>();
+  for_row_chunks(at.rows, at.cols, cost, [&](int64_t first, int64_t count) {
+    for (int64_t row = first; row < first + count; ++row) loop(x + row * at.cols, y + row * at.cols, at.cols);
+  });
+  return nullptr;
+}
+KernelStatus run_doubles_grad(const KernelCall& call, const Rows& at, DoubleRowsTable::GradRow loop, double cost) {
+  const double *dy = call.inputs[0].as<double>(), *y = call.inputs[1].as<double>();
+  double* dx = call.outputs[0].as<double>();
+  for_row_chunks(at.rows, at.cols, cost, [&](int64_t first, int64_t count) {
+    for (int64_t row = first; row < first + count; ++row)
+      loop(dy + row * at.cols, y + row * at.cols, dx + row * at.cols, at.cols);
+  });
+  return nullptr;
+}
+
+KernelStatus double_softmax(const KernelCall& call, const LastAxis& rows) {
+  return run_doubles(call, rows, double_rows_table().softmax, 2);
+}
+KernelStatus double_log_softmax(const KernelCall& call, const LastAxis& rows) {
+  return run_doubles(call, rows, double_rows_table().log_softmax, 2);
+}
+KernelStatus double_softmax_grad(const KernelCall& call, const LastAxis& rows) {
+  return run_doubles_grad(call, rows, double_rows_table().softmax_grad, 1);
+}
+KernelStatus double_log_softmax_grad(const KernelCall& call, const LastAxis& rows) {
+  return run_doubles_grad(call, rows, double_rows_table().log_softmax_grad, 2);
+}
+
+const char* supports_double_rows(const KernelQuery& query) {
+  if (query.inputs[0].dtype != DType::kF64) return "not f64";
+  return is_over_last_axis(query) ? nullptr : "not over the last axis";
 }
 
 // ---- bf16, f16: a row at a time as floats, in the thread's own scratch

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <limits>
 
+#include "kernels/cpu/windows/adaptive.h"
 #include "kernels/cpu/windows/im2col.h"
 #include "kernels/cpu/windows/images.h"
 #include "kernels/cpu/windows/nearest.h"
