@@ -162,13 +162,19 @@ int64_t BlockPool::bytes_that_are_free() const {
 }
 
 void BlockPool::keep_free(int64_t most_bytes) {
-  int64_t bytes = bytes_that_are_free();
-  size_t gone = 0;  // the list is in the order in which blocks came back
-  for (; bytes > most_bytes; ++gone) {
-    bytes -= free_[gone].block.size_bytes;
-    release(free_[gone].block);
+  for (int64_t bytes = bytes_that_are_free(); bytes > most_bytes;) {
+    auto gone = free_.begin();  // the list is in the order in which blocks came back
+    bool is_enough = false;
+    for (auto at = free_.begin(); at != free_.end(); ++at) {
+      const int64_t size = at->block.size_bytes;
+      if (size < bytes - most_bytes || (is_enough && size >= gone->block.size_bytes)) continue;
+      gone = at;
+      is_enough = true;
+    }
+    bytes -= gone->block.size_bytes;
+    release(gone->block);
+    free_.erase(gone);
   }
-  free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(gone));
 }
 
 void BlockPool::forward_begins() {

@@ -58,7 +58,8 @@ class BlockPool {
   int64_t bytes_that_are_free() const;
   template <class Which>
   void give_back_if(Which&& which);
-  // Gives blocks back to the system, those that have waited longest first, until no more than that many bytes are free.
+  // Gives blocks back to the system until no more than that many bytes are free: the smallest that is enough, else
+  // those that have waited longest.
   void keep_free(int64_t most_bytes);
 
   // Without it. Of the system where `block` is none.

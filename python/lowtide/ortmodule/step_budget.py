@@ -13,7 +13,7 @@ from dataclasses import replace
 from lowtide.errors import OutOfMemory
 
 from .budget import format_bytes
-from .pieces_memory import Frontier, Need, Option, arena_of, beside, choose, peak_of
+from .pieces_memory import Frontier, Need, Option, arena_of, choose, peak_of
 
 _MOST_CALLS = 256  # whose pieces are remembered
 _NO_LIMIT = 2**63 - 1
@@ -222,9 +222,9 @@ class StepBudget:
         if found is None:
             self._refuse(len(pieces), frontier.floor, "")
         self._planned, arena = found
-        if pieces[0] not in self._several and arena.begin(
-            self._bytes - beside([option.need for option in self._planned])
-        ):
+        external = max(option.need.external for option in self._planned)
+        # Free blocks serve the outputs.
+        if pieces[0] not in self._several and arena.begin(self._bytes - external):
             self._arena = arena
             self._taken = [Need(arena.size_bytes)]
 
