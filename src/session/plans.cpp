@@ -32,21 +32,23 @@ Executor& Plans::serving(std::span<const TensorRef> inputs) {
   const Program& program = executors_[0]->program();
   // What is wrong with them is said where they are bound.
   if (inputs.size() != program.inputs.size()) return serve({});
-  // Forwards that are pending at once have the same part each. The first ones of a step that has more of them than the
-  // last had took more.
-  const bool divides = options_.memory_budget > 0 && !is_a_share_;
-  const int64_t budget = divides ? budget_of_one(std::max(pending_->most(), pending_->now() + 1)) : budget_of_one(1);
-  const int64_t rest = options_.memory_budget - pending_->held_bytes();
-  if (divides && rest < budget) return serving(read_symbols(program, inputs), std::max<int64_t>(rest, 0), false);
-  return serving(read_symbols(program, inputs), budget, true);
+  latest_budget_ = options_.memory_budget;
+  bool is_known = true;
+  if (latest_budget_ > 0 && !is_a_share_) {
+    // What those that are pending leave, in equal parts for those that are expected: as many as at once before.
+    const int64_t now = pending_->now();
+    is_known = now < pending_->most();
+    latest_budget_ = std::max<int64_t>(latest_budget_ - pending_->held_bytes(), 0) / (at_once() - now);
+  }
+  return serving(read_symbols(program, inputs), latest_budget_, is_known);
 }
 
-int64_t Plans::budget_of_one(int64_t forwards) const { return options_.memory_budget / forwards; }
+int64_t Plans::at_once() const { return std::max(pending_->most(), pending_->now() + 1); }
 
 Executor& Plans::serving(std::span<const int64_t> symbol_values) {
   if (asked_plan_ >= 0) return serve({.plan = asked_plan_});
   if (!has_budget(options_) && !takes_knee()) return serve({});
-  return serving(symbol_values, budget_of_one(is_a_share_ ? 1 : pending_->most()), true);
+  return serving(symbol_values, latest_budget_ > 0 ? latest_budget_ : options_.memory_budget, true);
 }
 
 Executor& Plans::serving(std::span<const int64_t> symbol_values, int64_t budget, bool is_known) {
@@ -312,9 +314,9 @@ std::vector<std::string> Plans::stored_archives() {
 void Plans::refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget) {
   const Program& program = program_of(least);
   const std::unique_ptr<Binding> binding = bound(least, symbol_values);
-  const int64_t forwards = budget < options_.memory_budget ? options_.memory_budget / std::max<int64_t>(budget, 1) : 1;
+  const bool is_part = options_.memory_budget > 0 && budget < options_.memory_budget && !is_a_share_;
   const std::string part =
-      forwards > 1 ? ", the part of one of " + std::to_string(forwards) + " forwards that wait for one backward" : "";
+      is_part ? ", the part of one of " + std::to_string(at_once()) + " forwards that wait for one backward" : "";
   LT_USER_FAIL(ErrorKind::kOutOfMemory, "no plan of this step keeps within the memory budget of ", with_commas(budget),
                " bytes", part, ": the least that one needs at these sizes is ",
                with_commas(needed(least, symbol_values)), largest_values(program, *binding));

@@ -45,7 +45,10 @@ class Plans {
   void set_step_arena(std::shared_ptr<StepArena> arena, size_t place);
   std::optional<bool> in_two() const { return in_two_; }
   // The options have another budget now: sizes that come again are served anew.
-  void change_budget() { chosen_.clear(); }
+  void change_budget() {
+    chosen_.clear();
+    latest_budget_ = 0;
+  }
   // Whether the budget is that of one forward, and others have theirs.
   void take_for_a_share(bool is_a_share) { is_a_share_ = is_a_share; }
   // By plan, the peak of a step. Those of the first archive have the numbers of its rungs.
@@ -74,7 +77,8 @@ class Plans {
   };
 
   Executor& serve(Choice choice);
-  int64_t budget_of_one(int64_t forwards) const;
+  // Forwards, with the one that comes.
+  int64_t at_once() const;
   // `budget`: for this forward; of a part of the plan without one: unused.
   Executor& serving(std::span<const int64_t> symbol_values, int64_t budget, bool is_known);
   Choice choose(const std::vector<int64_t>& symbol_values, int64_t budget, bool is_known);
@@ -110,7 +114,7 @@ class Plans {
   std::map<int32_t, ServedRung> served_;                // by plan, where somebody asked or messages travel
   int32_t latest_ = 0;
   int64_t most_bytes_ = INT64_MAX;
-  int64_t over_bytes_ = 0;
+  int64_t over_bytes_ = 0, latest_budget_ = 0;
   bool is_a_share_ = false;
   int32_t asked_plan_ = -1;
   std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes, then the budget

@@ -110,6 +110,18 @@ def test_one_call_has_all_of_it_again():
     assert report["planned_peak_bytes"] == needed(1)
 
 
+def test_an_old_result_that_is_held_leaves_the_rest():
+    """Of a validation without no_grad."""
+    budget = int(1.3 * needed(1))
+    module, expected = make(memory_budget=budget), step(make(), batches(1))
+    held = module(batches(1)[0][:100])
+    for _ in range(3):
+        found = step(module, batches(1))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert module.memory_report()["kept_bytes"] > 0.9 * needed(1), "not a half of the budget"
+    held.sum().backward()
+
+
 def test_what_no_plan_of_so_many_has_is_refused():
     module = make(memory_budget=int(0.9 * needed(1)))
     with pytest.raises(OutOfMemory, match=r"the part of one of 20 forwards that wait for one backward: the least"):
