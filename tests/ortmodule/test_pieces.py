@@ -232,6 +232,43 @@ def test_gradients_that_are_kept_leave_the_arena_of_the_pieces():
         assert sum(lowtide.pool_bytes().values()) - before <= peak + 8 * 4096
 
 
+class Raising(Wide):
+    fails = False
+
+    def forward(self, x):
+        h = self.first(x)
+        if h.mean() > 100:
+            h = h * 2
+        if self.fails:
+            raise ValueError("between the pieces")
+        return {"out": self.second(h)}
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_call_that_fails_between_pieces_leaves_no_arena_behind():
+    torch.compiler.reset()
+    ours, theirs = pair(Raising)
+    for fails in (False, False, False, True, False, False):
+        ours.fails = theirs.fails = fails
+        x = torch.randn(512, 64, dtype=torch.float64)
+        for module in (ours, theirs):
+            module.zero_grad()
+            if fails:
+                with pytest.raises(ValueError, match="between the pieces"):
+                    module(x)
+            else:
+                module(x)["out"].square().mean().backward()
+        for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, msg=name)
+    ours.zero_grad()
+    gc.collect()
+    peak, pool = ours.memory_report()["planned_peak_bytes"], lowtide.pool_bytes()
+    lowtide.release_memory()
+    before = lowtide.pool_bytes()["live_bytes"]
+    ours(x)["out"].square().mean().backward()
+    assert sum(lowtide.pool_bytes().values()) - before <= peak + 8 * 4096, pool
+
+
 class Halves(torch.nn.Module):
     """Two pieces of one output each; the second need not wait for the first."""
 

@@ -6,6 +6,7 @@ they save. In a call whose pieces are not known yet (the first one, other sizes,
 least, since nobody can say what is to come.
 """
 
+import collections
 import itertools
 import weakref
 from dataclasses import replace
@@ -16,6 +17,7 @@ from .budget import format_bytes
 from .pieces_memory import Frontier, Need, Option, arena_of, choose, peak_of
 
 _MOST_CALLS = 256  # whose pieces are remembered
+_MOST_OTHERS = 3  # times that a call went on otherwise than the one before
 _NO_LIMIT = 2**63 - 1
 
 
@@ -87,7 +89,7 @@ class SharedRoom:
         self._ran = []  # (TrainingAgent, its sizes, its number)
         # The first piece of a call and its sizes → (all of them, of each whether in two, StepArena or None).
         self._known = {}
-        self._several = set()  # first pieces of different calls
+        self._others = collections.Counter()  # by first piece, calls that were others than the one before
         self._in_use = self._arena = None
         self._beside = 0
         self._keeps_gradients = False  # a step's are still there when the next one begins
@@ -98,6 +100,8 @@ class SharedRoom:
         return self._arena and self._arena.size_bytes + self._beside
 
     def call_begins(self):
+        if self._arena is not None:
+            self._arena.forwards_end()  # of a call with an error
         self._ran, self._in_use, self._arena = [], None, None
 
     def call_ended(self, all_in_engine):
@@ -116,8 +120,8 @@ class SharedRoom:
             self._beside = sum(sum(need.late) for need in in_two)
         first = self._first()
         if self._known.pop(first, None) is not None:
-            self._several.add(first)
-        arena = arena_of(needs) if all_in_engine and first not in self._several else None
+            self._others[first] += 1
+        arena = arena_of(needs) if all_in_engine and self._others[first] < _MOST_OTHERS else None
         self._known[first] = [one[1:] for one in self._ran], flags, arena
         if len(self._known) > _MOST_CALLS:
             del self._known[next(iter(self._known))]
@@ -162,7 +166,7 @@ class StepBudget:
         self._calls = _Calls()
         self._taken = []  # Needs of what ran in this call
         self._planned = self._arena = None  # Option of each piece of this call, StepArena
-        self._several = set()  # first pieces of different calls, which have no arena
+        self._others = collections.Counter()  # by first piece, calls that were others than the one before
         self._bytes = 0
 
     @property
@@ -171,6 +175,8 @@ class StepBudget:
         return self._arena and self._arena.size_bytes
 
     def call_begins(self):
+        if self._arena is not None:
+            self._arena.forwards_end()  # of a call with an error
         self._bytes = self._total.bytes()
         self._calls.begins()
         self._taken, self._planned, self._arena = [], None, None
@@ -178,7 +184,7 @@ class StepBudget:
     def call_ended(self, _):
         first = self._calls.ran[:1]
         if self._calls.ended() and self._planned is not None:
-            self._several.update(first)
+            self._others.update(first)
         if self._arena is not None:
             self._arena.forwards_end()
 
@@ -224,7 +230,7 @@ class StepBudget:
         self._planned, arena = found
         external = max(option.need.external for option in self._planned)
         # Free blocks serve the outputs.
-        if pieces[0] not in self._several and arena.begin(self._bytes - external):
+        if self._others[pieces[0]] < _MOST_OTHERS and arena.begin(self._bytes - external):
             self._arena = arena
             self._taken = [Need(arena.size_bytes)]
 
