@@ -18,7 +18,6 @@
 #include "dlpack.h"
 #include "interrupt.h"
 #include "process.h"
-#include "report/config.h"
 #include "step_memory.h"
 
 namespace nb = nanobind;
@@ -206,29 +205,7 @@ nb::dict memory_stat(PythonSession& self, const std::string& config, const std::
     nb::gil_scoped_release unlocked;
     stat = self.session.memory_stat(config, probe_config, symbol_values, with_peaks);
   }
-  nb::list rows;
-  for (const PlanRow& row : stat.rows) {
-    nb::dict entry;
-    entry["combination"] = row.combination;
-    entry["frequency"] = row.frequency;
-    entry["saving_bytes"] = row.saving_bytes ? nb::object(nb::int_(*row.saving_bytes)) : nb::none();
-    entry["saving_symbolic"] = symbolic_bytes(row.saving);
-    entry["on"] = row.on;
-    entry["peak_after"] = row.peak_after ? nb::object(nb::int_(*row.peak_after)) : nb::none();
-    rows.append(entry);
-  }
-  nb::dict result;
-  result["rows"] = rows;
-  result["row_lines"] = stat.row_lines;
-  result["notes"] = stat.notes;
-  result["insight"] = stat.insight;
-  result["summary"] = stat.summary;
-  result["json"] = stat.json;
-  result["planned"] = stat.planned;
-  result["peak_without"] = stat.peak_without;
-  result["peak_with"] = stat.peak_with;
-  result["notices"] = stat.notices;
-  return result;
+  return stat_to_python(stat);
 }
 
 // The callback gets views of the engine's memory.
@@ -429,7 +406,7 @@ void bind_session(nb::module_& module) {
       .def(
           "set_memory_budget",
           [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
-          nb::arg("bytes"), nb::arg("together") = 0)
+          nb::arg("bytes"), nb::arg("together") = 0, "Of further forwards; see src/session/session.h.")
       .def(
           "plan_needs",
           [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
@@ -439,7 +416,8 @@ void bind_session(nb::module_& module) {
           "Of every plan that was found so far, at these sizes: (predicted extra milliseconds, as `memory` tells it, "
           "the same where what is pending keeps what its backward needs alone).")
       .def(
-          "set_plan", [](PythonSession& self, int32_t plan) { self.session.set_plan(plan); }, "plan"_a)
+          "set_plan", [](PythonSession& self, int32_t plan) { self.session.set_plan(plan); }, "plan"_a,
+          "Which plan serves further forwards, whatever the budget; -1: as the budget says.")
       .def(
           "set_step_arena",
           [](PythonSession& self, std::shared_ptr<StepArena> arena, size_t place) {

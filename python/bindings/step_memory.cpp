@@ -48,6 +48,32 @@ nb::list outcomes_to_python(const std::vector<RequestOutcome>& outcomes) {
   return result;
 }
 
+nb::dict stat_to_python(const MemoryStat& stat) {
+  nb::list rows;
+  for (const PlanRow& row : stat.rows) {
+    nb::dict entry;
+    entry["combination"] = row.combination;
+    entry["frequency"] = row.frequency;
+    entry["saving_bytes"] = row.saving_bytes ? nb::object(nb::int_(*row.saving_bytes)) : nb::none();
+    entry["saving_symbolic"] = symbolic_bytes(row.saving);
+    entry["on"] = row.on;
+    entry["peak_after"] = row.peak_after ? nb::object(nb::int_(*row.peak_after)) : nb::none();
+    rows.append(entry);
+  }
+  nb::dict result;
+  result["rows"] = rows;
+  result["row_lines"] = stat.row_lines;
+  result["notes"] = stat.notes;
+  result["insight"] = stat.insight;
+  result["summary"] = stat.summary;
+  result["json"] = stat.json;
+  result["planned"] = stat.planned;
+  result["peak_without"] = stat.peak_without;
+  result["peak_with"] = stat.peak_with;
+  result["notices"] = stat.notices;
+  return result;
+}
+
 void bind_step_memory(nb::module_& module) {
   using Share = std::tuple<int64_t, bool, bool, int64_t, std::vector<int64_t>>;
   nb::class_<StepArena>(module, "StepArena", "One block for the graphs of a step; see src/runtime/step_arena.h.")
@@ -62,13 +88,14 @@ void bind_step_memory(nb::module_& module) {
           },
           "shares"_a,
           "Of each graph: bytes that it keeps, whether it has a backward, whether they are pinned to the end of the "
-          "step, what its halves work in, "
-          "blocks of gradients.")
+          "step, what its halves work in, blocks of gradients. All in bytes.")
       .def_prop_ro("size_bytes", &StepArena::size_bytes)
       .def(
           "begin", [](StepArena& self, int64_t most_bytes) { return self.begin(process_pool(), most_bytes); },
-          "most_bytes"_a)
-      .def("forwards_end", &StepArena::forwards_end);
+          "most_bytes"_a,
+          "Takes the block for the next step; False: gradients of the last one are still held. `most_bytes`: of it and "
+          "all blocks that are free.")
+      .def("forwards_end", &StepArena::forwards_end, "Behind the last forward: who has a place keeps the block.");
 }
 
 }  // namespace lowtide::bindings

@@ -15,5 +15,6 @@ nanobind::list needs_to_python(const std::vector<PlanNeeds>& plans);
 
 // (plan, requested count, found, applied) of each.
 nanobind::list outcomes_to_python(const std::vector<RequestOutcome>& outcomes);
+nanobind::dict stat_to_python(const MemoryStat& stat);
 
 }  // namespace lowtide::bindings

@@ -55,6 +55,43 @@ TEST(BlockPool, GivesBackWhatIsFreeBeforeItMapsMoreThanItMay) {
   EXPECT_EQ(pool.free_bytes(), 0);
 }
 
+TEST(BlockPool, OfFreeBlocksTheSmallestThatIsEnoughGoes) {
+  BlockPool pool;
+  std::vector<std::shared_ptr<Block>> blocks = {pool.acquire(8 * kMiB), pool.acquire(4 * kMiB), pool.acquire(2 * kMiB)};
+  for (std::shared_ptr<Block>& block : blocks) block.reset();
+  const auto held = pool.acquire(kMiB, {.together = 14 * kMiB});  // one too much
+  EXPECT_EQ(held->size_bytes, kMiB);
+  EXPECT_EQ(pool.free_bytes(), 12 * kMiB);
+}
+
+TEST(BlockPool, WhatComesInPlaceTakesWhatIsFree) {
+  BlockPool pool;
+  pool.acquire(8 * kMiB);
+  EXPECT_EQ(pool.acquire_in_place(3 * kMiB, INT64_MAX)->size_bytes, 8 * kMiB);
+  const auto held = pool.acquire_in_place(3 * kMiB, 4 * kMiB);
+  EXPECT_EQ(held->size_bytes, 3 * kMiB);
+  EXPECT_EQ(pool.free_bytes(), 0) << "given back for it";
+}
+
+TEST(BlockPool, WhereHalvesWorkIsOneBlockForAll) {
+  BlockPool pool;
+  const auto step = [&](std::vector<int64_t> sizes) {
+    pool.forward_begins();
+    for (const int64_t size : sizes) {
+      const auto block = pool.acquire_to_work_in(size, INT64_MAX);
+      EXPECT_GE(block->size_bytes, size);
+      EXPECT_NE(pool.acquire(block->size_bytes)->data, block->data);
+    }
+    pool.forward_is_gone();
+    pool.trim(1);  // what the line above took, some steps later
+  };
+  step({2 * kMiB, 4 * kMiB, 3 * kMiB});
+  step({2 * kMiB, 4 * kMiB, 3 * kMiB});
+  EXPECT_EQ(pool.acquire_to_work_in(kMiB, INT64_MAX)->size_bytes, 4 * kMiB);
+  for (int i = 0; i < 2; ++i) step({kMiB});
+  EXPECT_EQ(pool.acquire_to_work_in(kMiB, INT64_MAX)->size_bytes, kMiB) << "the larger one served two steps before";
+}
+
 TEST(BlockPool, BlocksAgeWithStepsNotWithForwards) {
   BlockPool pool;
   pool.acquire(3 * kMiB);

@@ -23,6 +23,27 @@ class Of(torch.nn.Module):
         return self._function(self, *args, **kwargs)
 
 
+class Wide(torch.nn.Module):
+    """Two halves of three layers each, between which Python looks at data."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(6)]
+        self.first, self.second = torch.nn.Sequential(*layers[:3]), torch.nn.Sequential(*layers[3:])
+
+    def forward(self, x):
+        h = self.first(x)
+        if h.mean() > 100:
+            h = h * 2
+        return {"out": self.second(h)}
+
+
+def pair(cls):
+    torch.manual_seed(0)
+    module = cls().double()
+    return ORTModule(module), copy.deepcopy(module)
+
+
 def x(*shape, grad=False):
     """The same numbers for a shape in every call."""
     return torch.randn(*(shape or (3, 4)), generator=torch.Generator().manual_seed(1)).requires_grad_(grad)

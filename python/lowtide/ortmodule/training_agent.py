@@ -30,7 +30,7 @@ from .second_derivatives import SecondDerivatives
 _MOST_PATTERNS = 64  # of gradients that are absent
 _OVER = (
     "memory_budget: more calls of the module wait for one backward than in the step before, which left no room for "
-    "this one: this step goes over its budget by %s; from the next one on each call has the same part of it"
+    "this one: this step goes over its budget by %s; from the next one on they share it"
 )
 
 
