@@ -222,7 +222,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         output_bytes, external_bytes; beside the plan held_bytes, copies of what forward writes and gradients depend on.
         None before the first call. Of a module in pieces, those of all at once. Where several calls wait for one
         backward, as in the last steps: of pending_forwards of them; each has kept_bytes until its backward, all of them
-        passing_bytes and late_bytes (gradients)."""
+        passing_bytes and late_bytes (gradients, by late_blocks)."""
         if (step := self._last_manager().last_step) is not None and step.in_engine:
             return step.memory()
         agent = self._last_manager().last_agent
