@@ -18,6 +18,7 @@
 #include "dlpack.h"
 #include "interrupt.h"
 #include "process.h"
+#include "session/step_plans.h"
 #include "step_memory.h"
 
 namespace nb = nanobind;
@@ -408,13 +409,19 @@ void bind_session(nb::module_& module) {
           [](PythonSession& self, int64_t bytes, int64_t together) { self.session.set_memory_budget(bytes, together); },
           nb::arg("bytes"), nb::arg("together") = 0, "Of further forwards; see src/session/session.h.")
       .def(
-          "plan_needs",
-          [](PythonSession& self, const std::vector<int64_t>& symbol_values) {
-            return needs_to_python(self.session.plan_needs(symbol_values));
+          "step_need",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values, std::optional<bool> in_two,
+             bool is_pending,
+             int64_t graph) { return need_of(self.session.memory(symbol_values, in_two), is_pending, graph); },
+          "symbol_values"_a, nb::arg("in_two").none(), "is_pending"_a, "graph"_a,
+          "StepNeed of one forward at these sizes. `graph`: whose gradients.")
+      .def(
+          "step_options",
+          [](PythonSession& self, const std::vector<int64_t>& symbol_values, bool is_pending, int64_t graph) {
+            return options_of(self.session.plan_needs(symbol_values), is_pending, graph);
           },
-          "symbol_values"_a,
-          "Of every plan that was found so far, at these sizes: (predicted extra milliseconds, as `memory` tells it, "
-          "the same where what is pending keeps what its backward needs alone).")
+          "symbol_values"_a, "is_pending"_a, "graph"_a,
+          "StepOption of every plan that was found so far, at these sizes: of each the whole and the one in two.")
       .def(
           "set_plan", [](PythonSession& self, int32_t plan) { self.session.set_plan(plan); }, "plan"_a,
           "Which plan serves further forwards, whatever the budget; -1: as the budget says.")

@@ -10,8 +10,6 @@
 namespace lowtide::bindings {
 
 nanobind::dict memory_to_python(const MemoryReport& memory);
-// (extra milliseconds, memory with a whole arena, with one in two) of each.
-nanobind::list needs_to_python(const std::vector<PlanNeeds>& plans);
 
 // (plan, requested count, found, applied) of each.
 nanobind::list outcomes_to_python(const std::vector<RequestOutcome>& outcomes);

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from lowtide._lowtide import step_bytes_beside, step_peak
 from lowtide.capture import trees
-
-from .pieces_memory import Need, beside, peak_of
 
 _SUMS = ("gradient_bytes", "lower_bound_bytes", "output_bytes", "held_bytes")
 
@@ -28,8 +27,8 @@ class Ran:
         return self.agent.memory_report(self.sizes, self.in_two)
 
     def need(self):
-        """Need of this call."""
-        return Need.told(self.memory(), self.agent, self.agent.training and bool(self.agent.gradient_targets))
+        """StepNeed of this call."""
+        return self.agent.step_need(self.agent.symbol_values(self.sizes), self.in_two, id(self.agent))
 
 
 class StepOfPieces:
@@ -53,12 +52,12 @@ class StepOfPieces:
 
     def memory(self):
         """As TrainingAgent.memory_report tells it of one graph: bytes of all pieces in the engine, as they are live at
-        once (peak_of). What PyTorch allocates between the pieces is not in it."""
+        once (step_peak). What PyTorch allocates between the pieces is not in it."""
         reports, needs = [one.memory() for one in self.in_engine], [one.need() for one in self.in_engine]
         found = {name: sum(report[name] for report in reports) for name in _SUMS}
-        found["external_bytes"] = max((need.external for need in needs), default=0)
-        found["arena_bytes"] = self._arena_bytes or peak_of(needs) - beside(needs)
-        found["planned_peak_bytes"] = found["arena_bytes"] + beside(needs)
+        found["external_bytes"] = max((need.external_bytes for need in needs), default=0)
+        found["arena_bytes"] = self._arena_bytes or step_peak(needs) - step_bytes_beside(needs)
+        found["planned_peak_bytes"] = found["arena_bytes"] + step_bytes_beside(needs)
         return found
 
     def opportunities(self, configuration, probe):

@@ -9,12 +9,11 @@ least, since nobody can say what is to come.
 import collections
 import itertools
 import weakref
-from dataclasses import replace
 
+from lowtide._lowtide import StepFrontier, StepNeed, kept_in_two, step_arena, step_peak
 from lowtide.errors import OutOfMemory
 
 from .budget import format_bytes
-from .pieces_memory import Frontier, Need, Option, arena_of, choose, peak_of
 
 _MOST_CALLS = 256  # whose pieces are remembered
 _MOST_OTHERS = 3  # times that a call went on otherwise than the one before
@@ -75,10 +74,6 @@ class _Calls:
         return before != self.ran
 
 
-def _need(agent, values, in_two, of):
-    return Need.told(agent.session.memory(values, in_two), of, agent.training and bool(agent.gradient_targets))
-
-
 class SharedRoom:
     """Of a module in pieces without a budget; `call_begins` comes before each call, `call_ended` behind those that had
     no error. Where PyTorch runs some, or another call begins with the same piece, an arena for all would be there while
@@ -112,16 +107,18 @@ class SharedRoom:
         self._ran = []
 
     def _plan(self, all_in_engine):
-        whole, in_two = ([_need(*one[:2], flag, one[2]) for one in self._ran] for flag in (False, True))
-        flags = choose(whole, in_two)
+        whole, in_two = (
+            [agent.step_need(values, flag, number) for agent, values, number in self._ran] for flag in (False, True)
+        )
+        flags = kept_in_two(whole, in_two)
         needs = [pair[flag] for flag, *pair in zip(flags, whole, in_two, strict=True)]
         if self._keeps_gradients:
-            flags, needs = [True] * len(in_two), [replace(need, late=()) for need in in_two]
-            self._beside = sum(sum(need.late) for need in in_two)
+            flags, needs = [True] * len(in_two), [need.without_gradients() for need in in_two]
+            self._beside = sum(need.standing_bytes for need in in_two) - sum(need.standing_bytes for need in needs)
         first = self._first()
         if self._known.pop(first, None) is not None:
             self._others[first] += 1
-        arena = arena_of(needs) if all_in_engine and self._others[first] < _MOST_OTHERS else None
+        arena = step_arena(needs) if all_in_engine and self._others[first] < _MOST_OTHERS else None
         self._known[first] = [one[1:] for one in self._ran], flags, arena
         if len(self._known) > _MOST_CALLS:
             del self._known[next(iter(self._known))]
@@ -161,11 +158,12 @@ class StepBudget:
         """`total`: TotalBudget."""
         self._total = total
         self._numbers, self._next = weakref.WeakKeyDictionary(), itertools.count()  # TrainingAgent → number
-        self._options = {}  # (number, sizes) → [Option], without a budget first: whole, in two
-        self._frontiers = {}  # all pieces of a call → Frontier
+        self._keys = {}  # (number, sizes) → number of its own
+        self._options = {}  # by that, [StepOption], without a budget first: whole, in two
+        self._frontiers = {}  # all pieces of a call → StepFrontier
         self._calls = _Calls()
-        self._taken = []  # Needs of what ran in this call
-        self._planned = self._arena = None  # Option of each piece of this call, StepArena
+        self._taken = []  # StepNeeds of what ran in this call
+        self._planned = self._arena = None  # StepOption of each piece of this call, StepArena
         self._others = collections.Counter()  # by first piece, calls that were others than the one before
         self._bytes = 0
 
@@ -190,54 +188,47 @@ class StepBudget:
 
     def apply(self, agent):
         """To the agent's next forward, which is the call's next piece."""
-        key = self._numbers.setdefault(agent, next(self._next)), *agent.symbol_values(agent.last_sizes)
+        number, values = self._numbers.setdefault(agent, next(self._next)), agent.symbol_values(agent.last_sizes)
+        key = self._keys.setdefault((number, *values), len(self._keys))
         place, expected = self._calls.next(key), self._calls.expected
         if key not in self._options:
-            self._options[key] = self._options_of(agent, key)
+            if agent.training and len(agent.session.plan_peaks(values)) == 1:
+                agent.session.frontier(values)  # seeks other plans
+            self._options[key] = agent.session.step_options(values, agent.is_pending, number)
         if place == 0 and expected is not None:
             self._plan(tuple(expected))
         if expected is None:
             option = self._smallest(key)
         else:
             option = self._planned[place]
-        rest = self._bytes - sum(need.kept + need.outputs for need in self._taken)
+        rest = self._bytes - sum(need.kept_bytes for need in self._taken)
         has_place = expected is not None and self._arena is not None
-        self._taken.append(Need(0, option.need.outputs) if has_place else option.need)
+        self._taken.append(StepNeed(0, option.need.output_bytes) if has_place else option.need)
         agent.session.set_plan(option.plan)
         agent.session.set_in_two(option.in_two)
         agent.session.set_step_arena(self._arena if has_place else None, place)
         agent.session.set_memory_budget(0, max(rest, 1))
-
-    def _options_of(self, agent, key):
-        values, is_pending = list(key[1:]), agent.training and bool(agent.gradient_targets)
-        if agent.training and len(agent.session.plan_peaks(values)) == 1:
-            agent.session.frontier(values)  # seeks other plans
-        return [
-            Option(Need.told(report, key[0], is_pending), in_two, plan, extra)
-            for plan, (extra, *reports) in enumerate(agent.session.plan_needs(values))
-            for in_two, report in zip((False, True), reports, strict=True)
-        ]
 
     def _plan(self, pieces):
         frontier = self._frontiers.get(pieces)
         if frontier is None:
             if len(self._frontiers) >= _MOST_CALLS:
                 self._frontiers.clear()
-            frontier = self._frontiers[pieces] = Frontier(pieces, self._options)
+            frontier = self._frontiers[pieces] = StepFrontier(pieces, {key: self._options[key] for key in pieces})
         found = frontier.within(self._bytes)
         if found is None:
-            self._refuse(len(pieces), frontier.floor, "")
+            self._refuse(len(pieces), frontier.floor_bytes, "")
         self._planned, arena = found
-        external = max(option.need.external for option in self._planned)
+        external = max(option.need.external_bytes for option in self._planned)
         # Free blocks serve the outputs.
         if self._others[pieces[0]] < _MOST_OTHERS and arena.begin(self._bytes - external):
             self._arena = arena
-            self._taken = [Need(arena.size_bytes)]
+            self._taken = [StepNeed(arena.size_bytes)]
 
     def _smallest(self, key):
         """Of a piece of which nobody knows what comes behind it."""
-        options = sorted(self._options[key], key=lambda option: option.bytes)
-        peaks = [peak_of([*self._taken, option.need]) for option in options]
+        options = sorted(self._options[key], key=lambda option: option.need.standing_bytes)
+        peaks = [step_peak([*self._taken, option.need]) for option in options]
         fitting = next((option for option, peak in zip(options, peaks, strict=True) if peak <= self._bytes), None)
         if fitting is None:
             self._refuse(len(self._calls.ran), min(peaks), ", and more may follow")

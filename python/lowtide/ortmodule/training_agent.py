@@ -304,6 +304,15 @@ class TrainingAgent:
         held = self._inputs.held_bytes(sizes or self.last_sizes or self.captured.exported.sizes) if holds else 0
         return {**self.session.memory(self.symbol_values(sizes), in_two), "held_bytes": held}
 
+    def step_need(self, values, in_two, graph):
+        """StepNeed of a forward with these `values` of the session's symbols. `graph`: a number, whose gradients."""
+        return self.session.step_need(values, in_two, self.is_pending, graph)
+
+    @property
+    def is_pending(self):
+        """Whether its forwards have a backward."""
+        return self.training and bool(self.gradient_targets)
+
     def collectives(self, sizes):
         """What processes do together in a call with these sizes, as text."""
         text = self.session.collectives(self.symbol_values(sizes))
