@@ -436,6 +436,9 @@ void bind_session(nb::module_& module) {
       .def(
           "set_in_two", [](PythonSession& self, std::optional<bool> in_two) { self.session.set_in_two(in_two); },
           nb::arg("in_two").none())
+      .def_prop_ro(
+          "pending_forwards", [](const PythonSession& self) { return self.session.pending_forwards(); },
+          "How many of its forwards wait for their backward.")
       .def_prop_ro("over_budget_bytes", [](const PythonSession& self) { return self.session.over_budget_bytes(); })
       .def(
           "value_story",

@@ -14,9 +14,11 @@ from lowtide.ortmodule.budget import asked_budget
 from lowtide.ortmodule.fallback import check_initialization
 from lowtide.ortmodule.options import memory_options
 from lowtide.ortmodule.piece import Piece
+from lowtide.ortmodule.shared_room import RoomOfGraphs
 
 # Of torch.compile's modes none changes anything: they are Inductor's.
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_ROOM = RoomOfGraphs()  # of those without a budget: a step may run graphs of several modules
 _OPTIONS = ("memory_budget", "memory_level", "memory_config", "keep_outputs", "verify", "log_level")
 
 
@@ -41,7 +43,8 @@ def lowtide(graph_module, example_inputs, *, mode=None, options=None):
     optimizer = {"level": options.get("memory_level"), "config": options.get("memory_config")}
     memory_options(budget, **optimizer)  # a mistake is told now, not by a step
     keep = parse_keep_outputs(options.get("keep_outputs"))
-    return Piece(graph_module, debug_options, keep, budget, bool(options.get("verify", False)), None, optimizer)
+    room = _ROOM if budget is None else None
+    return Piece(graph_module, debug_options, keep, budget, bool(options.get("verify", False)), room, optimizer)
 
 
 def _debug_options(options):

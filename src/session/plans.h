@@ -58,6 +58,7 @@ class Plans {
   // Which plan serves further calls, whatever the budget, whose bytes still bound the blocks; -1: as the budget says.
   void set_plan(int32_t plan) { asked_plan_ = plan; }
   size_t count() const { return executors_.size(); }
+  int64_t pending_forwards() const { return pending_->now(); }
   // Of any: see runtime/executor.h.
   bool separates_gradients() const;
 

@@ -432,6 +432,8 @@ void Session::set_step_arena(std::shared_ptr<StepArena> arena, size_t place) {
 
 bool Session::separates_gradients() const { return impl_->plans->separates_gradients(); }
 
+int64_t Session::pending_forwards() const { return impl_->plans->pending_forwards(); }
+
 std::optional<bool> Session::in_two() const { return impl_->plans->in_two(); }
 
 MemoryReport Session::memory(std::span<const int64_t> symbol_values, std::optional<bool> in_two) {

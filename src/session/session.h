@@ -209,6 +209,7 @@ class Session {
   void set_in_two(std::optional<bool> in_two);
   std::optional<bool> in_two() const;
   bool separates_gradients() const;
+  int64_t pending_forwards() const;
   void set_step_arena(std::shared_ptr<StepArena> arena, size_t place);
   // Of the latest forward: more of them wait for one backward than in the steps before, whose plans left no room for
   // it: what it and those that are pending need beyond the budget. Else 0.

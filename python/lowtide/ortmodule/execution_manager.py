@@ -53,7 +53,7 @@ class ExecutionManager:
         """Of training steps: `keep`: paths of the outputs that they return, or None for all (capture/kept_outputs.py);
         `budget`: a Budget for their bytes; `verify`: check the bits of each plan once; `facts`: what is known of the
         module's graphs before the first export; `pieces`: the module as Pieces, for when there is no graph of it;
-        `allowance`: the StepBudget that the module is a piece under;
+        `allowance`: Allowance of the step that the module is a piece of;
         `optimizer`: as TrainingAgent has it; `is_piece`: whether the module is a submodule between pieces;
         `reads_tables`: whether its calls have tables of sizes, which graphs hold as constants."""
         self._module, self._options = module, options

@@ -26,6 +26,7 @@ class Piece:
         )
         self._inference = InferenceManager(self.graph, debug_options, facts=facts)
         self.last_manager = self._training
+        self._allowance = allowance
         self._seconds = 0.0  # of the last call
         self._refusal = None  # why PyTorch ran the last call, where no manager was asked
 
@@ -47,6 +48,8 @@ class Piece:
         self.last_manager = self._training if torch.is_grad_enabled() else self._inference
         result = self.last_manager.forward(self.graph.arguments(inputs), {})
         self._seconds = time.perf_counter() - begin
+        if self._allowance is not None and self.last_manager.fallback_reason is not None:
+            self._allowance.ran_in_pytorch()
         return result
 
     def last_run(self):

@@ -20,7 +20,8 @@ from .piece import Piece
 from .pieces_step import SharesOfTime, StepOfPieces
 from .pieces_within import Submodules
 from .resident import Resident
-from .step_budget import SharedRoom, StepBudget, TotalBudget
+from .shared_room import SharedRoom
+from .step_budget import StepBudget, TotalBudget
 from .training_manager import TrainingManager
 from .whole_submodule import WholeSubmodules
 

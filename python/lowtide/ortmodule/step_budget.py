@@ -1,26 +1,23 @@
-"""What a step leaves to the graphs that it runs, one after another: several where a module runs in pieces.
+"""What a budget leaves to the graphs that a step runs, one after another: several where a module runs in pieces.
 
-A step's pieces are known once it has run. From then on those of them keep nothing but what their backward needs for
-which that is less. Under a budget for which that is too much they have other plans, those that take least time for what
-they save. In a call whose pieces are not known yet (the first one, other sizes, another branch) each takes what needs
-least, since nobody can say what is to come.
+A step's pieces are known once it has run. From then on they have those plans that take least time for what they save
+(shared_room.py: without a budget). In a call whose pieces are not known yet (the first one, other sizes, another
+branch) each takes what needs least, since nobody can say what is to come.
 """
 
 import collections
-import itertools
-import weakref
 
-from lowtide._lowtide import StepFrontier, StepNeed, kept_in_two, step_arena, step_peak
+from lowtide._lowtide import StepFrontier, StepNeed, step_peak
 from lowtide.errors import OutOfMemory
 
+from .allowance import Allowance
 from .budget import format_bytes
 
 _MOST_CALLS = 256  # whose pieces are remembered
 _MOST_OTHERS = 3  # times that a call went on otherwise than the one before
-_NO_LIMIT = 2**63 - 1
 
 
-class TotalBudget:
+class TotalBudget(Allowance):
     """Of a module that is one graph: what is left of memory_budget_total. What is there beside a step changes: an
     optimizer has stepped, gradients are kept or not."""
 
@@ -74,90 +71,12 @@ class _Calls:
         return before != self.ran
 
 
-class SharedRoom:
-    """Of a module in pieces without a budget; `call_begins` comes before each call, `call_ended` behind those that had
-    no error. Where PyTorch runs some, or another call begins with the same piece, an arena for all would be there while
-    PyTorch needs most, or while others have theirs."""
-
-    def __init__(self):
-        self._numbers, self._next = weakref.WeakKeyDictionary(), itertools.count()  # TrainingAgent → number
-        self._ran = []  # (TrainingAgent, its sizes, its number)
-        # The first piece of a call and its sizes → (all of them, of each whether in two, StepArena or None).
-        self._known = {}
-        self._others = collections.Counter()  # by first piece, calls that were others than the one before
-        self._in_use = self._arena = None
-        self._beside = 0
-        self._keeps_gradients = False  # a step's are still there when the next one begins
-
-    @property
-    def arena_bytes(self):
-        """Of the last call's arena, and of the gradients that are not in it; None: it had none."""
-        return self._arena and self._arena.size_bytes + self._beside
-
-    def call_begins(self):
-        if self._arena is not None:
-            self._arena.forwards_end()  # of a call with an error
-        self._ran, self._in_use, self._arena = [], None, None
-
-    def call_ended(self, all_in_engine):
-        if self._arena is not None:
-            self._arena.forwards_end()
-        if self._ran and (self._in_use is None or self._in_use[0] != [one[1:] for one in self._ran]):
-            self._plan(all_in_engine)
-        self._ran = []
-
-    def _plan(self, all_in_engine):
-        whole, in_two = (
-            [agent.step_need(values, flag, number) for agent, values, number in self._ran] for flag in (False, True)
-        )
-        flags = kept_in_two(whole, in_two)
-        needs = [pair[flag] for flag, *pair in zip(flags, whole, in_two, strict=True)]
-        if self._keeps_gradients:
-            flags, needs = [True] * len(in_two), [need.without_gradients() for need in in_two]
-            self._beside = sum(need.standing_bytes for need in in_two) - sum(need.standing_bytes for need in needs)
-        first = self._first()
-        if self._known.pop(first, None) is not None:
-            self._others[first] += 1
-        arena = step_arena(needs) if all_in_engine and self._others[first] < _MOST_OTHERS else None
-        self._known[first] = [one[1:] for one in self._ran], flags, arena
-        if len(self._known) > _MOST_CALLS:
-            del self._known[next(iter(self._known))]
-
-    def _first(self):
-        _, values, number = self._ran[0]
-        return self._keeps_gradients, number, *values
-
-    def apply(self, agent):
-        """To the agent's next forward, which is the call's next piece."""
-        number = self._numbers.setdefault(agent, next(self._next))
-        place = len(self._ran)
-        self._keeps_gradients = self._keeps_gradients or agent.session.separates_gradients
-        self._ran.append((agent, agent.symbol_values(agent.last_sizes), number))
-        if place == 0:
-            self._in_use = self._known.get(self._first())
-            self._begin()
-        known = self._in_use is not None and self._in_use[0][place : place + 1] == [self._ran[-1][1:]]
-        if not known:
-            self._in_use = None
-        agent.session.set_in_two(known and self._in_use[1][place])
-        agent.session.set_step_arena(self._arena if known else None, place)
-
-    def _begin(self):
-        if self._in_use is None or (arena := self._in_use[2]) is None:
-            return
-        if arena.begin(_NO_LIMIT):
-            self._arena = arena
-        else:
-            self._keeps_gradients, self._in_use = True, None
-
-
-class StepBudget:
+class StepBudget(Allowance):
     """Of a module in pieces; `call_begins` comes before each call."""
 
     def __init__(self, total):
         """`total`: TotalBudget."""
         self._total = total
-        self._numbers, self._next = weakref.WeakKeyDictionary(), itertools.count()  # TrainingAgent → number
         self._keys = {}  # (number, sizes) → number of its own
         self._options = {}  # by that, [StepOption], without a budget first: whole, in two
         self._frontiers = {}  # all pieces of a call → StepFrontier
@@ -188,7 +107,7 @@ class StepBudget:
 
     def apply(self, agent):
         """To the agent's next forward, which is the call's next piece."""
-        number, values = self._numbers.setdefault(agent, next(self._next)), agent.symbol_values(agent.last_sizes)
+        number, values = agent.number, agent.symbol_values(agent.last_sizes)
         key = self._keys.setdefault((number, *values), len(self._keys))
         place, expected = self._calls.next(key), self._calls.expected
         if key not in self._options:

@@ -1,6 +1,7 @@
 """One captured graph and its session: binds live tensors, runs halves of steps, rebuilds the module's outputs."""
 
 import contextlib
+import itertools
 import threading
 import time
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from .pure import pure_calls
 from .regions import Regions
 from .second_derivatives import SecondDerivatives
 
+_NUMBERS = itertools.count()
 _MOST_PATTERNS = 64  # of gradients that are absent
 _OVER = (
     "memory_budget: more calls of the module wait for one backward than in the step before, which left no room for "
@@ -51,12 +53,13 @@ class TrainingAgent:
         labels=None,
         meeting=None,
     ):
-        """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget,
-        `allowance`: TotalBudget or StepBudget, where it differs from call to call; `verify`: every plan is checked once
-        (PlanCheck); `second_derivatives`: SecondDerivatives of the module, if there are any; `optimizer`: what was
-        asked of the memory optimizer, as keywords of memory_options, where that is not the environment; `labels`:
-        LabelSparsity of the call that the graph was made for; `meeting`: Meeting of the processes that train the module
-        together, if there are any."""
+        """In the autocast of the calls. `bugs`: BugReports of the module, if there are any; `budget`: a Budget;
+        `allowance`: Allowance of the step, if there is one; `verify`: every plan is checked once (PlanCheck);
+        `second_derivatives`: SecondDerivatives of the module, if there are any; `optimizer`: what was asked of the
+        memory optimizer, as keywords of memory_options, where that is not the environment; `labels`: LabelSparsity of
+        the call that the graph was made for; `meeting`: Meeting of the processes that train the module together, if
+        there are any."""
+        self.number = next(_NUMBERS)  # of no other
         self.captured, self.training = captured, training
         self.bugs = bugs or BugReports(type(module).__name__)
         self.memory = memory_options(budget, **(optimizer or {})) if training else MemoryOptions()
@@ -259,6 +262,8 @@ class TrainingAgent:
     def run_backward(self, run):
         """(what `run` returns, arguments of custom functions without a gradient, what was inspected)."""
         begin = time.perf_counter()
+        if self._allowance is not None:
+            self._allowance.backward_begins()
         with self._lock:
             self._calls.missing.clear()
             try:
