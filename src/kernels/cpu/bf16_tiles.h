@@ -18,11 +18,12 @@ constexpr int64_t kPairs = kBf16Depth / 2;
 #if defined(__AMX_BF16__)
 constexpr int64_t kBf16Rows = 2 * kLanes;
 constexpr int64_t kPairStep = 2 * kLanes, kHalfStep = kPairs * kPairStep;  // of a panel, in numbers
+constexpr int64_t kNearDepth = 256;  // a tile's part of A and of B, which both stay in L1
 #else
 constexpr int64_t kBf16Rows = 14;
 constexpr int64_t kPairStep = 2 * kBf16Cols, kHalfStep = 2 * kLanes;
+constexpr int64_t kNearDepth = 1024;  // a tile's part of A stays in L1; panels of B go by from L2
 #endif
-constexpr int64_t kNearDepth = 256;  // a tile's part of A and of B, which both stay in L1
 // Packed to their ends before those below: each lies on a page of its own.
 constexpr int64_t kRowsAtOnce = 8;
 
@@ -243,6 +244,44 @@ LT_INLINE void bf16_tile(const half_bits* a, const half_bits* b, int64_t depth, 
   }
 }
 
+// The same of kRows rows that lie `a_stride` apart as they are stored: `depth` is even.
+template <int kRows>
+LT_INLINE void bf16_tile_of_rows(const half_bits* a, int64_t a_stride, const half_bits* b, int64_t depth, float* sums,
+                                 int64_t stride, bool add) {
+  constexpr int kGroup = 3, kGroups = (kRows + kGroup - 1) / kGroup;  // rows that one address is enough for
+  vf sum0[kRows], sum1[kRows];
+#pragma GCC unroll 14
+  for (int i = 0; i < kRows; ++i) {
+    sum0[i] = add ? load(sums + i * stride) : vf{};
+    sum1[i] = add ? load(sums + i * stride + kLanes) : vf{};
+  }
+  const half_bits* rows[kGroups];
+#pragma GCC unroll 5
+  for (int g = 0; g < kGroups; ++g) rows[g] = a + g * kGroup * a_stride;
+  for (int64_t k = 0; k < depth; k += 2) {
+    const auto b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kBf16Cols);
+#pragma GCC unroll 14
+    for (int i = 0; i < kRows; ++i) {
+      int32_t pair;
+      __builtin_memcpy(&pair, rows[i / kGroup] + i % kGroup * a_stride, sizeof pair);
+      const auto x = (__m512bh)_mm512_set1_epi32(pair);
+      sum0[i] = _mm512_dpbf16_ps(sum0[i], x, b0);
+      sum1[i] = _mm512_dpbf16_ps(sum1[i], x, b1);
+    }
+#pragma GCC unroll 5
+    for (int g = 0; g < kGroups; ++g) {
+      rows[g] += 2;
+      asm("" : "+r"(rows[g]));  // else the compiler counts with one address a row, more than there are registers
+    }
+    b += 2 * kBf16Cols;
+  }
+#pragma GCC unroll 14
+  for (int i = 0; i < kRows; ++i) {
+    store(sums + i * stride, sum0[i]);
+    store(sums + i * stride + kLanes, sum1[i]);
+  }
+}
+
 #endif
 
 // How tiles of sums lie, in floats: from a row to the next, from a tile's row to that of the one below, to the right.
@@ -251,8 +290,24 @@ struct SumsLayout {
 };
 LT_INLINE SumsLayout row_major(int64_t stride) { return {stride, stride, 1}; }
 
+// For each tile, a stretch of the depth at a time: tile(first number along k, numbers, row, column, its sums, whether
+// they are added to). done(tile, row, column): once a tile of sums is whole, which is in L1 then.
+template <class Tile, class Done>
+LT_INLINE void for_bf16_tiles(int64_t rows, int64_t depth, int64_t cols, float* sums, SumsLayout layout, bool add,
+                              Tile multiply, Done done) {
+  for (int64_t first = 0; first < depth; first += kNearDepth) {
+    const int64_t deep = min_of(kNearDepth, depth - first);
+    for (int64_t i = 0; i < rows; i += kBf16Rows) {
+      for (int64_t j = 0; j < cols; j += kBf16Cols) {
+        float* tile = sums + i * layout.down + j * layout.right;
+        multiply(first, deep, i, j, tile, add || first > 0);
+        if (first + deep == depth) done(tile, i, j);
+      }
+    }
+  }
+}
+
 // sums = or += the product of whole tiles. Panels were packed for panel_depth >= depth numbers along k.
-// done(tile, row, column): once a tile of sums is whole, which is in L1 then.
 template <class Done>
 LT_INLINE void multiply_bf16(const half_bits* tiles, const half_bits* panels, int64_t panel_depth, int64_t rows,
                              int64_t depth, int64_t cols, float* sums, SumsLayout layout, bool add, Done done) {
@@ -260,17 +315,13 @@ LT_INLINE void multiply_bf16(const half_bits* tiles, const half_bits* panels, in
   static constexpr TileShapes shapes;  // stores to a local one may be dropped: GCC 12's intrinsic reads eight bytes
   _tile_loadconfig(&shapes);
 #endif
-  for (int64_t first = 0; first < depth; first += kNearDepth) {
-    const int64_t deep = min_of(kNearDepth, depth - first);
-    for (int64_t i = 0; i < rows; i += kBf16Rows) {
-      for (int64_t j = 0; j < cols; j += kBf16Cols) {
-        float* tile = sums + i * layout.down + j * layout.right;
+  for_bf16_tiles(
+      rows, depth, cols, sums, layout, add,
+      [&](int64_t first, int64_t deep, int64_t i, int64_t j, float* tile, bool onto) LT_INLINE_LAMBDA {
         bf16_tile(tiles + i * depth + first * kBf16Rows, panels + j * panel_depth + first * kBf16Cols, deep, tile,
-                  layout.row, add || first > 0);
-        if (first + deep == depth) done(tile, i, j);
-      }
-    }
-  }
+                  layout.row, onto);
+      },
+      done);
 #if defined(__AMX_BF16__)
   _tile_release();
 #endif

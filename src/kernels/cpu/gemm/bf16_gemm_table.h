@@ -28,6 +28,12 @@ struct Bf16GemmTable {
   // sums = or += the product, of whole tiles. reader: null where nobody reads them yet.
   void (*multiply)(const uint16_t* tiles, const uint16_t* panels, int64_t rows, int64_t depth, int64_t cols,
                    float* sums, bool add, const TileReader* reader);
+  // The same of an even depth and any rows where those of A lie as they are stored, `stride` apart; null: A has to be
+  // packed.
+  void (*multiply_rows)(const uint16_t* a, int64_t stride, const uint16_t* panels, int64_t rows, int64_t depth,
+                        int64_t cols, float* sums, bool add, const TileReader* reader);
+  // Of a tile of sums, rounded as GemmTable::round does it.
+  void (*round_tile)(const float* tile, int64_t rows, int64_t cols, uint16_t* c, int64_t c_stride);
 };
 
 LT_BF16_TABLE(Bf16GemmTable, bf16_gemm_table)

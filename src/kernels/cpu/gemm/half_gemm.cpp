@@ -29,6 +29,7 @@ struct HalfBlocks {
     const int64_t tallest = rounded_up(std::min(call.m, most_rows), row_unit);
     if (bf16 != nullptr) {
       const int64_t depth = rounded_up(std::min(call.k, kPackedDepth), kPackedBf16Depth);
+      takes_rows = bf16->multiply_rows != nullptr && !call.transpose_a && call.float_a == nullptr && call.k % 2 == 0;
       // What lies in columns is read in runs of so many numbers, each from another page.
       packed_rows = std::min(rounded_up(tallest, bf16->tile_rows), bf16->packed_rows * (call.transpose_a ? 4 : 1));
       sums = (is_short ? bf16->packed_rows : tallest) * widest;
@@ -53,6 +54,7 @@ struct HalfBlocks {
 
   const Bf16GemmTable* bf16;  // null: operands are widened for packed_gemm
   Blocks cut;
+  bool takes_rows = false;  // of A, as they are stored
   int64_t packed_rows = 0;  // of A at a time
   int64_t sums, a, b, inner = 0, narrowed = 0;
 };
@@ -134,22 +136,22 @@ class HalfBlock {
       pack_b(table, first, depth, padded, panels);
       for (int64_t top = 0; top < rows_; top += blocks_.packed_rows) {
         const int64_t packed = std::min(blocks_.packed_rows, rows_ - top);
-        pack_a(table, row_ + top, packed, first, depth, padded, tiles);
+        if (!blocks_.takes_rows) pack_a(table, row_ + top, packed, first, depth, padded, tiles);
         for (int64_t row = top; row < top + packed; row += table.packed_rows) {
           const int64_t height = std::min(table.packed_rows, top + packed - row);
           float* sums = is_short ? sums_ : sums_ + row * width;
           if (first == 0 && call_.adds) {
             for_tiles(table, sums, row, height, width, [&](float* tile, const auto&... at) { take(tile, at...); });
           }
-          multiply_rows(table, tiles + (row - top) * padded, panels, row, height, first, padded, width, sums);
+          multiply_rows(table, tiles + (row - top) * padded, panels, row, height, first, depth, width, sums);
         }
       }
     }
   }
 
-  // The block's rows [row, row + height), whose tiles those are.
+  // The block's rows [row, row + height), whose tiles those are, where they are packed.
   void multiply_rows(const Bf16GemmTable& table, const uint16_t* tiles, const uint16_t* panels, int64_t row,
-                     int64_t height, int64_t first, int64_t padded, int64_t width, float* sums) const {
+                     int64_t height, int64_t first, int64_t depth, int64_t width, float* sums) const {
     const bool is_last = first + kPackedDepth >= call_.k;
     const auto after = [&](const float* tile, int64_t i, int64_t j) {
       const int64_t rows = std::min(table.tile_rows, height - i);
@@ -160,8 +162,15 @@ class HalfBlock {
                                  (*static_cast<const decltype(after)*>(context))(tile, i, j);
                                },
                                &after};
-    table.multiply(tiles, panels, rounded_up(height, table.tile_rows), padded, width, sums, first > 0 || call_.adds,
-                   is_last ? &reader : nullptr);
+    const bool adds = first > 0 || call_.adds;
+    const TileReader* then = is_last ? &reader : nullptr;
+    if (blocks_.takes_rows) {
+      table.multiply_rows(a_from(call_.a, row_ + row, first), call_.a_stride, panels, height, depth, width, sums, adds,
+                          then);
+    } else {
+      table.multiply(tiles, panels, rounded_up(height, table.tile_rows), rounded_up(depth, kPackedBf16Depth), width,
+                     sums, adds, then);
+    }
   }
 
   // body(tile, its row stride, first row, rows, first column, columns)
@@ -257,6 +266,8 @@ class HalfBlock {
     const int64_t at = (row_ + row) * call_.c_stride + col_ + col;
     uint16_t* c = call_.c == nullptr ? nullptr : call_.c + at;
     float* float_c = call_.float_c == nullptr ? nullptr : call_.float_c + at;
+    if (blocks_.bf16 != nullptr && c != nullptr && bias == nullptr && call_.alpha == 1 && call_.beta == 0)
+      return blocks_.bf16->round_tile(sums, rows, cols, c, call_.c_stride);
     gemm_table().round(sums, stride, {brain_, call_.alpha, call_.beta, bias, c, call_.c_stride, float_c}, rows, cols);
   }
 
