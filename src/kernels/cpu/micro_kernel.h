@@ -98,8 +98,8 @@ static inline void pack_a_columns(const float* from, int64_t stride, vf alpha, i
 }
 
 // How A lies: in rows (a_step 1), in columns (a_row 1), or packed: tile[k * kTileRows + i], whose constant offsets
-// leave all registers to the sums.
-enum class Left { kRows, kColumns, kTile };
+// leave all registers to the sums. kWholeRows: in rows, none of them missing, one address for three of them.
+enum class Left { kRows, kWholeRows, kColumns, kTile };
 
 // The first `cols` sums of a row, onto the addend unless it is null.
 LT_INLINE void store_sums(vf sum0, vf sum1, float* to, const float* addend, int cols) {
@@ -122,14 +122,17 @@ LT_INLINE void store_sums(vf sum0, vf sum1, float* to, const float* addend, int 
 template <Left left>
 static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_step, int rows,
                                            const float* panel, float* c, int64_t c_row, int cols, bool add) {
+  constexpr int kGroup = 3, kGroups = (kTileRows + kGroup - 1) / kGroup;
   vf sum0[kTileRows], sum1[kTileRows];
-  const float* row[kTileRows];
+  const float *row[kTileRows], *group[kGroups];
 #pragma GCC unroll 14
   for (int i = 0; i < kTileRows; ++i) {
     row[i] = a + (i < rows ? i : 0) * a_row;
     sum0[i] = sum1[i] = vf{};
   }
-  const int64_t step = left == Left::kRows ? 1 : left == Left::kTile ? kTileRows : a_step;
+#pragma GCC unroll 5
+  for (int g = 0; g < kGroups; ++g) group[g] = a + g * kGroup * a_row;
+  const int64_t step = left == Left::kRows || left == Left::kWholeRows ? 1 : left == Left::kTile ? kTileRows : a_step;
   int64_t at = 0;
   const auto add_products = [&](int64_t count) LT_INLINE_LAMBDA {
 #pragma GCC unroll 1
@@ -138,9 +141,18 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
       panel += kTileCols;
 #pragma GCC unroll 14
       for (int i = 0; i < kTileRows; ++i) {
-        const vf x = splat(left == Left::kTile ? a[at + i] : row[i][at]);
+        const vf x = splat(left == Left::kTile        ? a[at + i]
+                           : left == Left::kWholeRows ? group[i / kGroup][i % kGroup * a_row]
+                                                      : row[i][at]);
         sum0[i] = fma(x, b0, sum0[i]);
         sum1[i] = fma(x, b1, sum1[i]);
+      }
+      if (left == Left::kWholeRows) {
+#pragma GCC unroll 5
+        for (int g = 0; g < kGroups; ++g) {
+          ++group[g];
+          asm("" : "+r"(group[g]));  // else the compiler counts with an address a row, more than there are registers
+        }
       }
     }
   };

@@ -60,8 +60,8 @@ void start(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
   }
 }
 
-// Whether tiles read A where it lies. The pointers to six rows leave room in the registers, those to fourteen do not.
-bool reads_in_place(const Gemm& call) { return kTileRows == 6 && !call.transpose_a && call.alpha == 1; }
+// Whether tiles read A where it lies.
+bool reads_in_place(const Gemm& call) { return !call.transpose_a && call.alpha == 1; }
 
 // A tile's rows stay in L1 while all panels of B go by.
 void multiply_in_place(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t first,
@@ -69,9 +69,12 @@ void multiply_in_place(const Gemm& call, int64_t row, int64_t rows, int64_t col,
   for (int64_t i = 0; i < rows; i += kTileRows) {
     const float* a = call.a + (row + i) * call.a_stride + first;
     float* c = call.c + (row + i) * call.c_stride + col;
+    const int height = static_cast<int>(min_of(kTileRows, rows - i));
+    // Six pointers leave room in the registers, fourteen do not.
+    const auto multiply = kTileRows == 14 && height == kTileRows ? tile<Left::kWholeRows> : tile<Left::kRows>;
     for (int64_t j = 0; j < cols; j += kTileCols) {
-      tile<Left::kRows>(depth, a, call.a_stride, 1, static_cast<int>(min_of(kTileRows, rows - i)), panels + j * depth,
-                        c + j, call.c_stride, static_cast<int>(min_of(kTileCols, cols - j)), adds);
+      multiply(depth, a, call.a_stride, 1, height, panels + j * depth, c + j, call.c_stride,
+               static_cast<int>(min_of(kTileCols, cols - j)), adds);
     }
   }
 }
