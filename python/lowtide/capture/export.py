@@ -32,6 +32,7 @@ from .kept_outputs import keep_only
 from .numbers import difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
+from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
 from .transforms import undoing_transforms
 from .vmap_regions import write_out_vmaps
@@ -113,11 +114,11 @@ class _Found:
 class _Flat(torch.nn.Module):
     """The module as a function from a tuple of tensors to a tuple of tensors, which is all that the exporter sees."""
 
-    def __init__(self, module, call, observation, facts, layouts):
+    def __init__(self, module, call, observation, facts, layouts, sizes):
         super().__init__()
         self.training = module.training
         self.module = module
-        self.call = call
+        self.call, self.sizes = call, sizes
         self.keep, self.knows_buffers = facts.keep, facts.known_buffers
         self.call_tensors = CallTensors(module, call)
         self.layouts = layouts
@@ -133,6 +134,7 @@ class _Flat(torch.nn.Module):
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
         self.observation.made(tensors)
+        self.observation.behind_calls = RepeatedSamples(tensors, self.sizes, self.call.sizes()).check
         self.call_tensors.tell(self.observation.given, tensors, self.module)
         containers = list(_containers((args, kwargs)))
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
@@ -276,7 +278,7 @@ def _export(module, call, facts, observation, whole):
         for index, tensor in enumerate(examples)
     )
     layouts = Layouts(whole.layouts) if is_distributed() else None
-    flat = _Flat(module, call, observation, facts, layouts)
+    flat = _Flat(module, call, observation, facts, layouts, sizes)
     handled, failures = sys.exc_info()[1], []
     try:
         with contextlib.ExitStack() as stack:

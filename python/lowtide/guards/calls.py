@@ -81,6 +81,7 @@ class Calls(TorchFunctionMode):
         elif func == _SETS_DATA:
             return None if args[0] is args[1] else self._computed.set_data(*args)
         result = self._call(func, args, kwargs or {}, frame)
+        self._observation.behind_calls()
         self._computed.note(result, args)
         self._finite.note(func, args, result)
         self._observation.made(result)

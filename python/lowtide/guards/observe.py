@@ -78,6 +78,7 @@ class Observation:
         self.given = Given()  # the tensors of the trace, of which forward asks questions
         self._modules, self._counters = dict(module.named_modules()), counters
         self.takes_as_usual = takes_as_usual
+        self.behind_calls = lambda: None  # runs behind each of PyTorch's
         self.changes = None  # kept.Changes that forward made
         self._kept = Kept()
         self._owners = {}  # id → object whose attributes are noted
@@ -150,7 +151,7 @@ class Observation:
             with Calls(self):
                 return function(*args, **kwargs)
         finally:
-            self._thread = None
+            self._thread, self.behind_calls = None, None
             self.given.end()
             self._release_tripwires()
 
