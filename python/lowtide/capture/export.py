@@ -16,6 +16,7 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
+from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
 from lowtide.guards.values import is_plain
 from lowtide.log import logger
@@ -29,7 +30,7 @@ from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
-from .numbers import difference
+from .numbers import Item, as_tensor, depends_on, difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .silence import exporter_silenced
@@ -89,7 +90,7 @@ class Exported:
     functions: FunctionTable
     inspections: Inspections
     output_structure: trees.Structure
-    output_leaves: list  # None in the place of a tensor
+    output_leaves: list  # None in the place of a tensor, an Item in that of a number that the graph computes
     output_is_tensor: list
     guards: Guards
     numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
@@ -119,16 +120,19 @@ class _Flat(torch.nn.Module):
         self.module = module
         self.call = call
         self.keep, self.knows_buffers = facts.keep, facts.known_buffers
-        self.call_tensors = CallTensors(module, call)
+        self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
+        numbers = self.call.numbers_of(args, kwargs)
+        self.observation.comparisons.begin(numbers, self.call.tensors, self.names)
+        self.observation.hold(self.module, kwargs.pop(HELD, {}))
         if self.call.has_tables() or self.knows_buffers:
-            numbers = self.call_tensors.numbers(self.module) if self.knows_buffers else ()
-            self.observation.take_tables((args, kwargs), numbers)
+            known = self.call_tensors.numbers(self.module) if self.knows_buffers else ()
+            self.observation.take_tables((args, kwargs), known)
         children = [
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
@@ -159,14 +163,17 @@ class _Flat(torch.nn.Module):
         leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.observation.tables.refuse_writes()
+        is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
+        leaves = [as_tensor(leaf) if number else leaf for leaf, number in zip(leaves, is_number, strict=True)]
         for leaf in leaves:
-            if isinstance(leaf, torch.SymFloat):
-                raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
             if is_divided(leaf):
                 raise UnsupportedError("an output is a DTensor (use_local_output=False)")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
-        self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.found.leaves = [
+            Item() if number else None if isinstance(leaf, torch.Tensor) else leaf
+            for leaf, number in zip(leaves, is_number, strict=True)
+        ]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.structure = structure
         tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -264,6 +271,7 @@ def _export_until_stable(module, call, facts, whole):
             if counting.changes is None:
                 return counted
     refusal.guards = _guards(module, observation, whole)
+    refusal.numbers = observation.refusal().numbers
     raise refusal
 
 
@@ -342,7 +350,7 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.conditions),
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
-        tuple(observation.given.asked.values()),
+        (*observation.given.asked.values(), *observation.comparisons.asked.values()),
     )
 
 

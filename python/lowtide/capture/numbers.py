@@ -7,6 +7,7 @@ only if it is, for one value of them, the export with that value as a constant.
 """
 
 import operator
+from dataclasses import dataclass
 
 import torch
 import torch.utils._pytree as pytree
@@ -57,6 +58,23 @@ _OPERATORS = {
     torch.sym_max: ("aten::maximum.default", "aten::maximum.default"),
     torch.sym_min: ("aten::minimum.default", "aten::minimum.default"),
 }
+
+
+@dataclass(frozen=True)
+class Item:
+    """A number among a module's outputs, which the graph computes as a 0-d tensor."""
+
+
+def as_tensor(number):
+    return torch.scalar_tensor(number, dtype=torch.float64 if isinstance(number, torch.SymFloat) else torch.int64)
+
+
+def depends_on(leaf, numbers):
+    """Whether it is a whole number that is computed from some of these."""
+    if not isinstance(leaf, torch.SymInt):
+        return False
+    symbols = [number.node.expr.free_symbols for number in numbers if isinstance(number, torch.SymInt)]
+    return any(not leaf.node.expr.free_symbols.isdisjoint(each) for each in symbols)
 
 
 def is_item(node):
@@ -171,9 +189,11 @@ def difference(constant, captured, values):
     for one, other in zip(ours.steps, theirs.steps, strict=False):
         if one != other:
             return f"forward goes another way with a symbolic number: {_words(one)}, with a constant: {_words(other)}"
-    if len(ours.steps) != len(theirs.steps) or ours.results != theirs.results:
+    if len(ours.steps) != len(theirs.steps):
         return "forward goes another way with a symbolic number than with a constant"
-    if captured.output_structure != constant.output_structure or not _same_leaves(captured, constant, values):
+    if captured.output_structure != constant.output_structure or not _same_outputs(
+        _outputs(captured, ours), _outputs(constant, theirs), values
+    ):
         return "the outputs are others with a symbolic number than with a constant"
     return None
 
@@ -183,12 +203,27 @@ def _words(step):
     return f"{step[0]} with {', '.join(plain) or 'no number'}"
 
 
-def _same_leaves(one, other, values):
-    pairs = zip(one.output_leaves, other.output_leaves, strict=True)
-    return all(_same_leaf(a, b, values) for a, b in pairs)
+def _outputs(exported, reading):
+    """What an export returns: what stands for each tensor, and for each other leaf itself."""
+    results = iter(reading.results[0])
+    found = []
+    for leaf, is_tensor in zip(exported.output_leaves, exported.output_is_tensor, strict=True):
+        made = next(results) if is_tensor else leaf
+        found.append(made[1][0].value if isinstance(leaf, Item) and _is_plain_number(made) else made)
+    return [*found, *results]
+
+
+def _is_plain_number(made):
+    return made[0] == "tensor of" and isinstance(made[1][0], _Plain)
+
+
+def _same_outputs(ours, theirs, values):
+    return len(ours) == len(theirs) and all(_same_leaf(*pair, values) for pair in zip(ours, theirs, strict=True))
 
 
 def _same_leaf(one, other, values):
+    if isinstance(one, tuple) or isinstance(other, tuple):
+        return one == other
     if is_unread(one):
         return one.name == other.name if is_unread(other) else values.get(one.name) == other
     return type(one) is type(other) and (isinstance(one, torch.SymInt) or repr(one) == repr(other))

@@ -63,10 +63,16 @@ class Kept:
         thing = self._things.get(id(table))
         return isinstance(thing, _Entries) and thing.before.get(key, thing) is not value
 
-    def take(self, table, is_taken):
-        """{key: value} of a dict's new entries for which `is_taken` holds; they are put back."""
+    def take(self, table, is_taken, numbers=()):
+        """{key: value} of a dict's new entries for which `is_taken` holds, and of those that are numbers in `numbers`,
+        which are (id of a dict, key); they are put back."""
         before = self._things[id(table)].before
-        taken = {key: value for key, value in table.items() if self.is_new(table, key, value) and is_taken(value)}
+        taken = {
+            key: value
+            for key, value in table.items()
+            if self.is_new(table, key, value)
+            and (is_taken(value) or (type(value) in (int, float) and (id(table), key) in numbers))
+        }
         for key in taken:
             if key in before:
                 table[key] = before[key]
@@ -119,14 +125,16 @@ class Changes:
             for thing, now in self._things
         )
 
-    def of_ints(self):
-        """[(dict, key)] of the entries that were an int and are another one; none where something else changed, too."""
+    def of(self, *classes):
+        """[(dict, key)] of the entries that were of one of these classes and are another one of it; none where
+        something else changed, too."""
         found = []
         for thing, now in self._things:
             if type(thing) is not _Entries or list(now) != list(thing.before):
                 return []
             keys = [key for key, value in now.items() if not _same(thing.before[key], value)]
-            if any(type(now[key]) is not int or type(thing.before[key]) is not int for key in keys):
+            pairs = [(type(now[key]), type(thing.before[key])) for key in keys]
+            if any(is_now is not was or was not in classes for is_now, was in pairs):
                 return []
             found += [(thing.thing, key) for key in keys]
         return found

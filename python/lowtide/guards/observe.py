@@ -24,8 +24,10 @@ from lowtide.errors import UnsupportedError
 
 from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
 from .conversions import conversions
+from .held import InPlace, told, way_to
 from .holders import holders
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
@@ -38,8 +40,8 @@ from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
-from .words import module_words
-from .writes import Counter, Write, is_begun, is_computed
+from .words import attribute_words, module_words
+from .writes import Counter, Write, is_begun, is_computed, writes_of
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -61,6 +63,7 @@ class Seen:
     counters: set = field(default_factory=set)  # (id of the module, name) of ints that are only added to
     of_hooks: bool = True  # whether what the module's hooks read belongs to it
     replaced: set = field(default_factory=set)  # (id of the module, name) of buffers that become others in each call
+    held: set = field(default_factory=set)  # (id of a container, key) of numbers of any value
     asks_for_gradients: bool = False  # code outside of PyTorch's own machinery asked for requires_grad
 
 
@@ -76,6 +79,8 @@ class Observation:
         self.readers = ()  # submodules that read numbers out of a tensor, as readers.readers has them
         self.conditions = []  # (on sizes, what forward heard)
         self.given = Given()  # the tensors of the trace, of which forward asks questions
+        self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
+        self.held = InPlace(module, {})
         self._modules, self._counters = dict(module.named_modules()), counters
         self.takes_as_usual = takes_as_usual
         self.changes = None  # kept.Changes that forward made
@@ -108,8 +113,12 @@ class Observation:
         self._stack.enter_context(replaced_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stack.enter_context(replaced_attribute(builtins, "len", with_free_sizes(len)))
         self._stack.enter_context(
-            replaced_attribute(torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual))
+            replaced_attribute(
+                torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)
+            )
         )
+        for patch in self.comparisons.patches():
+            self._stack.enter_context(replaced_attribute(*patch))
         name, attention = "scaled_dot_product_attention", torch.nn.functional.scaled_dot_product_attention
         taking = taking_conditions(attention, self._answered)
         self._stack.enter_context(replaced_attribute(torch.nn.functional, name, taking))
@@ -140,6 +149,17 @@ class Observation:
         """Whatever forward and the exporter changed."""
         self._kept.restore()
 
+    def hold(self, module, numbers):
+        """In forward these are in their places: {text of a place: what stands for the number there}."""
+        for text in numbers:
+            for owner, key in way_to(module, text):  # kept as they are now
+                if isinstance(owner, types.ModuleType):
+                    self._names(vars(owner), [key], f"of {owner.__name__}")
+                else:
+                    self._reach(owner, told(text))
+        self.held = InPlace(module, numbers, keeps_new=True)
+        self.seen.held |= self.held.places
+
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
@@ -147,11 +167,12 @@ class Observation:
         self.prints, self.conditions = [], []
         self.given.begin()
         try:
-            with Calls(self):
+            with Calls(self), self.held:
                 return function(*args, **kwargs)
         finally:
             self._thread = None
             self.given.end()
+            self.comparisons.end()
             self._release_tripwires()
 
     @contextlib.contextmanager
@@ -171,14 +192,14 @@ class Observation:
 
     def _count(self):
         for write in self._counters:
-            vars(self._modules[write.path])[write.name] = Counter(_attribute_words(write.path, write.name))
+            vars(self._modules[write.path])[write.name] = Counter(attribute_words(write.path, write.name))
 
     def take_writes(self, assigned):
         """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
         [(Write, value)] of buffers."""
         self.writes, values = [write for write, _ in assigned], [value for _, value in assigned]
         for path, module in self._modules.items():
-            for name, value in self._kept.take(vars(module), is_computed).items():
+            for name, value in self._kept.take(vars(module), is_computed, self.seen.held).items():
                 self.writes.append(Write(path, name))
                 values.append(value)
             for name, value in self._kept.take(vars(module), lambda value: type(value) is Counter).items():
@@ -188,11 +209,7 @@ class Observation:
 
     def counters(self):
         """The changes as Writes, if all of them are of ints in attributes of modules; else none."""
-        paths = {id(vars(module)): path for path, module in self._modules.items()}
-        found = self.changes.of_ints()
-        if any(id(table) not in paths for table, _ in found):
-            return []
-        return [Write(paths[id(table)], name) for table, name in found]
+        return writes_of(self.changes.of(int), self._modules)
 
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
@@ -204,6 +221,7 @@ class Observation:
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
         error.changed = self.changes.recurring
+        error.numbers = tuple(write.text() for write in writes_of(self.changes.of(int, float), self._modules))
         error.running = holders([thing for thing, _ in self.changes.recurring], self._modules, HOOKS)
         return error
 
@@ -245,7 +263,7 @@ class Observation:
         self._owners[id(module)] = module
 
         def where(name):
-            return _attribute_words(path, name)
+            return attribute_words(path, name)
 
         self._kept.keep_class(module, f"the class of {module_words(path)}")
         self._kept.keep(vars(module), where)
@@ -479,7 +497,3 @@ class Observation:
         for tensor in results if isinstance(results, tuple | list) else (results,):
             if isinstance(tensor, torch.Tensor) and type(tensor) not in PLAIN_TENSORS:  # a real one is a constant
                 self._tensors.append(weakref.ref(tensor))
-
-
-def _attribute_words(path, name):
-    return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"

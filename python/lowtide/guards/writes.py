@@ -20,6 +20,18 @@ class Write:
     name: str
     step: int | None = None
 
+    def text(self):
+        """Of its place, as held.py has it."""
+        return f"{self.path}.{self.name}".lstrip(".")
+
+
+def writes_of(entries, modules):
+    """[(dict, key)] as Writes, if all of the dicts are those of modules, {path: module}; else none."""
+    paths = {id(vars(module)): path for path, module in modules.items()}
+    if any(id(table) not in paths for table, _ in entries):
+        return []
+    return [Write(paths[id(table)], name) for table, name in entries]
+
 
 class Counter:
     """Stands for an int while forward is traced: nobody may see its value, but it may be added to."""
@@ -55,6 +67,8 @@ for _name in (
 
 def is_computed(value):
     """Whether it is made of tensors and sizes of a trace, perhaps beside plain values."""
+    if isinstance(value, torch.SymFloat):
+        return True
     leaves = pytree.tree_leaves(value)
     return any(map(is_traced, leaves)) and all(is_traced(leaf) or _is_constant(leaf) for leaf in leaves)
 

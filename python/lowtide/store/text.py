@@ -15,6 +15,7 @@ from lowtide.capture.export import Exported, Facts
 from lowtide.capture.imported import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
 from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
+from lowtide.capture.numbers import Item
 from lowtide.capture.operators import overload_of
 from lowtide.capture.output_views import OutputView
 from lowtide.guards import Guards, Write
@@ -114,6 +115,7 @@ def from_text(text, module, call, digest):
         output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
         output_is_tensor=told["is_tensor"],
         guards=guards,
+        numbers=call.number_indices(),
         draws=draws_from_json(told["draws"]),
         questions=questions_from_json(told["questions"], call, module),
         writes=tuple(Write(*write) for write in told["writes"]),
@@ -222,6 +224,8 @@ def _leaf_to_json(leaf, sizes):
         return ["condition" if size.is_condition else "size", size.text]
     if is_unread(leaf):
         return ["string", leaf.number]
+    if isinstance(leaf, Item):
+        return ["item", None]
     if leaf is None or type(leaf) in (bool, int, str):
         return ["plain", leaf]
     if type(leaf) is float:
@@ -235,5 +239,7 @@ def _leaf_from_json(told):
     kind, value = told
     if kind == "condition":
         return SizeText(value, True)
+    if kind == "item":
+        return Item()
     made = {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__, "string": Unread}
     return made[kind](value)

@@ -1,0 +1,118 @@
+"""Comparisons of numbers that are inputs of a graph: `if epoch >= 3`. The call's own numbers answer them while forward
+is traced, and a graph is right for calls whose numbers answer the same.
+
+What forward computes from such a number is written down as it goes, so that a later call computes the same by Python's
+own operators, to the bit.
+"""
+
+import operator
+from dataclasses import dataclass
+
+import torch
+
+OPERATORS = {
+    **{name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le gt ge eq ne neg".split()},
+    "abs": abs,
+}
+_SIGNS = dict(zip("add sub mul truediv floordiv mod pow lt le gt ge eq ne".split(),
+                  "+ - * / // % ** < <= > >= == !=".split(), strict=True))  # fmt: skip
+_REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+_PLAIN = (int, float, bool)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A Question of numbers. `recipe`: a tree of (name of OPERATORS, operands), of ("number", place among the call's
+    tensors) and of plain numbers."""
+
+    recipe: tuple
+    words: str
+    answer: bool
+
+    def ask(self, tensors, _):
+        try:
+            return bool(_compute(self.recipe, lambda place: tensors[place].item()))
+        except ArithmeticError as error:  # which forward raises as well
+            return type(error).__name__
+
+    def change(self, tensors, module):
+        return f"`{self.words}` was {self.answer}, is now {self.ask(tensors, module)}"
+
+
+def _compute(recipe, number):
+    if type(recipe) is not tuple:
+        return recipe
+    name, *operands = recipe
+    if name == "number":
+        return number(operands[0])
+    return OPERATORS[name](*(_compute(operand, number) for operand in operands))
+
+
+class Comparisons:
+    """Of one trace."""
+
+    def __init__(self, is_running):
+        self._is_running = is_running
+        self.begin({}, (), ())
+
+    def begin(self, numbers, tensors, names):
+        """`numbers`: {place among the call's `tensors`: what stands for the number in it}; `names` of the tensors."""
+        self._recipes = {id(number): (number, ("number", place)) for place, number in numbers.items()}
+        self._tensors, self._names = tensors, names
+        self.asked = {}  # recipe → Comparison
+
+    def end(self):
+        self._recipes, self._tensors = {}, ()
+
+    def patches(self):
+        """(class, name, method that writes down what it computes)."""
+        for cls in (torch.SymInt, torch.SymFloat):
+            for name in OPERATORS:
+                yield cls, f"__{name}__", self._noting(getattr(cls, f"__{name}__"), name)
+            for name in _REFLECTED:
+                yield cls, f"__r{name}__", self._noting(getattr(cls, f"__r{name}__"), name, is_reflected=True)
+        yield torch.SymFloat, "__bool__", _is_not_zero
+
+    def _noting(self, compute, name, is_reflected=False):
+        def computed(number, *others):
+            result = compute(number, *others)
+            if self._recipes and isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
+                operands = (*others, number) if is_reflected else (number, *others)
+                recipes = [self._recipe(operand) for operand in operands]
+                if None not in recipes and any(type(recipe) is tuple for recipe in recipes):
+                    self._recipes[id(result)] = result, (name, *recipes)
+            return result
+
+        return computed
+
+    def _recipe(self, operand):
+        if id(operand) in self._recipes:
+            return self._recipes[id(operand)][1]
+        return operand if type(operand) in _PLAIN else None
+
+    def answer(self, condition):
+        """Of a SymBool; None of one that depends on anything else."""
+        recipe = self._recipe(condition) if self._recipes and self._is_running() else None
+        if recipe is None:
+            return None
+        answer = bool(_compute(recipe, lambda place: self._tensors[place].item()))
+        self.asked[recipe] = Comparison(recipe, _words(recipe, self._names), answer)
+        return answer
+
+
+def _is_not_zero(number):  # as of a SymInt
+    return bool(number != 0)
+
+
+def _words(recipe, names):
+    if type(recipe) is not tuple:
+        return repr(recipe)
+    name, *operands = recipe
+    if name == "number":
+        return names[operands[0]]
+    parts = [f"({_words(each, names)})" if _is_sum(each) else _words(each, names) for each in operands]
+    return f" {_SIGNS[name]} ".join(parts) if name in _SIGNS else f"{name}({parts[0]})"
+
+
+def _is_sum(recipe):
+    return type(recipe) is tuple and recipe[0] in _SIGNS
