@@ -16,6 +16,7 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
+from lowtide.guards.collected import places_of, stale_places
 from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
 from lowtide.guards.values import is_plain
@@ -160,7 +161,8 @@ class _Flat(torch.nn.Module):
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
-        leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
+        has_writes = self.observation.writes or self.observation.puts
+        leaves, structure = trees.flatten_output((output, values) if has_writes else output)
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
@@ -253,7 +255,7 @@ def _export_until_stable(module, call, facts, whole):
     observation = Observation(module, takes_as_usual=facts.usual)
     exported = _export(module, call, facts, observation, whole)
     if observation.changes is None:
-        return exported
+        return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole)
     observation.changes.make()
     again = Observation(module, takes_as_usual=facts.usual)
     try:
@@ -273,6 +275,18 @@ def _export_until_stable(module, call, facts, whole):
     refusal.guards = _guards(module, observation, whole)
     refusal.numbers = observation.refusal().numbers
     raise refusal
+
+
+def _without_looks(exported, stale, module, call, facts, whole):
+    """The same export, of which tensors of the last call that forward replaces in containers may have any sizes, if it
+    does not look at them."""
+    if stale:
+        observation = Observation(module, takes_as_usual=facts.usual, stale=stale)
+        with contextlib.suppress(UnsupportedError):
+            again = _export(module, call, facts, observation, whole)
+            if observation.changes is None and difference(exported, again, {}) is None:
+                return again
+    return exported
 
 
 def _export(module, call, facts, observation, whole):
@@ -333,6 +347,12 @@ def _export(module, call, facts, observation, whole):
     finally:
         flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
+    guards = _guards(module, observation, whole)
+    try:
+        places = places_of(observation.puts, guards)
+    except UnsupportedError as error:
+        error.guards = guards
+        raise
     return Exported(
         program,
         call.names(module.forward),
@@ -342,9 +362,9 @@ def _export(module, call, facts, observation, whole):
         flat.found.structure,
         flat.found.leaves,
         flat.found.is_tensor,
-        _guards(module, observation, whole),
+        guards,
         call.number_indices(),
-        tuple(observation.writes),
+        (*observation.writes, *places),
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),

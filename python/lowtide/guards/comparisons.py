@@ -6,7 +6,7 @@ own operators, to the bit.
 """
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -31,7 +31,7 @@ class Comparison:
 
     def ask(self, tensors, _):
         try:
-            return bool(_compute(self.recipe, lambda place: tensors[place].item()))
+            return bool(computed(self.recipe, tensors))
         except ArithmeticError as error:  # which forward raises as well
             return type(error).__name__
 
@@ -39,13 +39,29 @@ class Comparison:
         return f"`{self.words}` was {self.answer}, is now {self.ask(tensors, module)}"
 
 
-def _compute(recipe, number):
+@dataclass(frozen=True)
+class Number:
+    """What forward computes of numbers among the inputs; `value`: while it was traced."""
+
+    recipe: tuple
+    words: str
+    value: int | float = field(compare=False)
+
+    def now(self, tensors):
+        return computed(self.recipe, tensors)
+
+    def __repr__(self):
+        return self.words
+
+
+def computed(recipe, tensors):
+    """By Python's operators, of the numbers in a call's tensors."""
     if type(recipe) is not tuple:
         return recipe
     name, *operands = recipe
     if name == "number":
-        return number(operands[0])
-    return OPERATORS[name](*(_compute(operand, number) for operand in operands))
+        return tensors[operands[0]].item()
+    return OPERATORS[name](*(computed(operand, tensors) for operand in operands))
 
 
 class Comparisons:
@@ -74,7 +90,7 @@ class Comparisons:
         yield torch.SymFloat, "__bool__", _is_not_zero
 
     def _noting(self, compute, name, is_reflected=False):
-        def computed(number, *others):
+        def noting(number, *others):
             result = compute(number, *others)
             if self._recipes and isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
                 operands = (*others, number) if is_reflected else (number, *others)
@@ -83,7 +99,14 @@ class Comparisons:
                     self._recipes[id(result)] = result, (name, *recipes)
             return result
 
-        return computed
+        return noting
+
+    def number(self, symbolic):
+        """A Number, or None for one that depends on anything else than the numbers among the inputs."""
+        recipe = self._recipe(symbolic)
+        if recipe is None or not self._is_running():
+            return None
+        return Number(recipe, _words(recipe, self._names), computed(recipe, self._tensors))
 
     def _recipe(self, operand):
         if id(operand) in self._recipes:
@@ -95,7 +118,7 @@ class Comparisons:
         recipe = self._recipe(condition) if self._recipes and self._is_running() else None
         if recipe is None:
             return None
-        answer = bool(_compute(recipe, lambda place: self._tensors[place].item()))
+        answer = bool(computed(recipe, self._tensors))
         self.asked[recipe] = Comparison(recipe, _words(recipe, self._names), answer)
         return answer
 

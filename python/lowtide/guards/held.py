@@ -6,6 +6,7 @@ A place is text, from the module on ("encoder.beta", "config.rates['low']") or f
 """
 
 import ast
+import contextlib
 import functools
 import re
 import sys
@@ -113,20 +114,27 @@ class InPlace:
     def __init__(self, module, numbers, keeps_new=False):
         """`numbers`: {text: number}; `keeps_new`: whether those stay that somebody has put there in the meantime."""
         self._keeps_new = keeps_new
-        self._numbers = [(*container_of(module, text), number) for text, number in numbers.items()]
-        self._before = [element_at(container, key) for container, key, _ in self._numbers]
-        self.places = {(id(container), "cell_contents" if key is None else key) for container, key, _ in self._numbers}
+        self._things, self._before, self.places = [], [], set()
+        self.add((*container_of(module, text), number) for text, number in numbers.items())
+
+    def add(self, things):
+        """(container, key, what lies there for the time) of further ones."""
+        for container, key, thing in things:
+            self._things.append((container, key, thing))
+            self._before.append(element_at(container, key))
+            self.places.add((id(container), "cell_contents" if key is None else key))
 
     def __contains__(self, number):
         """Whether it is one of them, also of an export with constants that is compared with one without."""
-        return any(number is each for _, _, each in self._numbers)
+        return any(number is each for _, _, each in self._things)
 
     def __enter__(self):
-        for container, key, number in self._numbers:
+        for container, key, number in self._things:
             put_element(container, key, number)
 
     def __exit__(self, kind, *_):
         keeps_new = self._keeps_new and kind is None
-        for (container, key, number), before in zip(self._numbers, self._before, strict=True):
-            if not keeps_new or element_at(container, key) is number:
-                put_element(container, key, before)
+        for (container, key, number), before in zip(self._things, self._before, strict=True):
+            with contextlib.suppress(*_NOT_THERE):  # forward has taken it out
+                if not keeps_new or element_at(container, key) is number:
+                    put_element(container, key, before)

@@ -80,6 +80,29 @@ class Kept:
                 del table[key]
         return taken
 
+    def take_from_containers(self, is_computed, is_item, others):
+        """(container, key, value, [(key, what was there)]) of what else of dicts, lists and cells forward has computed;
+        it is put back. Value of a list: all of it, for one that grows from call to call has a graph for each length.
+        `others`: ids of dicts that are somebody else's business."""
+        taken = []
+        for thing in list(self._things.values()):
+            if thing.where is None or id(thing.thing) in others or not thing.is_readable() or thing.changed() is None:
+                continue
+            if type(thing) is _Entries and type(thing.thing) in (dict, collections.defaultdict):
+                for key, value in self.take(thing.thing, is_computed).items():
+                    before = [(key, thing.before[key])] if key in thing.before else []
+                    taken.append((thing.thing, key, value, before))
+            elif type(thing) is _Items and type(thing.thing) is list:
+                now, before = thing.now(), thing.before
+                is_new = not any(one is other for one, other in zip(now, before, strict=False))
+                if is_new and any(map(is_computed, now)) and all(map(is_item, now)):
+                    taken.append((thing.thing, None, now, list(enumerate(before))))
+                    thing.put(before)
+            elif type(thing) is _Cell and (now := thing.now()) and is_computed(now[0]):
+                taken.append((thing.thing, None, now[0], [(None, value) for value in thing.before]))
+                thing.put(thing.before)
+        return taken
+
     def changes(self):
         """The Changes at this moment, or None. While PyTorch traces, its own generators cannot be read."""
         return self._changes(thing for thing in self._things.values() if thing.is_readable())

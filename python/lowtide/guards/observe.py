@@ -24,6 +24,7 @@ from lowtide.errors import UnsupportedError
 
 from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .collected import Stale
 from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
 from .conversions import conversions
@@ -41,7 +42,7 @@ from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
 from .words import attribute_words, module_words
-from .writes import Counter, Write, is_begun, is_computed, writes_of
+from .writes import Counter, is_begun, is_computed, take_writes, writes_of
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -70,21 +71,21 @@ class Seen:
 class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
-    def __init__(self, module, counters=(), takes_as_usual=True):
-        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to; `takes_as_usual`:
-        whether, where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
+    def __init__(self, module, counters=(), takes_as_usual=True, stale=()):
+        """Of an earlier trace: `counters`, Writes of what is only added to; `stale`, [(container, key)] of what is
+        replaced, at which nobody may look. `takes_as_usual`: whether, where forward asks, numbers are taken for finite,
+        and counts from data for neither 0 nor 1."""
         self.seen = Seen()
-        self.writes = []  # what forward sets, in each call anew
+        self.writes, self.puts = [], []  # what forward sets, in each call anew: Writes, and into containers
         self.prints = []  # texts
         self.readers = ()  # submodules that read numbers out of a tensor, as readers.readers has them
         self.conditions = []  # (on sizes, what forward heard)
         self.given = Given()  # the tensors of the trace, of which forward asks questions
         self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
         self.held = InPlace(module, {})
-        self._modules, self._counters = dict(module.named_modules()), counters
+        self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
         self.takes_as_usual = takes_as_usual
-        self.changes = None  # kept.Changes that forward made
-        self._kept = Kept()
+        self._kept, self.changes = Kept(), None  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
@@ -92,7 +93,7 @@ class Observation:
         self._tensors = []  # weak references to those that were made
         self._thread = None  # the one that is in forward
         self._aside = False  # in what runs again in each call
-        self.draws, self.tables = TracedDraws(), KnownTensors()
+        self.draws, self.tables = TracedDraws(self.comparisons), KnownTensors()
         self._stack = contextlib.ExitStack()
         self._keep_generators()
         for path, child in module.named_modules():
@@ -158,12 +159,16 @@ class Observation:
                 else:
                     self._reach(owner, told(text))
         self.held = InPlace(module, numbers, keeps_new=True)
+        for container, key in self._stale:
+            keep = self._kept.keep if isinstance(container, types.CellType) else self._reach
+            keep(container, "a container")
+            self.held.add([(container, key, Stale())])
         self.seen.held |= self.held.places
 
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
-        self._thread, self.draws = threading.get_ident(), TracedDraws()
+        self._thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
         self.prints, self.conditions = [], []
         self.given.begin()
         try:
@@ -197,15 +202,11 @@ class Observation:
     def take_writes(self, assigned):
         """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
         [(Write, value)] of buffers."""
-        self.writes, values = [write for write, _ in assigned], [value for _, value in assigned]
-        for path, module in self._modules.items():
-            for name, value in self._kept.take(vars(module), is_computed, self.seen.held).items():
-                self.writes.append(Write(path, name))
-                values.append(value)
-            for name, value in self._kept.take(vars(module), lambda value: type(value) is Counter).items():
-                self.writes.append(Write(path, name, value.step))
-                self.seen.counters.add((id(module), name))
-        return values
+        written, self.puts = take_writes(self._kept, self._modules, self.seen)
+        written = [*assigned, *written]
+        self.writes = [write for write, _ in written]
+        values = [value for write, value in written if write.step is None]
+        return [*values, *(put.take_value() for put in self.puts)]
 
     def counters(self):
         """The changes as Writes, if all of them are of ints in attributes of modules; else none."""

@@ -18,6 +18,7 @@ from lowtide.errors import UnsupportedError
 from .code import is_users_name
 from .digest import CONTAINERS, Digest, NotCacheable
 from .held import is_number, text_of
+from .kept import has_dict
 from .observe import HOOKS, Seen
 from .reads import add_reads
 from .states import flags, is_state
@@ -115,6 +116,18 @@ class Guards:
                 is_other = type(now) is type(place.token) and not same_plain(now, place.token)
                 if is_other and (text := text_of(self._steps(number))) is not None:
                     found[text] = place.token, now
+        return found
+
+    def ways_to_objects(self):
+        """{id of what is at a place, or of its __dict__: steps to it (held.text_of)}."""
+        found = {}
+        for number in range(len(self._places)):
+            thing = self.now(number)
+            if isinstance(thing, dict | list | types.CellType) or has_dict(thing):
+                steps = self._steps(number)
+                found.setdefault(id(thing), steps)
+                if not isinstance(thing, type) and has_dict(thing):
+                    found.setdefault(id(vars(thing)), [*steps, ("DICT", None)])
         return found
 
     def _steps(self, number):

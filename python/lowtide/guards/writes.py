@@ -7,6 +7,7 @@ import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
 
+from .collected import Collected, Put
 from .values import PLAIN, PLAIN_TENSORS
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
@@ -65,6 +66,22 @@ for _name in (
     setattr(Counter, f"__{_name}__", _refuse)
 
 
+def take_writes(kept, modules, seen):
+    """At the end of forward, out of everything that it has changed: [(Write, value)], and Puts."""
+    found, tables = [], {id(vars(module)) for module in modules.values()}
+    for path, module in modules.items():
+        for name, value in kept.take(vars(module), is_computed, seen.held).items():
+            found.append((Write(path, name), value))
+        for name, value in kept.take(vars(module), lambda value: type(value) is Counter).items():
+            found.append((Write(path, name, value.step), None))
+            seen.counters.add((id(module), name))
+    return found, [Put(*taken) for taken in kept.take_from_containers(is_computed, _may_be_collected, tables)]
+
+
+def _may_be_collected(value):
+    return is_computed(value) or isinstance(value, PLAIN)
+
+
 def is_computed(value):
     """Whether it is made of tensors and sizes of a trace, perhaps beside plain values."""
     if isinstance(value, torch.SymFloat):
@@ -94,11 +111,15 @@ def _table(module, name):
 
 def setters(module, writes):
     """A function (values of those that have no step) that makes them in a module."""
-    owners = [(_table(module.get_submodule(write.path), write.name), write) for write in writes]
+    collected = [write for write in writes if isinstance(write, Collected)]
+    own = [write for write in writes if not isinstance(write, Collected)]
+    owners = [(_table(module.get_submodule(write.path), write.name), write) for write in own]
 
     def make(values):
         rest = iter(values)
         for attributes, write in owners:
             attributes[write.name] = next(rest) if write.step is None else attributes[write.name] + write.step
+        for write in collected:
+            write.make(module, next(rest))
 
     return make

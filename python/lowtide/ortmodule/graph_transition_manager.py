@@ -152,7 +152,7 @@ class GraphTransitionManager:
         """The schema's graph that fits, or None."""
         sizes = seen.sizes()
         for graph in schema.graphs:
-            if not graph.accepts(sizes) or not graph.holds() or self._other_answer(graph, seen):
+            if not graph.accepts(sizes) or not graph.holds(seen.tensors) or self._other_answer(graph, seen):
                 continue
             if not self._asked_for_other_gradients(graph, seen):
                 return graph
@@ -174,10 +174,10 @@ class GraphTransitionManager:
                 return schema.reason
             known = next((other for other in self._schemas if other.graphs), None)
             return known.difference(schema) if known else Change("first call", f"the first call {self.mode}")
-        graph = next((graph for graph in schema.graphs if graph.holds()), None)
+        graph = next((graph for graph in schema.graphs if graph.holds(seen.tensors)), None)
         if graph is None:
             other = next((graph for graph in schema.graphs if graph.guards.hold()), None)
-            return Change("draw", other.draws.why()) if other else schema.graphs[0].guards.why()
+            return Change("draw", other.draws.why(seen.tensors)) if other else schema.graphs[0].guards.why()
         if graph.accepts(seen.sizes()):
             if (other := self._other_answer(graph, seen)) is not None:
                 return Change("question", other.change(seen.tensors, self._module))
@@ -278,7 +278,7 @@ class GraphTransitionManager:
 
     def _captured(self, trigger, call, schema):
         """A new capture for this call, with what the one that refuses its sizes has learnt."""
-        known = _holding(schema) if trigger == "sizes" else None
+        known = _holding(schema, call.tensors) if trigger == "sizes" else None
         if call.numbers:
             constant = schema.constant
             if constant is None and schema.known is not None:
@@ -401,8 +401,9 @@ class _Graph:
         self.who_asks = _who_asks(captured)  # in words
         self._accepted = {}  # sizes → whether the graph is right for them
 
-    def holds(self):
-        return self.draws.hold() and self.guards.hold()
+    def holds(self, tensors):
+        """Of a call."""
+        return self.draws.hold(tensors) and self.guards.hold()
 
     def accepts(self, sizes):
         answer = self._accepted.get(sizes)
@@ -413,9 +414,10 @@ class _Graph:
         return answer
 
 
-def _holding(schema):
-    """The capture that is right for the module as it is, and for the random numbers that come next."""
-    return next((graph.captured for graph in schema.graphs if graph.holds()), None)
+def _holding(schema, tensors=None):
+    """The capture that is right for the module as it is, and for the random numbers that come next. `tensors`: of a
+    call of the schema."""
+    return next((graph.captured for graph in schema.graphs if graph.holds(tensors)), None)
 
 
 def _who_asks(captured):

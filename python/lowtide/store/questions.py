@@ -1,7 +1,7 @@
 """What a stored graph's forward asked of its tensors and numbers. They only read: what a file names is found among the
 call's tensors."""
 
-from lowtide.guards.comparisons import OPERATORS, Comparison
+from lowtide.guards.comparisons import OPERATORS, Comparison, Number
 from lowtide.guards.questions import Question, named_tensors
 
 
@@ -35,6 +35,15 @@ def _from_json(kind, place, words, *rest, call, module):
     if not _is_known(question, call, module):
         raise ValueError(f"a question whether {question.words} {question.name}")
     return question
+
+
+def number_to_json(number):
+    return [_recipe_to_json(number.recipe), number.words]
+
+
+def number_from_json(told, call):
+    recipe, words = told
+    return Number(_recipe_from_json(recipe, call.number_indices()), words, None)
 
 
 def _recipe_from_json(told, numbers):

@@ -19,6 +19,7 @@ from lowtide.capture.numbers import Item
 from lowtide.capture.operators import overload_of
 from lowtide.capture.output_views import OutputView
 from lowtide.guards import Guards, Write
+from lowtide.guards.collected import Collected
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES
 
@@ -42,6 +43,8 @@ def to_text(captured, module, digest):
         raise NotStorable("forward inspects activations")
     if imported.groups:
         raise NotStorable("it is a graph of several processes")
+    if any(isinstance(write, Collected) for write in exported.writes):
+        raise NotStorable("forward puts tensors into containers")
     classes = Classes(exported.guards)
     sizes = imported.sizes
     return json.dumps(
@@ -116,7 +119,7 @@ def from_text(text, module, call, digest):
         output_is_tensor=told["is_tensor"],
         guards=guards,
         numbers=call.number_indices(),
-        draws=draws_from_json(told["draws"]),
+        draws=draws_from_json(told["draws"], call),
         questions=questions_from_json(told["questions"], call, module),
         writes=tuple(Write(*write) for write in told["writes"]),
         prints=tuple(told["prints"]),
