@@ -1,6 +1,7 @@
 """Numbers in attributes, config objects, dicts and globals that change from call to call are inputs of the graph."""
 
 import copy
+import logging
 import sys
 import types
 
@@ -267,6 +268,34 @@ def test_keyword_arguments_share_their_graph():
         torch.testing.assert_close(wrapped(a=given()) if index else wrapped(given()), module(given()))
     (counts,) = wrapped.transition_counts().values()
     assert sum(counts.values()) <= 3
+
+
+def printing(m, a):
+    print("beta", m.beta)
+    return m.l(a) * m.beta
+
+
+def logging_it(m, a):
+    logging.getLogger("of a script").warning("beta %s", m.beta)
+    return m.l(a) * m.beta
+
+
+def noting(m, a):
+    m.note = f"beta {m.beta}"
+    return m.l(a) * m.beta
+
+
+@pytest.mark.parametrize("function", [printing, logging_it, noting])
+def test_a_number_in_a_text_is_the_calls_own(function, capsys, caplog):
+    module = of(function, beta=0.5, note=None)
+    wrapped = ORTModule(module)
+    for index in range(4):
+        module.beta = 0.5 + index
+        found = wrapped(given())
+        told = capsys.readouterr().out + caplog.text + str(module.note)
+        assert f"beta {module.beta}" in told and "zuf" not in told
+        torch.testing.assert_close(found, module(given()))
+        caplog.clear(), capsys.readouterr()
 
 
 def both(m, a):

@@ -143,6 +143,7 @@ class _Flat(torch.nn.Module):
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
+        self.observation.comparisons.refuse_texts()
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
         if any(list(_items(container)) != items for container, items in containers):

@@ -6,9 +6,14 @@ own operators, to the bit.
 """
 
 import operator
+import sys
 from dataclasses import dataclass, field
 
 import torch
+
+from lowtide.errors import UnsupportedError
+
+from .code import is_ours
 
 OPERATORS = {
     **{name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le gt ge eq ne neg".split()},
@@ -76,6 +81,7 @@ class Comparisons:
         self._recipes = {id(number): (number, ("number", place)) for place, number in numbers.items()}
         self._tensors, self._names = tensors, names
         self.asked = {}  # recipe → Comparison
+        self._has_written = False  # a number into a text
 
     def end(self):
         self._recipes, self._tensors = {}, ()
@@ -87,6 +93,8 @@ class Comparisons:
                 yield cls, f"__{name}__", self._noting(getattr(cls, f"__{name}__"), name)
             for name in _REFLECTED:
                 yield cls, f"__r{name}__", self._noting(getattr(cls, f"__r{name}__"), name, is_reflected=True)
+            for name in ("__str__", "__repr__"):
+                yield cls, name, self._noting_text(getattr(cls, name))
         yield torch.SymFloat, "__bool__", _is_not_zero
 
     def _noting(self, compute, name, is_reflected=False):
@@ -100,6 +108,20 @@ class Comparisons:
             return result
 
         return noting
+
+    def _noting_text(self, write):
+        def text(number):
+            if id(number) not in self._recipes or is_ours(sys._getframe(1).f_globals.get("__name__")):
+                return write(number)
+            self._has_written = True  # an error might end in the code that writes a log
+            return repr(computed(self._recipe(number), self._tensors))
+
+        return text
+
+    def refuse_texts(self):
+        """At the end of forward."""
+        if self._has_written:
+            raise UnsupportedError("forward makes a text of a number that changes")
 
     def number(self, symbolic):
         """A Number, or None for one that depends on anything else than the numbers among the inputs."""

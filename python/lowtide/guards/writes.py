@@ -84,8 +84,6 @@ def _may_be_collected(value):
 
 def is_computed(value):
     """Whether it is made of tensors and sizes of a trace, perhaps beside plain values."""
-    if isinstance(value, torch.SymFloat):
-        return True
     leaves = pytree.tree_leaves(value)
     return any(map(is_traced, leaves)) and all(is_traced(leaf) or _is_constant(leaf) for leaf in leaves)
 
@@ -96,7 +94,9 @@ def is_begun(value):
 
 
 def is_traced(leaf):
-    return isinstance(leaf, torch.SymInt) or (isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS)
+    return isinstance(leaf, torch.SymInt | torch.SymFloat) or (
+        isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS
+    )
 
 
 def _is_constant(leaf):
