@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import sys
 import types
 
@@ -268,6 +269,41 @@ def test_keyword_arguments_share_their_graph():
         torch.testing.assert_close(wrapped(a=given()) if index else wrapped(given()), module(given()))
     (counts,) = wrapped.transition_counts().values()
     assert sum(counts.values()) <= 3
+
+
+def scheduled(m, a):
+    kl = 1 / (1 + math.exp(-0.5 * (m.step - 4)))
+    cosine = 0.5 * (1 + math.cos(math.pi * m.step / 10))
+    if math.sqrt(m.step) > 2:
+        cosine = cosine * 2
+    return m.l(a) * kl + a * cosine * math.tanh(m.step)
+
+
+def test_functions_of_pythons_math():
+    counts = train(of(scheduled, step=0), lambda m, index: setattr(m, "step", index))
+    assert counts == {"first call": 1, "number": 1, "question": 1}
+
+
+def test_a_function_of_pythons_math_that_raises():
+    module = of(lambda m, a: m.l(a) * math.sqrt(m.k), k=1.0)
+    wrapped = ORTModule(module)
+    for module.k in (1.0, 2.0, 3.0):
+        torch.testing.assert_close(wrapped(given()), module(given()))
+    module.k = -1.0
+    with pytest.raises(ValueError, match="math domain"):
+        wrapped(given())
+    module.k = 4.0
+    torch.testing.assert_close(wrapped(given()), module(given()))
+
+
+def test_a_few_numbers_only_are_inputs():
+    module = of(lambda m, a: m.l(a) * sum(m.table), table=[float(each) for each in range(100)])
+    wrapped = ORTModule(module)
+    for index in range(3):
+        module.table[:] = [each + index for each in module.table]
+        torch.testing.assert_close(wrapped(given()), module(given()))
+    (counts,) = wrapped.transition_counts().values()
+    assert counts == {"first call": 1, "attribute": 2}
 
 
 def printing(m, a):

@@ -6,6 +6,7 @@ Python's own precision. Code may still tell a symbolic number from Python's (isi
 only if it is, for one value of them, the export with that value as a constant.
 """
 
+import math
 import operator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.comparisons import FUNCTIONS
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import dtype_name
 
@@ -264,6 +266,8 @@ class _Reading:
         leaves, _ = arguments
         if is_item(node) and leaves[0][0] == "input" and leaves[0][1] in self._values:
             return _Plain(self._values[leaves[0][1]])
+        if is_item(node) and _is_plain_number(leaves[0]):
+            return leaves[0][1][0]
         value = node.meta.get("val")
         if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
             if isinstance(value, torch.SymInt) and value.node.expr.is_number:  # a size that is a constant after all
@@ -271,6 +275,8 @@ class _Reading:
             if all(isinstance(leaf, _Plain) for leaf in leaves):
                 return _Plain(node.target(*(leaf.value for leaf in leaves)))
             return ("computed", str(node.target), arguments)
+        if (made := self._of_a_number(node, leaves)) is not None:
+            return made
         if node.target is operator.getitem:
             return ("part", leaves)
         if node.target is torch.ops.aten.scalar_tensor.default:
@@ -288,6 +294,14 @@ class _Reading:
         seen = self._step(f"region {node.target}", rest, (), value)
         self.steps.append(("results of the region", self._block(body, dict(zip(formal, given, strict=True)))))
         return seen
+
+    def _of_a_number(self, node, leaves):
+        """A function of Python's math of a plain number, as a 0-d tensor; else None."""
+        name = str(node.target).removeprefix("aten.").removesuffix(".default")
+        if name not in FUNCTIONS or not _is_plain_number(leaves[0]):
+            return None
+        (number, *options), structure = leaves[0][1:]
+        return "tensor of", (_Plain(getattr(math, name)(number.value)), *options), structure
 
     def _of_numbers(self, node, leaves):
         """What torch.tensor makes of plain numbers, else None: of constants a copy of a tensor, of symbolic ones a

@@ -5,6 +5,7 @@ What forward computes from such a number is written down as it goes, so that a l
 own operators, to the bit.
 """
 
+import math
 import operator
 import sys
 from dataclasses import dataclass, field
@@ -15,10 +16,14 @@ from lowtide.errors import UnsupportedError
 
 from .code import is_ours
 
+FUNCTIONS = ("exp", "sqrt", "sin", "cos", "tanh")  # of Python's math and of torch
 OPERATORS = {
     **{name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le gt ge eq ne neg".split()},
     "abs": abs,
+    **{name: getattr(math, name) for name in FUNCTIONS},
 }
+# Where they have a value: elsewhere they raise, and no graph does.
+_DEFINED = {"exp": lambda x: x < 709, "sqrt": lambda x: x >= 0}
 _SIGNS = dict(zip("add sub mul truediv floordiv mod pow lt le gt ge eq ne".split(),
                   "+ - * / // % ** < <= > >= == !=".split(), strict=True))  # fmt: skip
 _REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
@@ -89,13 +94,15 @@ class Comparisons:
     def patches(self):
         """(class, name, method that writes down what it computes)."""
         for cls in (torch.SymInt, torch.SymFloat):
-            for name in OPERATORS:
+            for name in (name for name in OPERATORS if name not in FUNCTIONS):
                 yield cls, f"__{name}__", self._noting(getattr(cls, f"__{name}__"), name)
             for name in _REFLECTED:
                 yield cls, f"__r{name}__", self._noting(getattr(cls, f"__r{name}__"), name, is_reflected=True)
             for name in ("__str__", "__repr__"):
                 yield cls, name, self._noting_text(getattr(cls, name))
         yield torch.SymFloat, "__bool__", _is_not_zero
+        for name in FUNCTIONS:
+            yield math, name, self._as_tensors(getattr(math, name), name)
 
     def _noting(self, compute, name, is_reflected=False):
         def noting(number, *others):
@@ -134,6 +141,19 @@ class Comparisons:
         if id(operand) in self._recipes:
             return self._recipes[id(operand)][1]
         return operand if type(operand) in _PLAIN else None
+
+    def _as_tensors(self, function, name):
+        """A function of Python's math: of such a number, PyTorch's of a 0-d tensor."""
+
+        def of_number(number):
+            recipe = self._recipe(number) if self._recipes and self._is_running() else None
+            if type(recipe) is not tuple or name in _DEFINED and not self.answer(_DEFINED[name](number)):
+                return function(number)
+            result = getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
+            self._recipes[id(result)] = result, (name, recipe)
+            return result
+
+        return of_number
 
     def answer(self, condition):
         """Of a SymBool; None of one that depends on anything else."""

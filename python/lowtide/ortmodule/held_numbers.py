@@ -7,6 +7,8 @@ from lowtide.guards import Change
 from lowtide.guards.held import told, value_at, with_held
 from lowtide.guards.values import describe
 
+_MOST = 32  # each call walks to each of them
+
 
 @dataclass
 class NewlyHeld:
@@ -40,7 +42,9 @@ class HeldNumbers:
         """Whether numbers are inputs from now on since the latest of the graphs has other ones."""
         for graph in graphs[:1]:
             changed = self._free(graph.guards.changed_numbers())
-            if changed:
+            if len(changed) + len(self.inputs) > _MOST:
+                self.constants |= changed.keys()
+            elif changed:
                 before = {text: was for text, (was, _) in changed.items()}
                 why = {
                     text: f"`{told(text)}` was {describe(was)}, is now {describe(now)}"

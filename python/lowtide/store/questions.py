@@ -1,7 +1,7 @@
 """What a stored graph's forward asked of its tensors and numbers. They only read: what a file names is found among the
 call's tensors."""
 
-from lowtide.guards.comparisons import OPERATORS, Comparison, Number
+from lowtide.guards.comparisons import FUNCTIONS, OPERATORS, Comparison, Number
 from lowtide.guards.questions import Question, named_tensors
 
 
@@ -52,7 +52,7 @@ def _recipe_from_json(told, numbers):
     name, *operands = told
     if name == "number" and len(operands) == 1 and operands[0] in numbers:
         return name, operands[0]
-    if name not in OPERATORS or len(operands) != (1 if name in ("neg", "abs") else 2):
+    if name not in OPERATORS or len(operands) != (1 if name in ("neg", "abs", *FUNCTIONS) else 2):
         raise ValueError(f"a comparison by {name}")
     return name, *(_recipe_from_json(operand, numbers) for operand in operands)
 
