@@ -164,6 +164,14 @@ READ = {
         lambda: of(lambda m, a: m.l(a) * m.settings.scale, settings=Settings),
         lambda m, monkeypatch: monkeypatch.setattr(Settings, "scale", 3.0),
     ),
+    "a number of the module's class": (
+        lambda: Thrice(4, 4),
+        lambda m, monkeypatch: monkeypatch.setattr(Thrice, "factor", 5.0),
+    ),
+    "a list of the module's class": (
+        lambda: Thrice(4, 4),
+        lambda m, monkeypatch: monkeypatch.setattr(Thrice, "further", [1.0]),
+    ),
     "an object with slots": (
         lambda: of(lambda m, a: m.l(a) * m.slots.scale, slots=Slots()),
         lambda m, monkeypatch: setattr(m.slots, "scale", 3.0),
@@ -224,8 +232,10 @@ READ = {
 
 
 class Thrice(torch.nn.Linear):
+    factor, further = 3.0, []
+
     def forward(self, a):
-        return super().forward(a) * 3
+        return super().forward(a) * self.factor + sum(self.further)
 
 
 @pytest.mark.parametrize("habit", READ)

@@ -59,9 +59,9 @@ class Kept:
         self._things[id(table)] = _Entries(table, None)
 
     def is_new(self, table, key, value):
-        """Whether a dict that is kept had no such entry."""
+        """Whether a dict that is kept has this entry now, and had no such one."""
         thing = self._things.get(id(table))
-        return isinstance(thing, _Entries) and thing.before.get(key, thing) is not value
+        return isinstance(thing, _Entries) and key in table and thing.before.get(key, thing) is not value
 
     def take(self, table, is_taken, numbers=()):
         """{key: value} of a dict's new entries for which `is_taken` holds, and of those that are numbers in `numbers`,
