@@ -146,6 +146,21 @@ def carried(m, a):
     return y
 
 
+def beside_a_number(m, a):
+    m.state.update(h=m.l(a), rate=m.rate)
+    return m.state["h"]
+
+
+def test_plain_values_beside_it_keep_their_order():
+    module = of(beside_a_number, state={}, rate=0.5)
+    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    for index in range(4):
+        module.rate = eager.rate = 0.5 + index
+        torch.testing.assert_close(wrapped(given(index)), eager(given(index)))
+        assert list(module.state) == list(eager.state) and module.state["rate"] == eager.state["rate"]
+        assert wrapped.fallback_reason is None
+
+
 def sized(m, a):
     before = m.state.get("h")
     y = m.l(a) * (1 if before is None else before.shape[0])

@@ -184,9 +184,21 @@ def summed(m, a):
     return loss + 0 * m.count
 
 
+def halved(m, a):
+    m.part = m.step / 10  # 0.0 at first, as it was
+    m.step += 1
+    return m.l(a) * m.part
+
+
+def multiplied(m, a):
+    m.seed = m.seed * 1103515245 + 12345
+    return m.l(a) * (m.seed % 7)
+
+
 WRITTEN = {
     "a temperature": (annealed, {"temperature": 1.0}, 2),
     "with a bound": (bounded, {"temperature": 1.0}, 3),
+    "a part of a schedule": (halved, {"step": 0, "part": 0.0}, 2),
     "a sum of losses": (summed, {"total": 0.0, "count": 0}, 3),
 }
 
@@ -196,6 +208,15 @@ def test_what_forward_computes_of_a_number_is_set(name):
     function, attributes, most = WRITTEN[name]
     counts = train(of(function, **attributes), lambda m, i: None, reads=attributes)
     assert sum(counts.values()) <= most
+
+
+def test_a_whole_number_beyond_64_bits_is_pythons():
+    module = of(multiplied, seed=1)
+    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    for index in range(5):
+        torch.testing.assert_close(wrapped(given(index)), eager(given(index)))
+        assert module.seed == eager.seed
+    assert module.seed > 2**64 and "Python attribute 'seed'" in wrapped.fallback_reason
 
 
 def test_numbers_among_the_outputs():

@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards import Write
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import is_array
 
@@ -225,7 +226,8 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
         return captured  # nobody can have told these strings from others
     # Or with the values of this call, which may show less of an accident: 0 * x is 0.
     facts = captured.facts.renumbered({index: place for place, index in enumerate(tensors)})
-    constant = capture(module, call.args, call.kwargs, facts)
+    sets = tuple(write for write in captured.exported.writes if type(write) is Write and write.step is None)
+    constant = capture(module, call.args, call.kwargs, replace(facts, sets=sets))
     if reason := difference(constant.exported, captured.exported, call.number_values(module.forward)):
         error = UnsupportedError(reason)
         error.read_strings = tuple(call.number_values(module.forward))

@@ -72,6 +72,7 @@ class Facts:
     usual: bool = True  # numbers are finite, and counts from data neither 0 nor 1, where forward asks
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
+    sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
         """For a call whose tensors lie elsewhere: `places` by their index here."""
@@ -120,7 +121,7 @@ class _Flat(torch.nn.Module):
         self.training = module.training
         self.module = module
         self.call = call
-        self.keep, self.knows_buffers = facts.keep, facts.known_buffers
+        self.keep, self.knows_buffers, self.sets = facts.keep, facts.known_buffers, facts.sets
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.layouts = layouts
         self.observation = observation
@@ -157,7 +158,7 @@ class _Flat(torch.nn.Module):
             _refuse_assigned_parameters(path, child, parameters)
             assigned += assigned_buffers(path, child, buffers)
         # Here and not later: the exporter puts attributes back itself.
-        values = self.observation.take_writes(assigned)
+        values = self.observation.take_writes(assigned, self.sets)
         self.observation.note_changes()
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
@@ -167,6 +168,9 @@ class _Flat(torch.nn.Module):
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
+        for leaf, number in zip(leaves, is_number, strict=True):
+            if number and isinstance(leaf, torch.SymInt):
+                self.observation.comparisons.keep_within_64_bits(leaf)
         leaves = [as_tensor(leaf) if number else leaf for leaf, number in zip(leaves, is_number, strict=True)]
         for leaf in leaves:
             if is_divided(leaf):

@@ -116,6 +116,12 @@ class Comparisons:
 
         return noting
 
+    def keep_within_64_bits(self, number):
+        """Of a whole number that the graph returns: Python's have no bound."""
+        recipe = self._recipe(number)
+        if recipe is not None and _multiplies(recipe) and not self._ask(("lt", ("abs", recipe), 2**62)):
+            raise UnsupportedError("forward computes a whole number of more than 64 bits")
+
     def _noting_text(self, write):
         def text(number):
             if id(number) not in self._recipes or is_ours(sys._getframe(1).f_globals.get("__name__")):
@@ -158,11 +164,16 @@ class Comparisons:
     def answer(self, condition):
         """Of a SymBool; None of one that depends on anything else."""
         recipe = self._recipe(condition) if self._recipes and self._is_running() else None
-        if recipe is None:
-            return None
+        return None if recipe is None else self._ask(recipe)
+
+    def _ask(self, recipe):
         answer = bool(computed(recipe, self._tensors))
         self.asked[recipe] = Comparison(recipe, _words(recipe, self._names), answer)
         return answer
+
+
+def _multiplies(recipe):
+    return type(recipe) is tuple and (recipe[0] in ("mul", "pow") or any(map(_multiplies, recipe[1:])))
 
 
 def _is_not_zero(number):  # as of a SymInt

@@ -63,14 +63,15 @@ class Kept:
         thing = self._things.get(id(table))
         return isinstance(thing, _Entries) and key in table and thing.before.get(key, thing) is not value
 
-    def take(self, table, is_taken, numbers=()):
+    def take(self, table, is_taken, numbers=(), always=()):
         """{key: value} of a dict's new entries for which `is_taken` holds, and of those that are numbers in `numbers`,
-        which are (id of a dict, key); they are put back."""
+        which are (id of a dict, key), and of the keys `always`; they are put back."""
         before = self._things[id(table)].before
         taken = {
             key: value
             for key, value in table.items()
-            if self.is_new(table, key, value)
+            if key in always
+            or self.is_new(table, key, value)
             and (is_taken(value) or (type(value) in (int, float) and (id(table), key) in numbers))
         }
         for key in taken:
@@ -89,9 +90,12 @@ class Kept:
             if thing.where is None or id(thing.thing) in others or not thing.is_readable() or thing.changed() is None:
                 continue
             if type(thing) is _Entries and type(thing.thing) in (dict, collections.defaultdict):
-                for key, value in self.take(thing.thing, is_computed).items():
-                    before = [(key, thing.before[key])] if key in thing.before else []
-                    taken.append((thing.thing, key, value, before))
+                new = {key: value for key, value in thing.now().items() if self.is_new(thing.thing, key, value)}
+                in_order = list({**thing.before, **new}) == list(thing.now())
+                if in_order and any(map(is_computed, new.values())) and all(map(is_item, new.values())):
+                    for key, value in self.take(thing.thing, is_item).items():
+                        before = [(key, thing.before[key])] if key in thing.before else []
+                        taken.append((thing.thing, key, value, before))
             elif type(thing) is _Items and type(thing.thing) is list:
                 now, before = thing.now(), thing.before
                 is_new = not any(one is other for one, other in zip(now, before, strict=False))

@@ -134,6 +134,7 @@ class Observation:
     def __exit__(self, kind, *_):
         """Puts everything back. UnsupportedError where forward drew from one of PyTorch's generators."""
         self._stack.close()
+        self.comparisons.end()
         for cls, own in self._patched.items():
             if own is None:
                 del cls.__getattribute__
@@ -177,7 +178,6 @@ class Observation:
         finally:
             self._thread = None
             self.given.end()
-            self.comparisons.end()
             self._release_tripwires()
 
     @contextlib.contextmanager
@@ -199,10 +199,10 @@ class Observation:
         for write in self._counters:
             vars(self._modules[write.path])[write.name] = Counter(attribute_words(write.path, write.name))
 
-    def take_writes(self, assigned):
+    def take_writes(self, assigned, always):
         """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
-        [(Write, value)] of buffers."""
-        written, self.puts = take_writes(self._kept, self._modules, self.seen)
+        [(Write, value)] of buffers; `always`: as take_writes has it."""
+        written, self.puts = take_writes(self._kept, self._modules, self.seen, always)
         written = [*assigned, *written]
         self.writes = [write for write, _ in written]
         values = [value for write, value in written if write.step is None]

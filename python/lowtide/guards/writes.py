@@ -66,11 +66,13 @@ for _name in (
     setattr(Counter, f"__{_name}__", _refuse)
 
 
-def take_writes(kept, modules, seen):
-    """At the end of forward, out of everything that it has changed: [(Write, value)], and Puts."""
+def take_writes(kept, modules, seen, always):
+    """At the end of forward, out of everything that it has changed: [(Write, value)], and Puts. `always`: Writes that
+    are among them whatever was set."""
     found, tables = [], {id(vars(module)) for module in modules.values()}
     for path, module in modules.items():
-        for name, value in kept.take(vars(module), is_computed, seen.held).items():
+        names = {write.name for write in always if write.path == path}
+        for name, value in kept.take(vars(module), is_computed, seen.held, names).items():
             found.append((Write(path, name), value))
         for name, value in kept.take(vars(module), lambda value: type(value) is Counter).items():
             found.append((Write(path, name, value.step), None))
