@@ -206,3 +206,32 @@ def test_a_call_that_fails_leaves_what_was_there():
         else:
             wrapped(given(index))
         assert all(type(each) is torch.Tensor for each in module.acts)
+
+
+class Meter:
+    def __init__(self):
+        self.total, self.count, self.last = 0.0, 0, None
+
+    def update(self, value):
+        self.total += value
+        self.count += 1
+        self.last = value
+
+
+def metered(m, a):
+    y = m.l(a)
+    m.meter.update(y.square().mean().item())
+    return y
+
+
+def test_a_meter_counts_each_call():
+    module = of(metered, meter=Meter())
+    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    for index in range(6):
+        torch.testing.assert_close(wrapped(given(index)), eager(given(index)))
+        ours, theirs = module.meter, eager.meter
+        assert (ours.total, ours.last) == pytest.approx((theirs.total, theirs.last), rel=1e-12)
+        assert ours.count == theirs.count and type(ours.count) is int
+        assert wrapped.fallback_reason is None
+    (counts,) = wrapped.transition_counts().values()
+    assert sum(counts.values()) <= 3
