@@ -16,7 +16,14 @@ def exported(held):
     with graph.inserting_before(output):
         node = graph.create_node("get_attr", "held")
     output.args = ((*output.args[0], node),)
-    return SimpleNamespace(program=program, names=["x"], functions=[], output_structure=None, output_leaves=[])
+    return SimpleNamespace(
+        program=program,
+        names=["x"],
+        functions=[],
+        output_structure=None,
+        output_leaves=[],
+        output_is_tensor=[],
+    )
 
 
 def test_plain_values_among_a_graphs_attributes_are_compared():

@@ -21,7 +21,7 @@ def x(*shape):
 
 def counting(m, a):
     m.calls += 1
-    return m.l(a) * m.calls
+    return m.l(a) * len("x" * m.calls)
 
 
 def hooked(m, a):

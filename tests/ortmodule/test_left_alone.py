@@ -174,15 +174,19 @@ KEEPERS = (
 )
 
 
+# What they keep is an output of the graph, as long as no list grows from call to call.
+TAKEN = (with_an_attribute, with_nested_containers, with_a_global, around, with_an_object)
+
+
 @pytest.mark.parametrize("build", KEEPERS)
 def test_what_forward_keeps_is_real(build):
     module, kept = build()
     wrapped = ORTModule(module)
-    for _ in range(3):
+    for index in range(3):
         output = wrapped(x())
         assert kept() and all(type(tensor) is torch.Tensor for tensor in kept()), kept()
         torch.testing.assert_close(output, module(x()))
-        if build is with_an_attribute:
+        if build in TAKEN and (not index or build in TAKEN[:3]):
             assert wrapped.fallback_reason is None
         else:
             assert "forward " in wrapped.fallback_reason

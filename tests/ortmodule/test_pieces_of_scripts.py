@@ -1,5 +1,7 @@
 """Habits of training scripts that leave a module in pieces: where these begin, and what stays right between them."""
 
+import collections
+
 import pytest
 import torch
 from doors import compare
@@ -59,7 +61,11 @@ def numbers_and_a_tensor(m, a, labels):
 class Meter:
     total, count = 0.0, 0
 
+    def __init__(self):
+        self.last = collections.deque(maxlen=1)
+
     def update(self, count, mean):
+        self.last.append(mean)
         self.total += mean * count
         self.count += count
 

@@ -166,7 +166,7 @@ def test_another_probability_is_another_graph():
     wrapped(x())
     module.p = 1.0
     torch.testing.assert_close(wrapped(x()), module.head(x()))
-    assert wrapped.fallback_reason is None and counts_of(wrapped)["attribute"] == 1
+    assert wrapped.fallback_reason is None and counts_of(wrapped)["number"] == 1
 
 
 # ---- draws that the graph makes itself

@@ -119,15 +119,15 @@ def hook(module, args, output):
 CHANGES = {
     "a plain attribute": (
         lambda m: setattr(m.encoder, "scale", 2.0),
-        "attribute `scale` of module 'encoder' was 1.0, is now 2.0",
+        "`self.encoder.scale` was 1.0, is now 2.0: a number from now on",
     ),
     "a private attribute": (
         lambda m: setattr(m.encoder, "_shift", 3.0),
-        "attribute `_shift` of module 'encoder' was 0.0, is now 3.0",
+        "`self.encoder._shift` was 0.0, is now 3.0: a number from now on",
     ),
     "an element of a list": (
         lambda m: m.encoder.weights.__setitem__(0, 5.0),
-        "attribute `weights` of module 'encoder' was [1.0, 2.0], is now [5.0, 2.0]",
+        "`self.encoder.weights[0]` was 1.0, is now 5.0: a number from now on",
     ),
     "a config": (
         lambda m: setattr(m.encoder.config, "double", True),

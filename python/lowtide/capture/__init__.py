@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards import Write
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import is_array
 
@@ -32,7 +33,7 @@ from .imported import ImportedGraph, Source
 from .importer import import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
-from .numbers import difference
+from .numbers import Item, difference
 from .output_views import output_gradients
 from .refusals import hooked_modules, tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants
@@ -116,7 +117,7 @@ class Captured:
         leaves = []
         for leaf, is_tensor in zip(self.exported.output_leaves, self.exported.output_is_tensor, strict=True):
             if is_tensor:
-                leaf = next(rest)
+                leaf = next(rest).item() if isinstance(leaf, Item) else next(rest)
             elif is_array(leaf):
                 leaf = leaf.copy()
             elif is_unread(leaf):
@@ -129,7 +130,9 @@ class Captured:
     @functools.cached_property
     def _build_output(self):
         """Of an output with no other leaves than tensors, else None."""
-        return trees.builder(self.exported.output_structure) if all(self.exported.output_is_tensor) else None
+        leaves = self.exported.output_leaves
+        are_tensors = all(self.exported.output_is_tensor) and not any(isinstance(leaf, Item) for leaf in leaves)
+        return trees.builder(self.exported.output_structure) if are_tensors else None
 
 
 def capture(module, args=(), kwargs=None, facts=None, numbers=()):
@@ -223,7 +226,8 @@ def capture_with_numbers(module, call, constant=None, values=None, refusing=None
         return captured  # nobody can have told these strings from others
     # Or with the values of this call, which may show less of an accident: 0 * x is 0.
     facts = captured.facts.renumbered({index: place for place, index in enumerate(tensors)})
-    constant = capture(module, call.args, call.kwargs, facts)
+    sets = tuple(write for write in captured.exported.writes if type(write) is Write and write.step is None)
+    constant = capture(module, call.args, call.kwargs, replace(facts, sets=sets))
     if reason := difference(constant.exported, captured.exported, call.number_values(module.forward)):
         error = UnsupportedError(reason)
         error.read_strings = tuple(call.number_values(module.forward))

@@ -9,6 +9,7 @@ import torch
 
 from lowtide._lowtide import CallSchema
 from lowtide.errors import UnsupportedData, UnsupportedDevice
+from lowtide.guards.held import HELD, told
 from lowtide.guards.tables import TableOfSizes
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES, PLAIN_TENSORS, array_key, is_array, is_plain
@@ -89,6 +90,29 @@ class Call:
             if type(leaf) is str and len(path) > 2:
                 groups.setdefault(path[:-1] if type(path[-1]) is int else path, []).append(name)
         return groups
+
+    def numbers_of(self, args, kwargs):
+        """{index among `tensors`: the number in its place} of what `with_tensors` made."""
+        leaves, _ = trees.flatten((args, kwargs))
+        tensors = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+        return {index: leaves[place] for index, place in enumerate(tensors) if place in self.numbers}
+
+    def held(self, forward):
+        """{name of a leaf: text of its place} of the numbers that the module and what it reaches hold."""
+        paths = (path for path, _ in trees.flatten_with_keys((self.args, self.kwargs)))
+        named = zip(paths, self.named_leaves(forward), strict=True)
+        return {name: path[2] for path, (name, _) in named if path[:2] == (1, HELD)}
+
+    def words(self, forward):
+        """{name of a leaf: what a reason calls it}."""
+        held = self.held(forward)
+        names = [name for name, _ in self.named_leaves(forward)]
+        return {name: f"`{told(held[name])}`" if name in held else f"argument `{name}`" for name in names}
+
+    def tensor_words(self, forward):
+        """What a comparison calls each of `tensors`."""
+        held = self.held(forward)
+        return [told(held[name]) if name in held else name for name in self.names(forward)]
 
     def number_values(self, forward):
         """{name: int, float or string} of those of any value."""

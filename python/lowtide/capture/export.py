@@ -16,6 +16,8 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
+from lowtide.guards.collected import places_of, stale_places
+from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
 from lowtide.guards.values import is_plain
 from lowtide.log import logger
@@ -29,7 +31,7 @@ from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
-from .numbers import difference
+from .numbers import Item, as_tensor, depends_on, difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .repeated_samples import RepeatedSamples
@@ -71,6 +73,7 @@ class Facts:
     usual: bool = True  # numbers are finite, and counts from data neither 0 nor 1, where forward asks
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
+    sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
         """For a call whose tensors lie elsewhere: `places` by their index here."""
@@ -90,7 +93,7 @@ class Exported:
     functions: FunctionTable
     inspections: Inspections
     output_structure: trees.Structure
-    output_leaves: list  # None in the place of a tensor
+    output_leaves: list  # None in the place of a tensor, an Item in that of a number that the graph computes
     output_is_tensor: list
     guards: Guards
     numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
@@ -119,17 +122,20 @@ class _Flat(torch.nn.Module):
         self.training = module.training
         self.module = module
         self.call, self.sizes = call, sizes
-        self.keep, self.knows_buffers = facts.keep, facts.known_buffers
-        self.call_tensors = CallTensors(module, call)
+        self.keep, self.knows_buffers, self.sets = facts.keep, facts.known_buffers, facts.sets
+        self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
 
     def forward(self, tensors):
         args, kwargs = self.call.with_tensors(tensors)
+        numbers = self.call.numbers_of(args, kwargs)
+        self.observation.comparisons.begin(numbers, self.call.tensors, self.names)
+        self.observation.hold(self.module, kwargs.pop(HELD, {}))
         if self.call.has_tables() or self.knows_buffers:
-            numbers = self.call_tensors.numbers(self.module) if self.knows_buffers else ()
-            self.observation.take_tables((args, kwargs), numbers)
+            known = self.call_tensors.numbers(self.module) if self.knows_buffers else ()
+            self.observation.take_tables((args, kwargs), known)
         children = [
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
@@ -140,6 +146,7 @@ class _Flat(torch.nn.Module):
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
+        self.observation.comparisons.refuse_texts()
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
         if any(list(_items(container)) != items for container, items in containers):
@@ -153,22 +160,29 @@ class _Flat(torch.nn.Module):
             _refuse_assigned_parameters(path, child, parameters)
             assigned += assigned_buffers(path, child, buffers)
         # Here and not later: the exporter puts attributes back itself.
-        values = self.observation.take_writes(assigned)
+        values = self.observation.take_writes(assigned, self.sets)
         self.observation.note_changes()
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
-        leaves, structure = trees.flatten_output((output, values) if self.observation.writes else output)
+        has_writes = self.observation.writes or self.observation.puts
+        leaves, structure = trees.flatten_output((output, values) if has_writes else output)
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.observation.tables.refuse_writes()
+        is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
+        for leaf, number in zip(leaves, is_number, strict=True):
+            if number and isinstance(leaf, torch.SymInt):
+                self.observation.comparisons.keep_within_64_bits(leaf)
+        leaves = [as_tensor(leaf) if number else leaf for leaf, number in zip(leaves, is_number, strict=True)]
         for leaf in leaves:
-            if isinstance(leaf, torch.SymFloat):
-                raise UnsupportedError("an output is a number that is computed from sizes or from other numbers")
             if is_divided(leaf):
                 raise UnsupportedError("an output is a DTensor (use_local_output=False)")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
-        self.found.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.found.leaves = [
+            Item() if number else None if isinstance(leaf, torch.Tensor) else leaf
+            for leaf, number in zip(leaves, is_number, strict=True)
+        ]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.structure = structure
         tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -248,7 +262,7 @@ def _export_until_stable(module, call, facts, whole):
     observation = Observation(module, takes_as_usual=facts.usual)
     exported = _export(module, call, facts, observation, whole)
     if observation.changes is None:
-        return exported
+        return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole)
     observation.changes.make()
     again = Observation(module, takes_as_usual=facts.usual)
     try:
@@ -266,7 +280,20 @@ def _export_until_stable(module, call, facts, whole):
             if counting.changes is None:
                 return counted
     refusal.guards = _guards(module, observation, whole)
+    refusal.numbers = observation.refusal().numbers
     raise refusal
+
+
+def _without_looks(exported, stale, module, call, facts, whole):
+    """The same export, of which tensors of the last call that forward replaces in containers may have any sizes, if it
+    does not look at them."""
+    if stale:
+        observation = Observation(module, takes_as_usual=facts.usual, stale=stale)
+        with contextlib.suppress(UnsupportedError):
+            again = _export(module, call, facts, observation, whole)
+            if observation.changes is None and difference(exported, again, {}) is None:
+                return again
+    return exported
 
 
 def _export(module, call, facts, observation, whole):
@@ -327,6 +354,12 @@ def _export(module, call, facts, observation, whole):
     finally:
         flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
+    guards = _guards(module, observation, whole)
+    try:
+        places = places_of(observation.puts, guards)
+    except UnsupportedError as error:
+        error.guards = guards
+        raise
     return Exported(
         program,
         call.names(module.forward),
@@ -336,15 +369,15 @@ def _export(module, call, facts, observation, whole):
         flat.found.structure,
         flat.found.leaves,
         flat.found.is_tensor,
-        _guards(module, observation, whole),
+        guards,
         call.number_indices(),
-        tuple(observation.writes),
+        (*observation.writes, *places),
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
-        tuple(observation.given.asked.values()),
+        (*observation.given.asked.values(), *observation.comparisons.asked.values()),
     )
 
 

@@ -6,12 +6,15 @@ Python's own precision. Code may still tell a symbolic number from Python's (isi
 only if it is, for one value of them, the export with that value as a constant.
 """
 
+import math
 import operator
+from dataclasses import dataclass
 
 import torch
 import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.comparisons import FUNCTIONS
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import dtype_name
 
@@ -57,6 +60,23 @@ _OPERATORS = {
     torch.sym_max: ("aten::maximum.default", "aten::maximum.default"),
     torch.sym_min: ("aten::minimum.default", "aten::minimum.default"),
 }
+
+
+@dataclass(frozen=True)
+class Item:
+    """A number among a module's outputs, which the graph computes as a 0-d tensor."""
+
+
+def as_tensor(number):
+    return torch.scalar_tensor(number, dtype=torch.float64 if isinstance(number, torch.SymFloat) else torch.int64)
+
+
+def depends_on(leaf, numbers):
+    """Whether it is a whole number that is computed from some of these."""
+    if not isinstance(leaf, torch.SymInt):
+        return False
+    symbols = [number.node.expr.free_symbols for number in numbers if isinstance(number, torch.SymInt)]
+    return any(not leaf.node.expr.free_symbols.isdisjoint(each) for each in symbols)
 
 
 def is_item(node):
@@ -171,9 +191,11 @@ def difference(constant, captured, values):
     for one, other in zip(ours.steps, theirs.steps, strict=False):
         if one != other:
             return f"forward goes another way with a symbolic number: {_words(one)}, with a constant: {_words(other)}"
-    if len(ours.steps) != len(theirs.steps) or ours.results != theirs.results:
+    if len(ours.steps) != len(theirs.steps):
         return "forward goes another way with a symbolic number than with a constant"
-    if captured.output_structure != constant.output_structure or not _same_leaves(captured, constant, values):
+    if captured.output_structure != constant.output_structure or not _same_outputs(
+        _outputs(captured, ours), _outputs(constant, theirs), values
+    ):
         return "the outputs are others with a symbolic number than with a constant"
     return None
 
@@ -183,12 +205,27 @@ def _words(step):
     return f"{step[0]} with {', '.join(plain) or 'no number'}"
 
 
-def _same_leaves(one, other, values):
-    pairs = zip(one.output_leaves, other.output_leaves, strict=True)
-    return all(_same_leaf(a, b, values) for a, b in pairs)
+def _outputs(exported, reading):
+    """What an export returns: what stands for each tensor, and for each other leaf itself."""
+    results = iter(reading.results[0])
+    found = []
+    for leaf, is_tensor in zip(exported.output_leaves, exported.output_is_tensor, strict=True):
+        made = next(results) if is_tensor else leaf
+        found.append(made[1][0].value if isinstance(leaf, Item) and _is_plain_number(made) else made)
+    return [*found, *results]
+
+
+def _is_plain_number(made):
+    return made[0] == "tensor of" and isinstance(made[1][0], _Plain)
+
+
+def _same_outputs(ours, theirs, values):
+    return len(ours) == len(theirs) and all(_same_leaf(*pair, values) for pair in zip(ours, theirs, strict=True))
 
 
 def _same_leaf(one, other, values):
+    if isinstance(one, tuple) or isinstance(other, tuple):
+        return one == other
     if is_unread(one):
         return one.name == other.name if is_unread(other) else values.get(one.name) == other
     return type(one) is type(other) and (isinstance(one, torch.SymInt) or repr(one) == repr(other))
@@ -229,6 +266,8 @@ class _Reading:
         leaves, _ = arguments
         if is_item(node) and leaves[0][0] == "input" and leaves[0][1] in self._values:
             return _Plain(self._values[leaves[0][1]])
+        if is_item(node) and _is_plain_number(leaves[0]):
+            return leaves[0][1][0]
         value = node.meta.get("val")
         if isinstance(value, int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
             if isinstance(value, torch.SymInt) and value.node.expr.is_number:  # a size that is a constant after all
@@ -236,6 +275,8 @@ class _Reading:
             if all(isinstance(leaf, _Plain) for leaf in leaves):
                 return _Plain(node.target(*(leaf.value for leaf in leaves)))
             return ("computed", str(node.target), arguments)
+        if (made := self._of_a_number(node, leaves)) is not None:
+            return made
         if node.target is operator.getitem:
             return ("part", leaves)
         if node.target is torch.ops.aten.scalar_tensor.default:
@@ -253,6 +294,14 @@ class _Reading:
         seen = self._step(f"region {node.target}", rest, (), value)
         self.steps.append(("results of the region", self._block(body, dict(zip(formal, given, strict=True)))))
         return seen
+
+    def _of_a_number(self, node, leaves):
+        """A function of Python's math of a plain number, as a 0-d tensor; else None."""
+        name = str(node.target).removeprefix("aten.").removesuffix(".default")
+        if name not in FUNCTIONS or not _is_plain_number(leaves[0]):
+            return None
+        (number, *options), structure = leaves[0][1:]
+        return "tensor of", (_Plain(getattr(math, name)(number.value)), *options), structure
 
     def _of_numbers(self, node, leaves):
         """What torch.tensor makes of plain numbers, else None: of constants a copy of a tensor, of symbolic ones a

@@ -10,6 +10,7 @@ from lowtide.errors import UnsupportedError
 from .checks import answer_that_goes_on, checked
 from .code import asks_itself
 from .data import Computed
+from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
 from .questions import ASKS
 from .readers import outwards, readers
@@ -26,12 +27,6 @@ _SELECTS = frozenset((torch.masked_select, torch.Tensor.masked_select))
 _READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
 _ASKS_FOR_TRUTH = frozenset((torch.Tensor.__bool__, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
-# They return their input itself where they drop nothing.
-_DROPOUTS = frozenset(
-    (torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout)
-    + (torch.nn.functional.dropout, torch.nn.functional.dropout2d)
-    + (torch.nn.functional.alpha_dropout, torch.nn.functional.feature_alpha_dropout)
-)
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
 
 
@@ -74,8 +69,8 @@ class Calls(TorchFunctionMode):
             kwargs = {**kwargs, "options": None}
         if func is torch.as_tensor and args and isinstance(args[0], int | list | tuple | torch.SymInt):
             func = torch.tensor  # the same of what is no tensor, without sizes as constants
-        if func in _DROPOUTS and _drops_nothing(*args, **(kwargs or {})):
-            return args[0] if args else kwargs["input"]
+        if func in DROPOUTS and (result := dropped(func, self._observation, args, kwargs or {})) is not None:
+            return result
         if func == _ASKS_FOR_DATA:
             func = torch.Tensor.detach  # which is in the trace
         elif func == _SETS_DATA:
@@ -106,11 +101,6 @@ class Calls(TorchFunctionMode):
         if as_usual and (answer := self._finite.answer(args[0])) is not None:
             return checked(*args, answer)
         return func(*args, **kwargs)
-
-
-def _drops_nothing(input, p=None, training=None, inplace=False, *, train=None):
-    is_off = train is False if training is None else training is False
-    return type(p) in (int, float) and (p == 0 or (is_off and 0 <= p <= 1))
 
 
 def _asking(frame):

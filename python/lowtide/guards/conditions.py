@@ -13,18 +13,25 @@ from .checks import answer_that_goes_on
 from .code import is_ours
 
 _LARGE = (2, 3, 2**40)  # counts that are as good as all others
+# Of a number, and what the exporter puts in the places of min() and max().
+_BETWEEN = ("__bool__", "_is_not_zero", "_tensor_min_max")
 _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
 
 
-def answering(note, assumes_large):
+def answering(note, assumes_large, of_numbers):
     """In the place of SymBool.__bool__; note(condition, answer) hears what users' code and PyTorch's layers ask.
-    `assumes_large`: whether counts are taken for neither 0 nor 1."""
+    `assumes_large`: whether counts are taken for neither 0 nor 1; `of_numbers`: answers a comparison of numbers among
+    the inputs, and is None for any other."""
     ask = torch.SymBool.__bool__
 
-    def answer(condition):
+    def answered(condition):
         frame = sys._getframe(1)
-        if frame.f_code.co_name == "__bool__":  # of a size
+        if frame.f_code.co_name in _BETWEEN:
             frame = frame.f_back
+        name = frame.f_globals.get("__name__") or ""
+        is_asked_by_users = not is_ours(name) or name.startswith(_LAYERS)
+        if is_asked_by_users and (answer := of_numbers(condition)) is not None:
+            return answer
         if _is_of_counts(condition) and (goes_on := answer_that_goes_on(frame)) is not None:
             return _checked(condition, goes_on)
         try:
@@ -37,12 +44,11 @@ def answering(note, assumes_large):
                 # Which the exporter does not conclude of a quotient: PyTorch's attention asks for it.
                 torch._check(condition.node.shape_env.create_symintnode(count, hint=None) != 0)
             return _checked(condition, usual)
-        name = frame.f_globals.get("__name__") or ""
-        if not is_ours(name) or name.startswith(_LAYERS):
+        if is_asked_by_users:
             note(condition.node.expr, found)
         return found
 
-    return answer
+    return answered
 
 
 def taking_conditions(function, note):

@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .comparisons import Number
+
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 FACTORIES = {"rand": torch.rand, "randn": torch.randn, "randint": torch.randint}
 FILLS = ("uniform_", "normal_", "bernoulli_", "random_")  # of torch.empty's tensor
 # Those that give one number, and how many arguments they have then at most.
 OF_MODULES = {
     "numpy": {"random": 0, "random_sample": 0, "rand": 0, "uniform": 2},
-    "random": {"random": 0, "uniform": 2, "randint": 2},
+    "random": {"random": 0, "uniform": 2, "randint": 2, "randrange": 3},
 }
+_FEW = 8
 _BELOW_ONE = ("rand", "random", "random_sample")  # 0 <= number < 1
 
 
@@ -27,15 +30,17 @@ class Question:
     """A comparison of a draw with a number of Python's."""
 
     op: str  # of COMPARISONS
-    number: float
+    number: float | Number
     answer: bool  # while forward was traced
     of_item: bool = False  # asked of draw.item(), which is compared as a Python number and not in the draw's dtype
 
-    def ask(self, value):
+    def ask(self, value, tensors):
+        """`tensors`: of a call, for a number among them."""
+        number = self.number.now(tensors) if isinstance(self.number, Number) else self.number
         if self.of_item or not isinstance(value, torch.Tensor):
             value = value.item() if isinstance(value, torch.Tensor) else value
-            return getattr(operator, self.op)(value, self.number)
-        return bool(getattr(torch, self.op)(value, self.number))
+            return getattr(operator, self.op)(value, number)
+        return bool(getattr(torch, self.op)(value, number))
 
 
 @dataclass
@@ -58,9 +63,15 @@ class Draw:
         factory = FACTORIES[self.name]
         return factory(*self.args, size=self.size, dtype=self.dtype, device="cpu", generator=generator)
 
+    def is_of_few(self):
+        """Whether it gives one of so few whole numbers that each may have a graph."""
+        if self.name == "randrange":
+            return len(range(*self.args)) <= _FEW
+        return self.name == "randint" and self.source == "random" and self.args[1] - self.args[0] < _FEW
+
     def is_certain(self, question):
         """Whether the answer is the same whatever is drawn."""
-        if self.name not in _BELOW_ONE:
+        if self.name not in _BELOW_ONE or isinstance(question.number, Number):
             return False
         return question.number <= 0 if question.op in ("lt", "ge") else question.number >= 1 and question.op != "eq"
 
@@ -85,16 +96,19 @@ class Draws:
     def __bool__(self):
         return bool(self.draws)
 
-    def hold(self):
-        """Whether the next draws give the answers of the trace. The generators stay as they are."""
-        return self._differ() is None
+    def hold(self, tensors):
+        """Whether the next draws give the answers of the trace to a call with these tensors, if any. The generators
+        stay as they are."""
+        if tensors is None and any(isinstance(each.number, Number) for draw in self._asked for each in draw.questions):
+            return False
+        return self._differ(tensors) is None
 
-    def why(self):
+    def why(self, tensors):
         """In words, the first answer that is another one."""
-        place, draw, question = self._differ()
+        place, draw, question = self._differ(tensors)
         return f"draw {place}: {draw.words(question)} was {question.answer}, is now {not question.answer}"
 
-    def _differ(self):
+    def _differ(self, tensors):
         if not self._asked:
             return None
         kept, generators = self.states(), generators_now()
@@ -102,7 +116,7 @@ class Draws:
             for place, draw in enumerate(self._asked):
                 value = draw.make(generators)
                 for question in draw.questions:
-                    if question.ask(value) != question.answer:
+                    if question.ask(value, tensors) != question.answer:
                         return place, draw, question
         finally:
             put_back(kept)

@@ -59,19 +59,52 @@ class Kept:
         self._things[id(table)] = _Entries(table, None)
 
     def is_new(self, table, key, value):
-        """Whether a dict that is kept had no such entry."""
+        """Whether a dict that is kept has this entry now, and had no such one."""
         thing = self._things.get(id(table))
-        return isinstance(thing, _Entries) and thing.before.get(key, thing) is not value
+        return isinstance(thing, _Entries) and key in table and thing.before.get(key, thing) is not value
 
-    def take(self, table, is_taken):
-        """{key: value} of a dict's new entries for which `is_taken` holds; they are put back."""
+    def take(self, table, is_taken, numbers=(), always=()):
+        """{key: value} of a dict's new entries for which `is_taken` holds, and of those that are numbers in `numbers`,
+        which are (id of a dict, key), and of the keys `always`; they are put back."""
         before = self._things[id(table)].before
-        taken = {key: value for key, value in table.items() if self.is_new(table, key, value) and is_taken(value)}
+        taken = {
+            key: value
+            for key, value in table.items()
+            if key in always
+            or self.is_new(table, key, value)
+            and (is_taken(value) or (type(value) in (int, float) and (id(table), key) in numbers))
+        }
         for key in taken:
             if key in before:
                 table[key] = before[key]
             else:
                 del table[key]
+        return taken
+
+    def take_from_containers(self, is_computed, is_item, others):
+        """(container, key, value, [(key, what was there)]) of what else of dicts, lists and cells forward has computed;
+        it is put back. Value of a list: all of it, for one that grows from call to call has a graph for each length.
+        `others`: ids of dicts that are somebody else's business."""
+        taken = []
+        for thing in list(self._things.values()):
+            if thing.where is None or id(thing.thing) in others or not thing.is_readable() or thing.changed() is None:
+                continue
+            if type(thing) is _Entries and type(thing.thing) in (dict, collections.defaultdict):
+                new = {key: value for key, value in thing.now().items() if self.is_new(thing.thing, key, value)}
+                in_order = list({**thing.before, **new}) == list(thing.now())
+                if in_order and any(map(is_computed, new.values())) and all(map(is_item, new.values())):
+                    for key, value in self.take(thing.thing, is_item).items():
+                        before = [(key, thing.before[key])] if key in thing.before else []
+                        taken.append((thing.thing, key, value, before))
+            elif type(thing) is _Items and type(thing.thing) is list:
+                now, before = thing.now(), thing.before
+                is_new = not any(one is other for one, other in zip(now, before, strict=False))
+                if is_new and any(map(is_computed, now)) and all(map(is_item, now)):
+                    taken.append((thing.thing, None, now, list(enumerate(before))))
+                    thing.put(before)
+            elif type(thing) is _Cell and (now := thing.now()) and is_computed(now[0]):
+                taken.append((thing.thing, None, now[0], [(None, value) for value in thing.before]))
+                thing.put(thing.before)
         return taken
 
     def changes(self):
@@ -119,14 +152,16 @@ class Changes:
             for thing, now in self._things
         )
 
-    def of_ints(self):
-        """[(dict, key)] of the entries that were an int and are another one; none where something else changed, too."""
+    def of(self, *classes):
+        """[(dict, key)] of the entries that were of one of these classes and are another one of it; none where
+        something else changed, too."""
         found = []
         for thing, now in self._things:
             if type(thing) is not _Entries or list(now) != list(thing.before):
                 return []
             keys = [key for key, value in now.items() if not _same(thing.before[key], value)]
-            if any(type(now[key]) is not int or type(thing.before[key]) is not int for key in keys):
+            pairs = [(type(now[key]), type(thing.before[key])) for key in keys]
+            if any(is_now is not was or was not in classes for is_now, was in pairs):
                 return []
             found += [(thing.thing, key) for key in keys]
         return found

@@ -24,8 +24,11 @@ from lowtide.errors import UnsupportedError
 
 from .calls import Calls
 from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .collected import Stale
+from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
 from .conversions import conversions
+from .held import InPlace, told, way_to
 from .holders import holders
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
@@ -38,8 +41,8 @@ from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
-from .words import module_words
-from .writes import Counter, Write, is_begun, is_computed
+from .words import attribute_words, module_words
+from .writes import Counter, is_begun, is_computed, take_writes, writes_of
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -61,26 +64,29 @@ class Seen:
     counters: set = field(default_factory=set)  # (id of the module, name) of ints that are only added to
     of_hooks: bool = True  # whether what the module's hooks read belongs to it
     replaced: set = field(default_factory=set)  # (id of the module, name) of buffers that become others in each call
+    held: set = field(default_factory=set)  # (id of a container, key) of numbers of any value
     asks_for_gradients: bool = False  # code outside of PyTorch's own machinery asked for requires_grad
 
 
 class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
-    def __init__(self, module, counters=(), takes_as_usual=True):
-        """`counters`: Writes of an earlier trace, attributes that may be nothing but added to; `takes_as_usual`:
-        whether, where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
+    def __init__(self, module, counters=(), takes_as_usual=True, stale=()):
+        """Of an earlier trace: `counters`, Writes of what is only added to; `stale`, [(container, key)] of what is
+        replaced, at which nobody may look. `takes_as_usual`: whether, where forward asks, numbers are taken for finite,
+        and counts from data for neither 0 nor 1."""
         self.seen = Seen()
-        self.writes = []  # what forward sets, in each call anew
+        self.writes, self.puts = [], []  # what forward sets, in each call anew: Writes, and into containers
         self.prints = []  # texts
         self.readers = ()  # submodules that read numbers out of a tensor, as readers.readers has them
         self.conditions = []  # (on sizes, what forward heard)
         self.given = Given()  # the tensors of the trace, of which forward asks questions
-        self._modules, self._counters = dict(module.named_modules()), counters
+        self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
+        self.held = InPlace(module, {})
+        self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
         self.takes_as_usual = takes_as_usual
         self.behind_calls = lambda: None  # runs behind each of PyTorch's
-        self.changes = None  # kept.Changes that forward made
-        self._kept = Kept()
+        self._kept, self.changes = Kept(), None  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
@@ -88,7 +94,7 @@ class Observation:
         self._tensors = []  # weak references to those that were made
         self._thread = None  # the one that is in forward
         self._aside = False  # in what runs again in each call
-        self.draws, self.tables = TracedDraws(), KnownTensors()
+        self.draws, self.tables = TracedDraws(self.comparisons), KnownTensors()
         self._stack = contextlib.ExitStack()
         self._keep_generators()
         for path, child in module.named_modules():
@@ -109,8 +115,12 @@ class Observation:
         self._stack.enter_context(replaced_attribute(builtins, "print", recording(print, self._prints_now)))
         self._stack.enter_context(replaced_attribute(builtins, "len", with_free_sizes(len)))
         self._stack.enter_context(
-            replaced_attribute(torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual))
+            replaced_attribute(
+                torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)
+            )
         )
+        for patch in self.comparisons.patches():
+            self._stack.enter_context(replaced_attribute(*patch))
         name, attention = "scaled_dot_product_attention", torch.nn.functional.scaled_dot_product_attention
         taking = taking_conditions(attention, self._answered)
         self._stack.enter_context(replaced_attribute(torch.nn.functional, name, taking))
@@ -125,6 +135,7 @@ class Observation:
     def __exit__(self, kind, *_):
         """Puts everything back. UnsupportedError where forward drew from one of PyTorch's generators."""
         self._stack.close()
+        self.comparisons.end()
         for cls, own in self._patched.items():
             if own is None:
                 del cls.__getattribute__
@@ -141,14 +152,29 @@ class Observation:
         """Whatever forward and the exporter changed."""
         self._kept.restore()
 
+    def hold(self, module, numbers):
+        """In forward these are in their places: {text of a place: what stands for the number there}."""
+        for text in numbers:
+            for owner, key in way_to(module, text):  # kept as they are now
+                if isinstance(owner, types.ModuleType):
+                    self._names(vars(owner), [key], f"of {owner.__name__}")
+                else:
+                    self._reach(owner, told(text))
+        self.held = InPlace(module, numbers, keeps_new=True)
+        for container, key in self._stale:
+            keep = self._kept.keep if isinstance(container, types.CellType) else self._reach
+            keep(container, "a container")
+            self.held.add([(container, key, Stale())])
+        self.seen.held |= self.held.places
+
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
-        self._thread, self.draws = threading.get_ident(), TracedDraws()
+        self._thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
         self.prints, self.conditions = [], []
         self.given.begin()
         try:
-            with Calls(self):
+            with Calls(self), self.held:
                 return function(*args, **kwargs)
         finally:
             self._thread, self.behind_calls = None, None
@@ -172,28 +198,20 @@ class Observation:
 
     def _count(self):
         for write in self._counters:
-            vars(self._modules[write.path])[write.name] = Counter(_attribute_words(write.path, write.name))
+            vars(self._modules[write.path])[write.name] = Counter(attribute_words(write.path, write.name))
 
-    def take_writes(self, assigned):
+    def take_writes(self, assigned, always):
         """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
-        [(Write, value)] of buffers."""
-        self.writes, values = [write for write, _ in assigned], [value for _, value in assigned]
-        for path, module in self._modules.items():
-            for name, value in self._kept.take(vars(module), is_computed).items():
-                self.writes.append(Write(path, name))
-                values.append(value)
-            for name, value in self._kept.take(vars(module), lambda value: type(value) is Counter).items():
-                self.writes.append(Write(path, name, value.step))
-                self.seen.counters.add((id(module), name))
-        return values
+        [(Write, value)] of buffers; `always`: as take_writes has it."""
+        written, self.puts = take_writes(self._kept, self._modules, self.seen, always)
+        written = [*assigned, *written]
+        self.writes = [write for write, _ in written]
+        values = [value for write, value in written if write.step is None]
+        return [*values, *(put.take_value() for put in self.puts)]
 
     def counters(self):
         """The changes as Writes, if all of them are of ints in attributes of modules; else none."""
-        paths = {id(vars(module)): path for path, module in self._modules.items()}
-        found = self.changes.of_ints()
-        if any(id(table) not in paths for table, _ in found):
-            return []
-        return [Write(paths[id(table)], name) for table, name in found]
+        return writes_of(self.changes.of(int), self._modules)
 
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
@@ -205,6 +223,7 @@ class Observation:
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
         error.changed = self.changes.recurring
+        error.numbers = tuple(write.text() for write in writes_of(self.changes.of(int, float), self._modules))
         error.running = holders([thing for thing, _ in self.changes.recurring], self._modules, HOOKS)
         return error
 
@@ -246,7 +265,7 @@ class Observation:
         self._owners[id(module)] = module
 
         def where(name):
-            return _attribute_words(path, name)
+            return attribute_words(path, name)
 
         self._kept.keep_class(module, f"the class of {module_words(path)}")
         self._kept.keep(vars(module), where)
@@ -480,7 +499,3 @@ class Observation:
         for tensor in results if isinstance(results, tuple | list) else (results,):
             if isinstance(tensor, torch.Tensor) and type(tensor) not in PLAIN_TENSORS:  # a real one is a constant
                 self._tensors.append(weakref.ref(tensor))
-
-
-def _attribute_words(path, name):
-    return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"

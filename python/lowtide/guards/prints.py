@@ -7,7 +7,7 @@ from lowtide.errors import UnsupportedError
 
 from .code import is_ours
 
-_COMPUTED = re.compile(r"\b[su]\d+\b|Tensor\(|Sym(Int|Float|Bool)")  # symbols of sizes, tensors of a trace
+_COMPUTED = re.compile(r"\b([su]|zuf)\d+\b|Tensor\(|Sym(Int|Float|Bool)")  # symbols of numbers, tensors of a trace
 
 
 def recording(function, texts_now):

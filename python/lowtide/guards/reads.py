@@ -145,6 +145,10 @@ class _Reads:
         """The place of a value and of what is in it."""
         if (parent, way, key) in self._places:
             return self._places[parent, way, key]
+        if self._seen.held and (id(self._guards.now(parent)), key) in self._seen.held:
+            number = self._place(parent, way, key, value, Expected.ANYTHING, subject)
+            self._guards.type_of(number, type(value))
+            return number
         expected, parts = self._expected(value, shallow or not depth)
         number = self._place(parent, way, key, value, expected, subject)
         for at, part in parts:

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 from lowtide.errors import UnsupportedError
 
 from .code import is_ours
+from .comparisons import Number
 from .draws import (
     COMPARISONS,
     FACTORIES,
@@ -48,7 +49,8 @@ _METADATA = frozenset(
 class TracedDraws:
     """Of one run of forward."""
 
-    def __init__(self):
+    def __init__(self, comparisons):
+        self._comparisons = comparisons
         self._records = []
         self._made = False  # stand-ins
         self._generators = None  # copies
@@ -89,7 +91,7 @@ class TracedDraws:
         if self._generators is None:
             self._generators = elsewhere(_copies)
         generators = self._generators
-        record = _Record(draw, elsewhere(lambda: draw.make(generators)))
+        record = _Record(draw, elsewhere(lambda: draw.make(generators)), self._comparisons)
         if draw.source == "torch":
             draw.dtype = record.value.dtype
         self._records.append(record)
@@ -99,16 +101,31 @@ class TracedDraws:
 class _Record:
     """Of one draw."""
 
-    def __init__(self, draw, value):
+    def __init__(self, draw, value, comparisons):
         self.draw, self.value, self.traced = draw, value, None
+        self._comparisons = comparisons
+
+    def compares_with(self, number):
+        """The number, or for a symbolic one what it is computed from; None for what is none of both."""
+        if isinstance(number, torch.SymInt | torch.SymFloat):
+            return self._comparisons.number(number)
+        return number if type(number) in (int, float, bool) else None
 
     def ask(self, op, number, of_item=False):
         if self.traced is not None:
             raise UnsupportedError(_BOTH)
-        value, question = self.value, Question(op, number, False, of_item)
-        answer = bool(elsewhere(lambda: question.ask(value)))
+        known = number.value if isinstance(number, Number) else number
+        value, question = self.value, Question(op, known, False, of_item)
+        answer = bool(elsewhere(lambda: question.ask(value, ())))
         self.draw.questions.append(Question(op, number, answer, of_item))
         return answer
+
+    def ask_for_value(self):
+        """Of one of few whole numbers: each has a graph of its own."""
+        if self.draw.source == "torch" or type(self.value) is not int or not self.draw.is_of_few():
+            return None
+        self.ask("eq", self.value)
+        return self.value
 
     def in_graph(self):
         if self.draw.source != "torch":
@@ -143,7 +160,7 @@ class _Comparison:
         self.record, self.op, self.number = record, op, number
 
     def ask(self):
-        return self.record.ask(self.op, self.number)
+        return self.record.ask(self.op, self.record.compares_with(self.number))
 
     def in_graph(self):
         return getattr(torch, self.op)(self.record.in_graph(), self.number)
@@ -168,15 +185,17 @@ class DrawnNumber:
 
 def _compare(name):
     def compare(self, other):
-        if type(other) not in (int, float, bool):
+        if (number := self._lowtide.compares_with(other)) is None:
             return NotImplemented
-        return self._lowtide.ask(name, other, self._lowtide.draw.source == "torch")
+        return self._lowtide.ask(name, number, self._lowtide.draw.source == "torch")
 
     return compare
 
 
 def _compute(name):
     def compute(self, *others):
+        if (value := self._lowtide.ask_for_value()) is not None:
+            return getattr(value, name)(*others)
         return getattr(self._lowtide.in_graph().item(), name)(*others)
 
     return compute
@@ -194,10 +213,22 @@ for _name in "neg pos abs bool float int index round trunc floor ceil format str
 def drawing_functions(module, source, draws_now):
     """{name: function} for those of Python's or NumPy's module that draw a number. `draws_now()`: the TracedDraws where
     forward is running, else None."""
-    return {
+    found = {
         name: _drawing(source, name, most, getattr(module, name), draws_now)
         for name, most in OF_MODULES[source].items()
     }
+    if source == "random":
+        found["choice"] = _choosing(module.choice, draws_now)
+    return found
+
+
+def _choosing(choice, draws_now):
+    def choose(seq):
+        if draws_now() is None or is_ours(sys._getframe(1).f_globals.get("__name__")) or not len(seq):
+            return choice(seq)
+        return seq[draws_now().number("random", "randrange", (len(seq),))]
+
+    return choose
 
 
 def _drawing(source, name, most, function, draws_now):
@@ -219,7 +250,7 @@ def called(func, args, kwargs, draws=None):
     if first is not None and not kwargs:
         held, others = first._lowtide, args[1:]
         if isinstance(held, _Record):
-            if func in _COMPARISONS and len(others) == 1 and type(others[0]) in (int, float, bool):
+            if func in _COMPARISONS and len(others) == 1 and held.compares_with(others[0]) is not None:
                 compared = _Comparison(held, _COMPARISONS[func], others[0])
                 return elsewhere(lambda: _stand_in(torch.empty(held.draw.size, dtype=torch.bool), compared))
             if func is torch.Tensor.item:

@@ -17,10 +17,12 @@ from lowtide.errors import UnsupportedError
 
 from .code import is_users_name
 from .digest import CONTAINERS, Digest, NotCacheable
+from .held import is_number, text_of
+from .kept import has_dict
 from .observe import HOOKS, Seen
 from .reads import add_reads
 from .states import flags, is_state
-from .values import PLAIN, PLAIN_TENSORS, array_key, describe, is_array
+from .values import PLAIN, PLAIN_TENSORS, array_key, describe, is_array, same_plain
 from .words import (
     MISSING,
     Change,
@@ -104,6 +106,35 @@ class Guards:
             number = self._places[number].parent
         place, now = self._places[number], self.now(number)
         return place.tell(now) if place.tell else value_change(*place.subject, place.before, now)
+
+    def changed_numbers(self):
+        """{text of a place (held.py): (what was there, what is there)} of the ints and floats that are others now."""
+        found = {}
+        for number, place in enumerate(self._places):
+            if place.expected is Expected.EQUAL and is_number(place.token):
+                now = self.now(number)
+                is_other = type(now) is type(place.token) and not same_plain(now, place.token)
+                if is_other and (text := text_of(self._steps(number))) is not None:
+                    found[text] = place.token, now
+        return found
+
+    def ways_to_objects(self):
+        """{id of what is at a place, or of its __dict__: steps to it (held.text_of)}."""
+        found = {}
+        for number in range(len(self._places)):
+            thing = self.now(number)
+            if isinstance(thing, dict | list | types.CellType) or has_dict(thing):
+                steps = self._steps(number)
+                found.setdefault(id(thing), steps)
+                if not isinstance(thing, type) and has_dict(thing):
+                    found.setdefault(id(vars(thing)), [*steps, ("DICT", None)])
+        return found
+
+    def _steps(self, number):
+        place = self._places[number]
+        if place.way is Way.ROOT:
+            return [("ROOT" if number == 0 or place.key else "ELSEWHERE", place.key)]
+        return [*self._steps(place.parent), (place.way.name, place.key)]
 
     def leave_out(self, changed):
         """What forward itself changes may be anything from now on. `changed`: Changes.recurring."""

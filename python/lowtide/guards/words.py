@@ -107,3 +107,7 @@ def _metadata(tensor):
         return "uninitialized"
     text = describe(tensor.detach())
     return text if type(tensor) in (torch.Tensor, torch.nn.Parameter) else f"{type(tensor).__name__} {text}"
+
+
+def attribute_words(path, name):
+    return f"the Python attribute '{path}.{name}'" if path else f"the Python attribute '{name}'"

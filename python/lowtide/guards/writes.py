@@ -7,6 +7,7 @@ import torch.utils._pytree as pytree
 
 from lowtide.errors import UnsupportedError
 
+from .collected import Collected, Put
 from .values import PLAIN, PLAIN_TENSORS
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
@@ -19,6 +20,18 @@ class Write:
     path: str  # of the module
     name: str
     step: int | None = None
+
+    def text(self):
+        """Of its place, as held.py has it."""
+        return f"{self.path}.{self.name}".lstrip(".")
+
+
+def writes_of(entries, modules):
+    """[(dict, key)] as Writes, if all of the dicts are those of modules, {path: module}; else none."""
+    paths = {id(vars(module)): path for path, module in modules.items()}
+    if any(id(table) not in paths for table, _ in entries):
+        return []
+    return [Write(paths[id(table)], name) for table, name in entries]
 
 
 class Counter:
@@ -53,6 +66,24 @@ for _name in (
     setattr(Counter, f"__{_name}__", _refuse)
 
 
+def take_writes(kept, modules, seen, always):
+    """At the end of forward, out of everything that it has changed: [(Write, value)], and Puts. `always`: Writes that
+    are among them whatever was set."""
+    found, tables = [], {id(vars(module)) for module in modules.values()}
+    for path, module in modules.items():
+        names = {write.name for write in always if write.path == path}
+        for name, value in kept.take(vars(module), is_computed, seen.held, names).items():
+            found.append((Write(path, name), value))
+        for name, value in kept.take(vars(module), lambda value: type(value) is Counter).items():
+            found.append((Write(path, name, value.step), None))
+            seen.counters.add((id(module), name))
+    return found, [Put(*taken) for taken in kept.take_from_containers(is_computed, _may_be_collected, tables)]
+
+
+def _may_be_collected(value):
+    return is_computed(value) or isinstance(value, PLAIN)
+
+
 def is_computed(value):
     """Whether it is made of tensors and sizes of a trace, perhaps beside plain values."""
     leaves = pytree.tree_leaves(value)
@@ -65,7 +96,9 @@ def is_begun(value):
 
 
 def is_traced(leaf):
-    return isinstance(leaf, torch.SymInt) or (isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS)
+    return isinstance(leaf, torch.SymInt | torch.SymFloat) or (
+        isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS
+    )
 
 
 def _is_constant(leaf):
@@ -80,11 +113,15 @@ def _table(module, name):
 
 def setters(module, writes):
     """A function (values of those that have no step) that makes them in a module."""
-    owners = [(_table(module.get_submodule(write.path), write.name), write) for write in writes]
+    collected = [write for write in writes if isinstance(write, Collected)]
+    own = [write for write in writes if not isinstance(write, Collected)]
+    owners = [(_table(module.get_submodule(write.path), write.name), write) for write in own]
 
     def make(values):
         rest = iter(values)
         for attributes, write in owners:
             attributes[write.name] = next(rest) if write.step is None else attributes[write.name] + write.step
+        for write in collected:
+            write.make(module, next(rest))
 
     return make

@@ -12,6 +12,7 @@ from lowtide.store import CaptureCache
 
 from .bug_reports import bugs_are_internal_errors
 from .fallback import Failure
+from .held_numbers import HeldNumbers
 from .post_export_processed_model_info import PostExportProcessedModelInfo
 from .specialization import Specialization, surroundings_now
 from .transitions import TransitionLog
@@ -40,6 +41,7 @@ class GraphTransitionManager:
         self._schemas = []  # CallKind, latest first
         self._post_export_processed_model_info = None  # of the last call in the engine
         self._numbers = set()  # names of arguments that are inputs of some graph
+        self._held = HeldNumbers()
         self._constant_numbers = {}  # names of arguments whose values forward needs to know → why
         self._read_strings = set()  # paths of strings that were guessed wrongly
         self._guesses = 0  # that were wrong
@@ -68,15 +70,16 @@ class GraphTransitionManager:
         """(PostExportProcessedModelInfo, ArgumentTensors, BoundInputs) for a call."""
         self._calls += 1
         surroundings = surroundings_now()
-        schema, seen = self._find_schema(args, kwargs, surroundings)
-        graph = self._re_export_check(schema, seen)
+        graph = None
         while graph is None:
-            graph = self._export(schema, schema.call(args, kwargs, self._module), seen)
-            if graph is None:  # forward needs a number's value
-                schema, seen = self._find_schema(args, kwargs, surroundings)
+            given = self._held.given(kwargs, self._module)
+            schema, seen = self._find_schema(args, given, surroundings)
+            graph = self._re_export_check(schema, seen)
+            if graph is None and not self._held.hold_changed(schema.graphs):
+                graph = self._export(schema, schema.call(args, given, self._module), seen)
         info, bound = self._re_post_process_check(graph, seen)
         if info is None:
-            info, bound = self._post_process(graph, schema.call(args, kwargs, self._module), seen, schema)
+            info, bound = self._post_process(graph, schema.call(args, given, self._module), seen, schema)
         graph.guards.native.release()
         self._post_export_processed_model_info = info
         return info, seen, bound
@@ -138,7 +141,7 @@ class GraphTransitionManager:
             ):
                 return found
         known = self._numbers - self._constant_numbers.keys()
-        schema = schema.with_inputs(known, args, kwargs, self._module)
+        schema = schema.with_held(self._held.new, known, args, kwargs, self._module)
         if isinstance(self._module, DynamoGraph) or self._guesses == _MOST_GUESSES:
             return schema
         return schema.with_guessed_strings(self._read_strings, args, kwargs, self._module)
@@ -149,7 +152,7 @@ class GraphTransitionManager:
         """The schema's graph that fits, or None."""
         sizes = seen.sizes()
         for graph in schema.graphs:
-            if not graph.accepts(sizes) or not graph.holds() or self._other_answer(graph, seen):
+            if not graph.accepts(sizes) or not graph.holds(seen.tensors) or self._other_answer(graph, seen):
                 continue
             if not self._asked_for_other_gradients(graph, seen):
                 return graph
@@ -171,10 +174,10 @@ class GraphTransitionManager:
                 return schema.reason
             known = next((other for other in self._schemas if other.graphs), None)
             return known.difference(schema) if known else Change("first call", f"the first call {self.mode}")
-        graph = next((graph for graph in schema.graphs if graph.holds()), None)
+        graph = next((graph for graph in schema.graphs if graph.holds(seen.tensors)), None)
         if graph is None:
             other = next((graph for graph in schema.graphs if graph.guards.hold()), None)
-            return Change("draw", other.draws.why()) if other else schema.graphs[0].guards.why()
+            return Change("draw", other.draws.why(seen.tensors)) if other else schema.graphs[0].guards.why()
         if graph.accepts(seen.sizes()):
             if (other := self._other_answer(graph, seen)) is not None:
                 return Change("question", other.change(seen.tensors, self._module))
@@ -183,8 +186,8 @@ class GraphTransitionManager:
         return Change("sizes", f"sizes: {_broken(graph.captured, seen.sizes())}")
 
     def _export(self, schema, call, seen):
-        """Captures the module for calls like this one, and processes the graph. None where the schema had numbers whose
-        values forward needs to know: they are constants from now on."""
+        """Captures the module for calls like this, and processes the graph. None where other numbers are inputs from
+        now on: forward needs to know the value of one, or changes one itself."""
         numbers = call.number_indices()
         pattern = tuple(tensor.requires_grad for index, tensor in enumerate(call.tensors) if index not in numbers)
         refusal = schema.refusals.get(pattern)
@@ -199,8 +202,9 @@ class GraphTransitionManager:
         allowed = _MOST_EXPORTS + self._calls // _CALLS_AN_EXPORT
         if self._exports >= allowed:
             self.log.take("limit", f"{allowed} exports {self.mode}; not for {change.text}")
-            constant = "; ".join(f"the value of `{name}` {why}" for name, why in self._constant_numbers.items())
-            told = constant or change.hint() or "ORTMODULE_LOG_LEVEL=INFO tells what each export was for"
+            constants = [f"the value of `{name}` {why}" for name, why in self._constant_numbers.items()]
+            told = [*constants, change.hint()] if change.hint() else constants
+            told = "; ".join(told) or "ORTMODULE_LOG_LEVEL=INFO tells what each export was for"
             raise UnsupportedError(
                 f"{allowed} graphs were exported {self.mode}, the most that its calls so far may have; calls that need "
                 f"another run in PyTorch ({told})"
@@ -221,6 +225,10 @@ class GraphTransitionManager:
                         entry.store(graph.captured)
                 self._process_first(graph, call, seen, schema, begin)
         except (UnsupportedError, InternalError) as error:
+            if self._held.hold_written(error.numbers, self._module):
+                self._exports -= 1
+                self._schemas.remove(schema)
+                return None
             if schema.guessed and (error.read_strings or "Unread" in str(error)):
                 self._keep_read_strings(schema, error)
                 return None
@@ -233,6 +241,9 @@ class GraphTransitionManager:
         if schema.guessed:
             self.log.take(change.trigger, change.text)
             schema.guessed = {}
+        if self._held.new is not None:  # calls have another structure now
+            self._schemas = [other for other in self._schemas if other.held.keys() >= schema.held.keys()]
+            self._held.new = None
         if change.trigger in _NEVER_BACK:
             self._drop_stale_graphs()
         self._numbers |= schema.all_numbers.keys()
@@ -267,9 +278,11 @@ class GraphTransitionManager:
 
     def _captured(self, trigger, call, schema):
         """A new capture for this call, with what the one that refuses its sizes has learnt."""
-        known = _holding(schema) if trigger == "sizes" else None
+        known = _holding(schema, call.tensors) if trigger == "sizes" else None
         if call.numbers:
-            constant = _holding(schema.known) if schema.known is not None else None
+            constant = schema.constant
+            if constant is None and schema.known is not None:
+                constant = _holding(schema.known)
             return capture_with_numbers(self._module, call, constant, schema.values, known, self._facts)
         if known is not None:
             return recapture(known, self._module, call.args, call.kwargs)
@@ -301,8 +314,10 @@ class GraphTransitionManager:
             if 0 < len(found) < len(values):
                 names = found
                 break
+        self._held.keep_constant(schema.held[name] for name in names if name in schema.held)
+        told = [schema.words[name] for name in names]
         self._constant_numbers.update(dict.fromkeys(names, f"is part of each graph: {why}"))
-        self.log.take("constant", f"the value of argument `{'`, `'.join(names)}` stays part of each graph: {why}")
+        self.log.take("constant", f"the value of {', '.join(told)} stays part of each graph: {why}")
 
     def _drop_stale_graphs(self):
         """They hold modules and tensors that the user has given up."""
@@ -386,8 +401,9 @@ class _Graph:
         self.who_asks = _who_asks(captured)  # in words
         self._accepted = {}  # sizes → whether the graph is right for them
 
-    def holds(self):
-        return self.draws.hold() and self.guards.hold()
+    def holds(self, tensors):
+        """Of a call."""
+        return self.draws.hold(tensors) and self.guards.hold()
 
     def accepts(self, sizes):
         answer = self._accepted.get(sizes)
@@ -398,9 +414,10 @@ class _Graph:
         return answer
 
 
-def _holding(schema):
-    """The capture that is right for the module as it is, and for the random numbers that come next."""
-    return next((graph.captured for graph in schema.graphs if graph.holds()), None)
+def _holding(schema, tensors=None):
+    """The capture that is right for the module as it is, and for the random numbers that come next. `tensors`: of a
+    call of the schema."""
+    return next((graph.captured for graph in schema.graphs if graph.holds(tensors)), None)
 
 
 def _who_asks(captured):

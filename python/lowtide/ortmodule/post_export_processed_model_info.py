@@ -9,6 +9,7 @@ import torch
 from lowtide._lowtide import Graph, GraphInputs
 from lowtide.capture import trees
 from lowtide.errors import InvalidArgument, UnsupportedDevice, UnsupportedError
+from lowtide.guards.held import with_held
 
 from .save_onnx import constants_of
 
@@ -36,7 +37,11 @@ class PostExportProcessedModelInfo:
         paths = [keys for keys, _ in trees.flatten_with_keys((call.args, call.kwargs))]
         paths = [keys for keys, leaf in zip(paths, call.leaves, strict=True) if isinstance(leaf, torch.Tensor)]
         self._numbers = call.number_indices()
-        self.data_accessor = [_accessor(paths[source.index]) if source.kind == "input" else None for source in sources]
+        held = tuple(call.held(module.forward).values())
+        self._given = (lambda kwargs: with_held(kwargs, held, module)) if held else dict
+        self.data_accessor = [
+            _accessor(paths[source.index], self._given) if source.kind == "input" else None for source in sources
+        ]
 
         owners = [_owner(module, source) for source in sources]
         self._live = [_getter(source, owner) for source, owner in zip(sources, owners, strict=True)]
@@ -73,7 +78,7 @@ class PostExportProcessedModelInfo:
 
     def bind(self, args, kwargs):
         """(ArgumentTensors, BoundInputs) of a call that this graph is right for."""
-        seen = self._arguments.match(tuple(args), dict(kwargs))
+        seen = self._arguments.match(tuple(args), self._given(kwargs))
         if seen is None or not self._guards.hold():
             raise InvalidArgument("these arguments, or the module as it is now, need another graph")
         self._sizes, self._strings = seen.sizes(), seen.strings
@@ -85,9 +90,9 @@ class PostExportProcessedModelInfo:
         return self.captured.rebuild(list(user_outputs), self._sizes, self._strings)
 
 
-def _accessor(path):
+def _accessor(path, given):
     """A function (args, kwargs) → the argument's tensor at `path`."""
-    return lambda args, kwargs: trees.at((args, kwargs), path)
+    return lambda args, kwargs: trees.at((args, given(kwargs)), path)
 
 
 def _owner(module, source):

@@ -6,6 +6,7 @@ import torch
 
 from lowtide.capture import keep_only, output_gradients, trees
 from lowtide.errors import UnsupportedError
+from lowtide.guards.held import HELD, InPlace
 
 from .fallback import users_frame
 
@@ -60,7 +61,8 @@ class SecondDerivatives:
             elif source.kind != "constant":
                 state.update(dict.fromkeys(source.paths, tensor))
         args, kwargs = agent.arguments.with_tensors(tensors[index] for index in range(len(tensors)))
-        output = torch.func.functional_call(self._module, state, args, kwargs, tie_weights=False)
+        with InPlace(self._module, kwargs.pop(HELD, {})):
+            output = torch.func.functional_call(self._module, state, args, kwargs, tie_weights=False)
         if captured.facts.keep is not None:
             output = keep_only(output, captured.facts.keep)
         leaves, _ = trees.flatten_output(output)

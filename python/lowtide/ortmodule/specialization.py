@@ -7,6 +7,7 @@ import torch
 
 from lowtide.capture import Call, schema_of, trees
 from lowtide.guards import Change
+from lowtide.guards.held import HELD
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import describe, may_vary, same_plain
 from lowtide.utils.hooks import GlobalSubscriberManager
@@ -27,10 +28,13 @@ class Specialization:
         self.refusals = {}  # which arguments require a gradient → Refusal
         self.refused_alike = []  # specializations for single numbers, whose refusals are for any number
         self.known = None  # with numbers: the specialization in which `values`, {name: value}, were constants
+        self.constant = None  # or the Captured
         self.values = {}
+        self.held = call.held(forward)  # {name: text of its place} of numbers in Python objects
         self.all_numbers = call.number_values(forward)
         self.reason = None  # with numbers: the Change that made them inputs
         self.guessed = {}  # path → names of strings in a container that forward is guessed not to read
+        self.words = call.words(forward)
         self._texts = {
             name: _STRING if is_unread(leaf) else describe(leaf) for name, leaf in call.named_leaves(forward)
         }
@@ -68,7 +72,7 @@ class Specialization:
             if name not in constants and name in self._texts:
                 numbers.add(name)
                 if not was.varies:
-                    changes.append(f"argument `{name}` was {describe(was.value)}, is now {describe(now.value)}")
+                    changes.append(f"{self.words[name]} was {describe(was.value)}, is now {describe(now.value)}")
                     values[name] = was.value
             else:
                 other = None  # its graph has another constant
@@ -104,6 +108,16 @@ class Specialization:
             return self
         return Specialization(Call(args, kwargs, module.forward, places), module, self.surroundings)
 
+    def with_held(self, newly_held, others, args, kwargs, module):
+        """This one with any value in the places of the numbers that Python objects hold, and of `others`. `newly_held`:
+        NewlyHeld, or None."""
+        found = self.with_inputs({*others, *self.held}, args, kwargs, module)
+        if newly_held is not None:
+            before = newly_held.before
+            found.constant, found.reason = newly_held.constant, newly_held.reason()
+            found.values = {name: before[text] for name, text in self.held.items() if text in before}
+        return found
+
     def difference(self, other):
         """The Change from this one to another."""
         for was, now, what in zip(self.surroundings, other.surroundings, _SURROUNDINGS, strict=True):
@@ -113,9 +127,9 @@ class Specialization:
             was, now = self._texts.get(name), other._texts.get(name)
             if was is None or now is None:
                 verb = f"came, it is {now}" if was is None else "is not given"
-                return Change("argument", f"argument `{name}` {verb}")
+                return Change("argument", f"{(self if now is None else other).words[name]} {verb}")
             if self._dtypes[name] != other._dtypes[name] or self._ranks[name] != other._ranks[name]:
-                return Change("argument", f"argument `{name}` was {was}, is now {now}")
+                return Change("argument", f"{self.words[name]} was {was}, is now {now}")
         return Change("argument", "the arguments come in another structure")
 
 
@@ -153,17 +167,20 @@ def _bound(call, module):
     forward = module.forward
     if hasattr(forward, "__wrapped__") or module._forward_pre_hooks or module._forward_hooks:
         return None
+    kwargs = dict(call.kwargs)
+    held = {HELD: kwargs.pop(HELD)} if HELD in kwargs else {}
     try:
-        bound = inspect.signature(forward).bind(*call.args, **call.kwargs)
+        bound = inspect.signature(forward).bind(*call.args, **kwargs)
     except TypeError:
         return None
     bound.apply_defaults()
-    whole = Call((), bound.arguments)
+    bound = {**bound.arguments, **held}
+    whole = Call((), bound)
     if not call.numbers:
         return whole
     numbers = call.number_values(forward)
     places = [place for place, (name, _) in enumerate(whole.named_leaves(forward)) if name in numbers]
-    return Call((), bound.arguments, numbers=places)
+    return Call((), bound, numbers=places)
 
 
 _SURROUNDINGS = (

@@ -41,7 +41,8 @@ TRANSITIONS = _table(
     Transition(
         "number",
         Action.EXPORT,
-        "an int or a float that was part of the graph has another value: an input of the graph from now on",
+        "an int or a float that was part of the graph has another value, among the arguments or in an attribute or a "
+        "global, or forward itself changes it: an input of the graph from now on",
         "argument `alpha` was 0.1, is now 0.2: a number from now on",
     ),
     Transition(
@@ -53,7 +54,7 @@ TRANSITIONS = _table(
     Transition(
         "constant",
         Action.CONSTANT,
-        "that export was refused, since forward needs to know the value (range(n), if n > 0, view(n)): each value has "
+        "that export was refused, since forward needs to know the value (range(n), view(n)): each value has "
         "an export of its own",
         "the value of argument `n` stays part of each graph: forward branches on data … (model.py:7)",
     ),
@@ -73,14 +74,14 @@ TRANSITIONS = _table(
         "attribute",
         Action.EXPORT,
         "an attribute that forward read was set, also the training flag of any submodule, or one of a config",
-        "attribute `scale` of module 'encoder' was 1.0, is now 2.0",
+        "attribute `mode` of module 'encoder' was 'sum', is now 'mean'",
     ),
     Transition(
         "global",
         Action.EXPORT,
         "a global, a variable around a function or a default that the code reads which forward ran, or that code "
         "itself",
-        "global `SCALE` of model was 1.0, is now 2.0",
+        "global `MODE` of model was 'sum', is now 'mean'",
     ),
     Transition(
         "submodule",
@@ -110,7 +111,8 @@ TRANSITIONS = _table(
         "question",
         Action.EXPORT,
         "forward asks whether a tensor is contiguous, a leaf, a view or shared between processes, has a gradient, or "
-        "for its memory, its strides or an attribute that was set on it, and gets another answer",
+        "for its memory, its strides or an attribute that was set on it, or compares a number that is an input, and "
+        "gets another answer",
         "whether argument `a` is contiguous: was True, is now False",
     ),
     Transition("hook", Action.EXPORT, "a forward or backward hook of any module", "a forward hook of module 'fc' came"),

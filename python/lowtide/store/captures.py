@@ -69,7 +69,7 @@ class _Entry:
         None."""
         for path in self._paths():
             captured = self._load(path)
-            if captured is None or not captured.accepts(sizes) or not captured.exported.draws.hold():
+            if captured is None or not captured.accepts(sizes) or not captured.exported.draws.hold(self._call.tensors):
                 continue
             if first_other(captured.exported.questions, self._call.tensors, self._module) is None:
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)

@@ -1,8 +1,10 @@
 """The random numbers that a stored graph's forward draws on the host. What a file names is one of the known draws."""
 
+from lowtide.guards.comparisons import Number
 from lowtide.guards.draws import COMPARISONS, FACTORIES, FILLS, OF_MODULES, Draw, Draws, Question
 from lowtide.guards.values import DTYPES
 
+from .questions import number_from_json, number_to_json
 from .trees import DTYPE_OF
 
 _NAMES = {"torch": (*FACTORIES, *FILLS), **OF_MODULES}
@@ -20,11 +22,11 @@ def draws_to_json(draws):
     ]
 
 
-def draws_from_json(told):
-    return Draws(_draw_from_json(*parts) for parts in told)
+def draws_from_json(told, call):
+    return Draws(_draw_from_json(*parts, call) for parts in told)
 
 
-def _draw_from_json(drawn, kind, questions):
+def _draw_from_json(drawn, kind, questions, call):
     (source, name, args), (size, dtype) = drawn, kind
     if name not in _NAMES[source] or (source == "torch") != (dtype in DTYPE_OF):
         raise ValueError(f"a draw of {source}'s {name}")
@@ -34,11 +36,14 @@ def _draw_from_json(drawn, kind, questions):
     for op, number, answer, of_item in questions:
         if op not in COMPARISONS or type(answer) is not bool or type(of_item) is not bool:
             raise ValueError(f"a question about {source}'s {name}")
-        draw.questions.append(Question(op, _number_from_json(number), answer, of_item))
+        number = number_from_json(number, call) if type(number) is list else _number_from_json(number)
+        draw.questions.append(Question(op, number, answer, of_item))
     return draw
 
 
 def _number_to_json(number):
+    if isinstance(number, Number):
+        return number_to_json(number)
     return number if type(number) in (int, bool) else repr(number)
 
 

@@ -15,9 +15,11 @@ from lowtide.capture.export import Exported, Facts
 from lowtide.capture.imported import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
 from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
+from lowtide.capture.numbers import Item
 from lowtide.capture.operators import overload_of
 from lowtide.capture.output_views import OutputView
 from lowtide.guards import Guards, Write
+from lowtide.guards.collected import Collected
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES
 
@@ -41,6 +43,8 @@ def to_text(captured, module, digest):
         raise NotStorable("forward inspects activations")
     if imported.groups:
         raise NotStorable("it is a graph of several processes")
+    if any(isinstance(write, Collected) for write in exported.writes):
+        raise NotStorable("forward puts tensors into containers")
     classes = Classes(exported.guards)
     sizes = imported.sizes
     return json.dumps(
@@ -114,7 +118,8 @@ def from_text(text, module, call, digest):
         output_leaves=[_leaf_from_json(leaf) for leaf in told["leaves"]],
         output_is_tensor=told["is_tensor"],
         guards=guards,
-        draws=draws_from_json(told["draws"]),
+        numbers=call.number_indices(),
+        draws=draws_from_json(told["draws"], call),
         questions=questions_from_json(told["questions"], call, module),
         writes=tuple(Write(*write) for write in told["writes"]),
         prints=tuple(told["prints"]),
@@ -222,6 +227,8 @@ def _leaf_to_json(leaf, sizes):
         return ["condition" if size.is_condition else "size", size.text]
     if is_unread(leaf):
         return ["string", leaf.number]
+    if isinstance(leaf, Item):
+        return ["item", None]
     if leaf is None or type(leaf) in (bool, int, str):
         return ["plain", leaf]
     if type(leaf) is float:
@@ -235,5 +242,7 @@ def _leaf_from_json(told):
     kind, value = told
     if kind == "condition":
         return SizeText(value, True)
+    if kind == "item":
+        return Item()
     made = {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__, "string": Unread}
     return made[kind](value)

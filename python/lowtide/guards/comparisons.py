@@ -1,0 +1,194 @@
+"""Comparisons of numbers that are inputs of a graph: `if epoch >= 3`. The call's own numbers answer them while forward
+is traced, and a graph is right for calls whose numbers answer the same.
+
+What forward computes from such a number is written down as it goes, so that a later call computes the same by Python's
+own operators, to the bit.
+"""
+
+import math
+import operator
+import sys
+from dataclasses import dataclass, field
+
+import torch
+
+from lowtide.errors import UnsupportedError
+
+from .code import is_ours
+
+FUNCTIONS = ("exp", "sqrt", "sin", "cos", "tanh")  # of Python's math and of torch
+OPERATORS = {
+    **{name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le gt ge eq ne neg".split()},
+    "abs": abs,
+    **{name: getattr(math, name) for name in FUNCTIONS},
+}
+# Where they have a value: elsewhere they raise, and no graph does.
+_DEFINED = {"exp": lambda x: x < 709, "sqrt": lambda x: x >= 0}
+_SIGNS = dict(zip("add sub mul truediv floordiv mod pow lt le gt ge eq ne".split(),
+                  "+ - * / // % ** < <= > >= == !=".split(), strict=True))  # fmt: skip
+_REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+_PLAIN = (int, float, bool)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A Question of numbers. `recipe`: a tree of (name of OPERATORS, operands), of ("number", place among the call's
+    tensors) and of plain numbers."""
+
+    recipe: tuple
+    words: str
+    answer: bool
+
+    def ask(self, tensors, _):
+        try:
+            return bool(computed(self.recipe, tensors))
+        except ArithmeticError as error:  # which forward raises as well
+            return type(error).__name__
+
+    def change(self, tensors, module):
+        return f"`{self.words}` was {self.answer}, is now {self.ask(tensors, module)}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """What forward computes of numbers among the inputs; `value`: while it was traced."""
+
+    recipe: tuple
+    words: str
+    value: int | float = field(compare=False)
+
+    def now(self, tensors):
+        return computed(self.recipe, tensors)
+
+    def __repr__(self):
+        return self.words
+
+
+def computed(recipe, tensors):
+    """By Python's operators, of the numbers in a call's tensors."""
+    if type(recipe) is not tuple:
+        return recipe
+    name, *operands = recipe
+    if name == "number":
+        return tensors[operands[0]].item()
+    return OPERATORS[name](*(computed(operand, tensors) for operand in operands))
+
+
+class Comparisons:
+    """Of one trace."""
+
+    def __init__(self, is_running):
+        self._is_running = is_running
+        self.begin({}, (), ())
+
+    def begin(self, numbers, tensors, names):
+        """`numbers`: {place among the call's `tensors`: what stands for the number in it}; `names` of the tensors."""
+        self._recipes = {id(number): (number, ("number", place)) for place, number in numbers.items()}
+        self._tensors, self._names = tensors, names
+        self.asked = {}  # recipe → Comparison
+        self._has_written = False  # a number into a text
+
+    def end(self):
+        self._recipes, self._tensors = {}, ()
+
+    def patches(self):
+        """(class, name, method that writes down what it computes)."""
+        for cls in (torch.SymInt, torch.SymFloat):
+            for name in (name for name in OPERATORS if name not in FUNCTIONS):
+                yield cls, f"__{name}__", self._noting(getattr(cls, f"__{name}__"), name)
+            for name in _REFLECTED:
+                yield cls, f"__r{name}__", self._noting(getattr(cls, f"__r{name}__"), name, is_reflected=True)
+            for name in ("__str__", "__repr__"):
+                yield cls, name, self._noting_text(getattr(cls, name))
+        yield torch.SymFloat, "__bool__", _is_not_zero
+        for name in FUNCTIONS:
+            yield math, name, self._as_tensors(getattr(math, name), name)
+
+    def _noting(self, compute, name, is_reflected=False):
+        def noting(number, *others):
+            result = compute(number, *others)
+            if self._recipes and isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
+                operands = (*others, number) if is_reflected else (number, *others)
+                recipes = [self._recipe(operand) for operand in operands]
+                if None not in recipes and any(type(recipe) is tuple for recipe in recipes):
+                    self._recipes[id(result)] = result, (name, *recipes)
+            return result
+
+        return noting
+
+    def keep_within_64_bits(self, number):
+        """Of a whole number that the graph returns: Python's have no bound."""
+        recipe = self._recipe(number)
+        if recipe is not None and _multiplies(recipe) and not self._ask(("lt", ("abs", recipe), 2**62)):
+            raise UnsupportedError("forward computes a whole number of more than 64 bits")
+
+    def _noting_text(self, write):
+        def text(number):
+            if id(number) not in self._recipes or is_ours(sys._getframe(1).f_globals.get("__name__")):
+                return write(number)
+            self._has_written = True  # an error might end in the code that writes a log
+            return repr(computed(self._recipe(number), self._tensors))
+
+        return text
+
+    def refuse_texts(self):
+        """At the end of forward."""
+        if self._has_written:
+            raise UnsupportedError("forward makes a text of a number that changes")
+
+    def number(self, symbolic):
+        """A Number, or None for one that depends on anything else than the numbers among the inputs."""
+        recipe = self._recipe(symbolic)
+        if recipe is None or not self._is_running():
+            return None
+        return Number(recipe, _words(recipe, self._names), computed(recipe, self._tensors))
+
+    def _recipe(self, operand):
+        if id(operand) in self._recipes:
+            return self._recipes[id(operand)][1]
+        return operand if type(operand) in _PLAIN else None
+
+    def _as_tensors(self, function, name):
+        """A function of Python's math: of such a number, PyTorch's of a 0-d tensor."""
+
+        def of_number(number):
+            recipe = self._recipe(number) if self._recipes and self._is_running() else None
+            if type(recipe) is not tuple or name in _DEFINED and not self.answer(_DEFINED[name](number)):
+                return function(number)
+            result = getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
+            self._recipes[id(result)] = result, (name, recipe)
+            return result
+
+        return of_number
+
+    def answer(self, condition):
+        """Of a SymBool; None of one that depends on anything else."""
+        recipe = self._recipe(condition) if self._recipes and self._is_running() else None
+        return None if recipe is None else self._ask(recipe)
+
+    def _ask(self, recipe):
+        answer = bool(computed(recipe, self._tensors))
+        self.asked[recipe] = Comparison(recipe, _words(recipe, self._names), answer)
+        return answer
+
+
+def _multiplies(recipe):
+    return type(recipe) is tuple and (recipe[0] in ("mul", "pow") or any(map(_multiplies, recipe[1:])))
+
+
+def _is_not_zero(number):  # as of a SymInt
+    return bool(number != 0)
+
+
+def _words(recipe, names):
+    if type(recipe) is not tuple:
+        return repr(recipe)
+    name, *operands = recipe
+    if name == "number":
+        return names[operands[0]]
+    parts = [f"({_words(each, names)})" if _is_sum(each) else _words(each, names) for each in operands]
+    return f" {_SIGNS[name]} ".join(parts) if name in _SIGNS else f"{name}({parts[0]})"
+
+
+def _is_sum(recipe):
+    return type(recipe) is tuple and recipe[0] in _SIGNS
