@@ -84,8 +84,7 @@ class Observation:
         self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
         self.held = InPlace(module, {})
         self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
-        self.takes_as_usual = takes_as_usual
-        self.behind_calls = lambda: None  # runs behind each of PyTorch's
+        self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes = Kept(), None  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
