@@ -30,6 +30,9 @@ _DYNAMO = {
     "skip_nnmodule_hook_guards": False,  # else a hook that is registered later never runs
     "accumulated_recompile_limit": sys.maxsize,  # of all wrappers that there have been; each has its own beside it
 }
+if hasattr(torch._dynamo.config, "trace_autograd_ops"):  # not in PyTorch 2.10
+    # Else torch.autograd.grad stands between pieces, where both of its ends may come out of one.
+    _DYNAMO["trace_autograd_ops"] = True
 _MOST_CALLS_WITHOUT = 3  # a piece, where some have run: then Dynamo compiles no more
 _QUIET_CALLS = 8  # in which Dynamo compiles, and says of each break what the reason of the pieces says
 
