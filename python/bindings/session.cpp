@@ -71,12 +71,14 @@ std::vector<TensorRef> views_of(nb::handle tensors) {
   return refs;
 }
 
-// A tensor, None, or for a view of an input (its index, sizes, strides, offset after its first element).
+// A tensor, None, or for a view of an input (its index, sizes, strides, offset after its first element, the strides
+// that the input has for that).
 nb::object output_to_python(const OwnedTensor& output, ManyToPython& many) {
   const TensorRef& ref = output.ref;
   if (output.alias_input >= 0)
     return nb::make_tuple(output.alias_input, span_tuple(ref.sizes, ref.rank), span_tuple(ref.strides, ref.rank),
-                          output.offset);
+                          output.offset,
+                          span_tuple(output.input_strides.data(), static_cast<int>(output.input_strides.size())));
   return ref.present ? many.next(ref, ref.data, output.owner) : nb::none();
 }
 

@@ -291,6 +291,8 @@ OwnedTensor Executor::make_output(RunState& state, const ProgramOutput& output) 
   tensor.ref.data = state.bases_[static_cast<size_t>(operand.buffer)] + tensor.offset * size_bytes(operand.dtype);
   if (buffer.kind == BufferKind::kCaller) {
     tensor.alias_input = static_cast<int>(buffer.source);
+    const TensorRef& input = state.binding_->inputs[static_cast<size_t>(buffer.source)];
+    tensor.input_strides.assign(input.strides, input.strides + input.rank);
   } else {
     tensor.owner = state.outputs_[static_cast<size_t>(output_places_[static_cast<size_t>(operand.buffer)])];
   }

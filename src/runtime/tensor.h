@@ -14,10 +14,11 @@ namespace lowtide {
 struct OwnedTensor {
   TensorRef ref;
   std::shared_ptr<void> owner;
-  // >= 0: not ours at all, but a view of this input of the call, `offset` elements after its first: rebuild it on the
-  // caller's tensor.
+  // >= 0: not ours at all, but a view of this input of the call, `offset` elements after its first, where the input has
+  // the planned `input_strides`: rebuild it on the caller's tensor.
   int alias_input = -1;
   int64_t offset = 0;
+  std::vector<int64_t> input_strides;
 };
 
 // The gradients of one backward: metadata (whose `data` says nothing) beside the places of their bytes. What keeps the

@@ -79,6 +79,8 @@ def _texts(arguments):
 
 def _view(name):
     """The overload of ATen's that returns a view of its first argument, or None."""
+    if name == "view.default":
+        name = "reshape.default"  # what came of a reshape, which copies an input that lies otherwise
     packet, _, overload = name.partition(".")
     found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
     return found if isinstance(found, torch._ops.OpOverload) and _is_view(found) else None
@@ -100,19 +102,21 @@ class SharedOutputs:
         self._sizes, self._regions = sizes, regions
         self._no_grad = {node.graph for node, told in regions.items() if node.op == "placeholder" and told[1]}
         self._inputs = {node for node in program.graph.nodes if node.op == "placeholder"}
+        self._arguments = set(program.graph_signature.user_inputs)
         modules = (each for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule))
         self._written = {memory for module in modules for node in module.graph.nodes for memory in _written_by(node)}
 
     def find(self, results):
         """{node: (the node that it is a view of, steps as OutputView has them)} of those that share it, and of those
-        that are an input itself or a view of one that is written. The engine tells which are views of other inputs."""
+        that are an input itself, or a view of one that is written or, as an argument, may lie otherwise in another
+        call. The engine tells which are views of other inputs."""
         paths, found = {}, {}
         for node in dict.fromkeys(results):
             if isinstance(node, torch.fx.Node) and _memory(node) is not None:
                 path = self._path(node)
                 paths.setdefault(path[0][0], {})[node] = path
         for first, together in paths.items():
-            if first in self._inputs and _memory(first) in self._written:
+            if first in self._inputs and (first.name in self._arguments or _memory(first) in self._written):
                 found.update(self._views_of(first, together))
             elif first in self._inputs:
                 found.update(

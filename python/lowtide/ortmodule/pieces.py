@@ -18,7 +18,7 @@ from lowtide.log import exporter_is_heard
 from .inference_manager import InferenceManager
 from .piece import Piece
 from .pieces_step import SharesOfTime, StepOfPieces
-from .pieces_within import Submodules
+from .pieces_within import Submodules, compiled_alone
 from .resident import Resident
 from .shared_room import SharedRoom
 from .step_budget import StepBudget, TotalBudget
@@ -29,7 +29,11 @@ _DYNAMO = {
     "use_numpy_random_stream": True,  # else PyTorch's generator draws in the place of NumPy's
     "allow_unspec_int_on_nn_module": True,  # else a module that counts its calls is compiled in each, up to a limit
     "skip_nnmodule_hook_guards": False,  # else a hook that is registered later never runs
+    "accumulated_recompile_limit": sys.maxsize,  # of all wrappers that there have been; each has its own beside it
 }
+if hasattr(torch._dynamo.config, "trace_autograd_ops"):  # not in PyTorch 2.10
+    # Else torch.autograd.grad stands between pieces, where both of its ends may come out of one.
+    _DYNAMO["trace_autograd_ops"] = True
 _MOST_CALLS_WITHOUT = 3  # a piece, where some have run: then Dynamo compiles no more
 _QUIET_CALLS = 8  # in which Dynamo compiles, and says of each break what the reason of the pieces says
 
@@ -70,7 +74,7 @@ class Pieces:
         if isinstance(self._module, torch.jit.ScriptModule):
             raise UnsupportedError("the module is a torch.jit.ScriptModule")
         if self._compiled is None:
-            self._compiled = torch.compile(self._module, backend=self._backend)
+            self._compiled = compiled_alone(self._module, self._backend)
         if self._leaves_garbage:
             gc.collect()  # Dynamo's, which holds the call's outputs
         found, self._leaves_garbage = len(self._found), False

@@ -2,8 +2,18 @@
 data, a list that is longer in each call."""
 
 import contextlib
+import inspect
 
 import torch
+
+_ALONE = "isolate_recompiles"  # from PyTorch 2.13
+
+
+def compiled_alone(function, backend):
+    """torch.compile, with a cache of its own. Dynamo caches by code, and where too much is compiled of one it runs
+    what is there, whoever's backend made it: other wrappers' pieces, which may be gone."""
+    known = inspect.signature(torch.compile).parameters
+    return torch.compile(function, backend=backend, **({_ALONE: True} if _ALONE in known else {}))
 
 
 class Submodules:
@@ -22,8 +32,7 @@ class Submodules:
         if found:
             self.depth += 1
             self._compiled = {
-                child: torch.compile(_call_of(child, number), backend=self._backend)
-                for number, child in enumerate(found)
+                child: compiled_alone(_call_of(child, number), self._backend) for number, child in enumerate(found)
             }
         return bool(found)
 

@@ -353,16 +353,27 @@ class TrainingAgent:
 
 
 class _View:
-    """An output that lies in an input's memory: rebuilt on the caller's tensor."""
+    """An output that lies in an input's memory: rebuilt on the caller's tensor, or on a copy where that lies otherwise
+    than planned, which the engine has copied as well."""
 
-    def __init__(self, index, sizes, strides, offset):
+    def __init__(self, index, sizes, strides, offset, input_strides):
         self.index, self.sizes, self.strides, self.offset = index, sizes, strides, offset
+        self.input_strides = input_strides
 
     def build(self, tensors):
-        base = tensors[self.index]
+        base = _lying(tensors[self.index], self.input_strides)
         if self.offset == 0 and tuple(base.shape) == self.sizes and base.stride() == self.strides:
             return base.view_as(base)
         return base.as_strided(self.sizes, self.strides, base.storage_offset() + self.offset)
+
+
+def _lying(tensor, strides):
+    """The tensor, with these strides of a tensor without gaps."""
+    places = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    if all(size <= 1 or found == planned for size, found, planned in places):
+        return tensor
+    order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+    return tensor.permute(order).contiguous().permute([order.index(dim) for dim in range(tensor.dim())])
 
 
 def _random_key():

@@ -145,5 +145,7 @@ def _overlap(one, other):
 
 
 def _is_hooked(module):
-    """A hook would run around the call and in the graph. And one forward of an object's own is enough."""
-    return "forward" in vars(module) or any(getattr(module, hooks) for hooks in HOOKS)
+    """A hook would run around the call and in the graph, and so would a class's own __call__, which may take other
+    arguments than forward. And one forward of an object's own is enough."""
+    own_call = type(module).__call__ is not torch.nn.Module.__call__
+    return own_call or "forward" in vars(module) or any(getattr(module, hooks) for hooks in HOOKS)

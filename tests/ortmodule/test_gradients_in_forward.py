@@ -1,0 +1,54 @@
+"""torch.autograd.grad in a forward that has no graph as a whole. It once stood between pieces, where what it
+differentiates came out of one of them, and PyTorch said that the two have nothing to do with each other."""
+
+import pytest
+import torch
+from modules import assert_same_state, pair
+
+pytestmark = pytest.mark.usefixtures("with_pieces")
+
+
+class Slope(torch.nn.Module):
+    """The sum of a monotonic network and of the logarithm of its slope, as flows have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = self.into(x)
+        if h.sum() > 1e6:
+            h = h / 2
+        return self.slope(h.tanh())
+
+    def slope(self, h):
+        with torch.enable_grad():
+            h = h.clone().requires_grad_()
+            y = h.sinh() * self.out.weight.square().sum()
+        (slope,) = torch.autograd.grad(y, h, torch.ones_like(y), create_graph=True)
+        return (y + slope.log()).sum()
+
+
+class OfAnActivation(Slope):
+    def slope(self, h):
+        y = self.out(h).sin()
+        (slope,) = torch.autograd.grad(y.sum(), h, create_graph=True)
+        return (y.sum(dim=1) + slope.square().sum(dim=1)).sum()
+
+
+class Twice(OfAnActivation):
+    def slope(self, h):
+        return super().slope(h) + super().slope(h * 2)
+
+
+@pytest.mark.parametrize("cls", [Slope, OfAnActivation, Twice])
+def test_losses_and_gradients_are_eagers(cls):
+    ours, theirs = pair(cls)
+    for rows in (3, 3, 5):
+        x = torch.randn(rows, 4, dtype=torch.float64)
+        losses = [module(x) for module in (ours, theirs)]
+        torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
+        for loss in losses:
+            loss.backward()
+    assert ours.fallback_reason.startswith(("1 of 2 pieces", "2 of 2 pieces"))
+    assert_same_state(ours, theirs)
