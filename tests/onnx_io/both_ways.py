@@ -43,7 +43,7 @@ def run(graph, tensors):
 
 
 def _view(output, tensors):
-    index, sizes, strides, offset = output
+    index, sizes, strides, offset, _ = output
     base = tensors[index]
     return base.as_strided(sizes, strides, base.storage_offset() + offset)
 

@@ -79,6 +79,7 @@ class SampleGraph:
                 graph_signature=SimpleNamespace(
                     input_specs=[SimpleNamespace(kind=InputKind.USER_INPUT)] * len(placeholders),
                     inputs_to_lifted_tensor_constants={},
+                    user_inputs=(),  # views of inputs are the engine's here
                 ),
             ),
             names=[f"x{index}" for index in range(len(placeholders))],
@@ -137,7 +138,7 @@ class SampleGraph:
                 continue
             result = results[index]
             if isinstance(result, tuple):
-                base, sizes, strides, offset = result
+                base, sizes, strides, offset, _ = result
                 base = given[base]
                 result = base.as_strided(sizes, strides, base.storage_offset() + offset)
             if text := _difference(result, output.detach(), rtol, atol, values):

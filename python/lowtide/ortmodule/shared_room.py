@@ -33,7 +33,7 @@ class SharedRoom(Allowance):
         self._others = collections.Counter()  # by first, steps that were others than the one before
         self._in_use = self._arena = None
         self._beside = 0
-        self._keeps_gradients = False  # a step's are still there when the next one begins
+        self._keep_gradients = set()  # numbers: those of steps that begin so are still there when the next one begins
 
     @property
     def arena_bytes(self):
@@ -54,9 +54,10 @@ class SharedRoom(Allowance):
         number = agent.number
         values = agent.symbol_values(agent.last_sizes)
         place, key = len(self._ran), (values, number)
-        self._keeps_gradients = self._keeps_gradients or agent.session.separates_gradients
         self._ran.append(key)
         self._agents.append(weakref.ref(agent))
+        if agent.session.separates_gradients:
+            self._keep_gradients.add(self._ran[0][1])
         if place == 0:
             self._in_use = self._known.get(self._first())
             self._begin()
@@ -72,7 +73,7 @@ class SharedRoom(Allowance):
 
     def _first(self):
         values, number = self._ran[0]
-        return self._keeps_gradients, number, *values
+        return number in self._keep_gradients, number, *values
 
     def _begin(self):
         if self._in_use is None or (arena := self._in_use[2]) is None:
@@ -80,7 +81,8 @@ class SharedRoom(Allowance):
         if arena.begin(_NO_LIMIT):
             self._arena = arena
         else:
-            self._keeps_gradients, self._in_use = True, None
+            self._keep_gradients.add(self._ran[0][1])
+            self._in_use = None
 
     def _plan(self, all_in_engine):
         first = self._first()
@@ -103,7 +105,7 @@ class SharedRoom(Allowance):
             [agent.step_need(values, flag, number) for agent, (values, number) in zip(agents, self._ran, strict=True)]
             for flag in (False, True)
         )
-        if self._keeps_gradients:
+        if self._ran[0][1] in self._keep_gradients:
             needs = [need.without_gradients() for need in in_two]
             self._beside = sum(need.standing_bytes for need in in_two) - sum(need.standing_bytes for need in needs)
             return [True] * len(needs), needs
