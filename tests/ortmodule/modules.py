@@ -23,6 +23,15 @@ class Of(torch.nn.Module):
         return self._function(self, *args, **kwargs)
 
 
+def of(function, **attributes):
+    """Of(function) in f64, with these attributes."""
+    torch.manual_seed(0)
+    module = Of(function).double()
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
 class Wide(torch.nn.Module):
     """Two halves of three layers each, between which Python looks at data."""
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from modules import Of
+from modules import Of, of
 
 from lowtide.ortmodule import ORTModule
 
@@ -129,14 +129,6 @@ def test_what_is_collected_is_there_after_each_call(name):
     assert wrapped.fallback_reason is None
     (counts,) = wrapped.transition_counts().values()
     assert sum(counts.values()) == exports
-
-
-def of(function, **attributes):
-    torch.manual_seed(0)
-    module = Of(function).double()
-    for name, value in attributes.items():
-        setattr(module, name, value)
-    return module
 
 
 def carried(m, a):

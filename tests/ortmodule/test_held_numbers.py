@@ -8,7 +8,7 @@ import types
 
 import pytest
 import torch
-from modules import Of, assert_same, step
+from modules import assert_same, of, step
 
 from lowtide.ortmodule import ORTModule
 
@@ -28,14 +28,6 @@ class Inner:
 
     def __init__(self):
         self.alpha = 0.25
-
-
-def of(function, **attributes):
-    torch.manual_seed(0)
-    module = Of(function).double()
-    for name, value in attributes.items():
-        setattr(module, name, value)
-    return module
 
 
 def given(seed=1, grad=False):
