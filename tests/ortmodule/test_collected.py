@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from modules import Of, of
+from modules import of
 
 from lowtide.ortmodule import ORTModule
 
