@@ -28,6 +28,7 @@ from .surroundings import (
     saved_tensors_are_hooked,
 )
 from .training_agent import TrainingAgent
+from .undone import ModuleState
 from .whole_submodule import has_tables, tables_as_constants
 
 _OF_GRAPHS = (UnsupportedError, UnsupportedData, InternalError)  # what Dynamo's graphs may not meet
@@ -148,6 +149,7 @@ class ExecutionManager:
         is_of_graph = type(failure) in _OF_GRAPHS or type(failure) is UnsupportedModel and hooked_modules(self._module)
         if self._pieces is not None and is_of_graph:
             self._offer_submodules(failure, args, kwargs)
+            before = ModuleState(self._module) if self._pieces.may_refuse else None
             try:
                 with exclusive:  # while a thread exports, the module's parameters are fake ones
                     self._announce_pieces()
@@ -156,6 +158,8 @@ class ExecutionManager:
                 return result
             except UnsupportedError as error:
                 refusal = str(error)
+                if before is not None:
+                    before.put_back()
         result = self._module(*args, **kwargs)
         self.last_step = None
         if refusal is not None:

@@ -67,6 +67,11 @@ class Pieces:
         """Other DebugOptions, for pieces that are found from now on."""
         self._options = debug_options
 
+    @property
+    def may_refuse(self):
+        """Whether the next call may find, behind some that have run, code that Dynamo cannot compile."""
+        return self._refusal is None and (self._calls <= _QUIET_CALLS or self._leaves_garbage)
+
     def __call__(self, args, kwargs):
         """(the module's output, StepOfPieces). UnsupportedError where Dynamo cannot compile it."""
         if self._refusal is not None:

@@ -1,0 +1,67 @@
+"""A call that Dynamo refuses when some of its pieces have run begins anew in PyTorch, from the state that it found."""
+
+import collections
+
+import pytest
+import torch
+
+from lowtide.ortmodule import ORTModule
+
+pytestmark = [
+    pytest.mark.usefixtures("with_pieces"),
+    pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning"),
+]
+
+
+class Kind(collections.namedtuple("Kind", "scale other")):
+    """Dynamo asks for its length, and cannot."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kind = Kind(2.0, 1)
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(x, 0.5) * self.kind.scale
+
+
+class Averaged(torch.nn.Module):
+    """Statistics that are written in place, that are replaced, and a count."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.calls = torch.nn.BatchNorm1d(4), 0
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return self.norm(x)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.average, self.scaled = torch.nn.Linear(4, 4), Averaged(), Scaled()
+
+    def forward(self, x):
+        return self.scaled(self.average(self.layer(x)))
+
+
+def test_what_ran_before_is_undone():
+    module, theirs = Net().double(), Net().double()
+    theirs.load_state_dict(module.state_dict())
+    ours = ORTModule(module)
+    for step in range(4):
+        x = torch.randn(6, 4, dtype=torch.float64)
+        results = []
+        for call in (ours, theirs):
+            torch.manual_seed(step)
+            results.append(call(x))
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(dict(module.named_buffers()), dict(theirs.named_buffers()))
+        assert module.average.calls == theirs.average.calls == step + 1
