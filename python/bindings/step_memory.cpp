@@ -93,8 +93,7 @@ void bind_step_memory(nb::module_& module) {
       .def_ro("external_bytes", &StepNeed::external_bytes)
       .def_prop_ro("standing_bytes", &StepNeed::standing_bytes, "There as long as others run.")
       .def_prop_ro(
-          "kept_bytes", [](const StepNeed& self) { return self.share.kept + self.output_bytes; },
-          "From forward to backward, outputs among them.")
+          "kept_bytes", [](const StepNeed& self) { return self.share.kept; }, "From forward to backward.")
       .def(
           "without_gradients",
           [](const StepNeed& self) {

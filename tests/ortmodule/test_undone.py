@@ -30,16 +30,20 @@ class Scaled(torch.nn.Module):
 
 
 class Averaged(torch.nn.Module):
-    """Statistics that are written in place, that are replaced, and a count."""
+    """Statistics that are written in place, that are replaced, in an attribute, and a count."""
 
     def __init__(self):
         super().__init__()
         self.norm, self.calls = torch.nn.BatchNorm1d(4), 0
         self.register_buffer("mean", torch.zeros(4))
+        self.largest = torch.zeros(4, dtype=torch.float64)
 
     def forward(self, x):
         self.calls += 1
         self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        self.largest = self.largest + x.detach().amax(0)
+        if self.calls == 2:
+            self.second = True
         return self.norm(x)
 
 
@@ -65,3 +69,4 @@ def test_what_ran_before_is_undone():
         torch.testing.assert_close(*results)
         torch.testing.assert_close(dict(module.named_buffers()), dict(theirs.named_buffers()))
         assert module.average.calls == theirs.average.calls == step + 1
+        torch.testing.assert_close(module.average.largest, theirs.average.largest)

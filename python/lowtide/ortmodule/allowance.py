@@ -1,13 +1,15 @@
 """What a step leaves to the forwards that it runs."""
 
+import abc
 
-class Allowance:
+
+class Allowance(abc.ABC):
+    @abc.abstractmethod
     def apply(self, agent):
         """To the next forward of a TrainingAgent, whose sizes are known."""
-        raise NotImplementedError
 
-    def backward_begins(self):
+    def backward_begins(self):  # noqa: B027
         """That of any of the forwards, or a region of it."""
 
-    def ran_in_pytorch(self):
+    def ran_in_pytorch(self):  # noqa: B027
         """What an agent would have run."""

@@ -28,7 +28,7 @@ class Ran:
 
     def need(self):
         """StepNeed of this call."""
-        return self.agent.step_need(self.agent.symbol_values(self.sizes), self.in_two, self.agent.number)
+        return self.agent.step_need(self.agent.symbol_values(self.sizes), self.in_two)
 
 
 class StepOfPieces:

@@ -102,7 +102,7 @@ class SharedRoom(Allowance):
 
     def _choose(self, agents):
         whole, in_two = (
-            [agent.step_need(values, flag, number) for agent, (values, number) in zip(agents, self._ran, strict=True)]
+            [agent.step_need(values, flag) for agent, (values, _) in zip(agents, self._ran, strict=True)]
             for flag in (False, True)
         )
         if self._ran[0][1] in self._keep_gradients:

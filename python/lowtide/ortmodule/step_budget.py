@@ -120,7 +120,7 @@ class StepBudget(Allowance):
             option = self._smallest(key)
         else:
             option = self._planned[place]
-        rest = self._bytes - sum(need.kept_bytes for need in self._taken)
+        rest = self._bytes - sum(need.kept_bytes + need.output_bytes for need in self._taken)
         has_place = expected is not None and self._arena is not None
         self._taken.append(StepNeed(0, option.need.output_bytes) if has_place else option.need)
         agent.session.set_plan(option.plan)

@@ -305,13 +305,13 @@ class TrainingAgent:
     def memory_report(self, sizes=None, in_two=None):
         """What Session.memory tells, and held_bytes: copies beside the plan, from forward to backward, of what forward
         writes and gradients depend on."""
-        holds = self.training and self.gradient_targets
-        held = self._inputs.held_bytes(sizes or self.last_sizes or self.captured.exported.sizes) if holds else 0
+        sizes_held = sizes or self.last_sizes or self.captured.exported.sizes
+        held = self._inputs.held_bytes(sizes_held) if self.is_pending else 0
         return {**self.session.memory(self.symbol_values(sizes), in_two), "held_bytes": held}
 
-    def step_need(self, values, in_two, graph):
-        """StepNeed of a forward with these `values` of the session's symbols. `graph`: a number, whose gradients."""
-        return self.session.step_need(values, in_two, self.is_pending, graph)
+    def step_need(self, values, in_two):
+        """StepNeed of a forward with these `values` of the session's symbols."""
+        return self.session.step_need(values, in_two, self.is_pending, self.number)
 
     @property
     def is_pending(self):

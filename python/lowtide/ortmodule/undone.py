@@ -2,33 +2,29 @@
 
 import torch
 
-_PLAIN = (bool, int, float, str, type(None))
-
 
 class ModuleState:
-    """Of a module before a forward: values of buffers, plain attributes, PyTorch's generator of the CPU."""
+    """Of a module before a forward: values of buffers, which objects its attributes are, PyTorch's generator of the
+    CPU. Lists and dicts that forward changes in place are not known."""
 
     def __init__(self, module):
         self._modules = [
-            (
-                child,
-                [(name, buffer, buffer.detach().clone()) for name, buffer in _buffers(child)],
-                {name: value for name, value in vars(child).items() if type(value) in _PLAIN},
-            )
+            (child, dict(vars(child)), [(name, buffer, buffer.detach().clone()) for name, buffer in _buffers(child)])
             for child in module.modules()
         ]
         self._random = torch.get_rng_state()
 
     def put_back(self):
-        for module, buffers, plain in self._modules:
+        for module, attributes, buffers in self._modules:
+            table = vars(module)
+            for name in table.keys() - attributes.keys():
+                del table[name]
+            table.update(attributes)
             for name, buffer, value in buffers:
                 module._buffers[name] = buffer
                 if not torch.equal(buffer, value):
                     with torch.no_grad():
                         buffer.copy_(value)
-            for name, value in plain.items():
-                if vars(module).get(name) is not value:
-                    vars(module)[name] = value
         torch.set_rng_state(self._random)
 
 
