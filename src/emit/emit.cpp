@@ -298,6 +298,7 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
     const Shape strides = output_strides(rule.layout, node, output, storages);
     std::optional<Storage> reused = in_place(rule.takes, id, i, strides, position, storages);
     if (!reused) reused = in_place(rule.else_takes, id, i, strides, position, storages);
+    if (!reused) reused = in_place_of_parts(rule.takes_whole_of, id, position, storages);
     places_[output.at()] = reused ? *reused : place_new(output, strides);
     step.outputs.push_back(operand_of(output));
   }
@@ -337,41 +338,6 @@ int32_t Emitter::skipped_without(const Node& node, std::span<const Storage> inpu
       return static_cast<int32_t>(-1 - incoming.source);
   }
   return -1;
-}
-
-bool Emitter::could_lie_in(ValueId input, ValueId output, const Shape& strides, const Storage& storage) const {
-  const TensorType &from = graph_.type(input), &to = graph_.type(output);
-  const size_t buffer = static_cast<size_t>(storage.buffer);
-  if (program_.buffers[buffer].kind != BufferKind::kArena || claimed_[buffer]) return false;
-  if (kind_of(output) != BufferKind::kArena) return false;
-  if (size_bytes(from.dtype) != size_bytes(to.dtype) || !(from.shape == to.shape)) return false;
-  if (!storage.offset.is(0) || !(storage.strides == strides)) return false;
-  return buffer_numel_[buffer] == numel(to.shape);
-}
-
-// Output `index` may take over the bytes of an input that nobody reads afterwards.
-std::optional<Storage> Emitter::in_place(int input_index, NodeId id, size_t index, const Shape& strides,
-                                         int32_t position, std::span<const Storage> inputs) {
-  if (input_index < 0) return std::nullopt;
-  const Node& node = graph_.node(id);
-  const size_t source = static_cast<size_t>(input_index);
-  if (source >= node.inputs.size() || !node.inputs[source]) return std::nullopt;
-  const ValueId input = node.inputs[source], output = node.outputs[index];
-  const TensorType& from = graph_.type(input);
-  const Storage& storage = inputs[source];
-  if (!could_lie_in(input, output, strides, storage)) return std::nullopt;
-  may_take_[output.at()].push_back(input);
-  if (lifetimes_.of(input).last != position) return std::nullopt;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (i == source || !node.inputs[i] || inputs[i].buffer != storage.buffer) continue;
-    const bool same = inputs[i].offset == storage.offset && inputs[i].strides == storage.strides &&
-                      graph_.type(node.inputs[i]).shape == from.shape;
-    if (!same) return std::nullopt;
-  }
-  // Another output of this node may have taken the bytes already.
-  for (size_t i = 0; i < index; ++i)
-    if (node.outputs[i] && places_[node.outputs[i].at()]->buffer == storage.buffer) return std::nullopt;
-  return storage;
 }
 
 }  // namespace lowtide

@@ -71,6 +71,7 @@ class Emitter {
   Storage comply_repeated(ValueId value, const std::string& node);
   std::optional<Storage> in_place(int input_index, NodeId id, size_t output, const Shape& strides, int32_t position,
                                   std::span<const Storage> inputs);
+  std::optional<Storage> in_place_of_parts(int first, NodeId id, int32_t position, std::span<const Storage> inputs);
   // Whether the bytes of an input are such that the output could lie in them.
   bool could_lie_in(ValueId input, ValueId output, const Shape& strides, const Storage& storage) const;
   Shape output_strides(OutputLayout layout, const Node& node, ValueId output, std::span<const Storage> inputs) const;

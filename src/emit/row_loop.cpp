@@ -71,11 +71,7 @@ bool RowLoopFinder::may_run_behind(int32_t step) const {
   return kind == StepKind::kEmit || kind == StepKind::kKernel;
 }
 
-int32_t RowLoopFinder::region_of(int32_t step) const {
-  int32_t region = 0;
-  while (program_.regions[static_cast<size_t>(region)].end <= step) ++region;
-  return region;
-}
+bool RowLoopFinder::is_backward(int32_t step) const { return step >= program_.regions[0].end; }
 
 // Whether an operand with rows keeps to its own part of each row.
 static bool keeps_to_its_row(const PlacedOperand& operand, RowDims dims, const Dim& stride) {
@@ -123,7 +119,7 @@ bool RowLoopFinder::note(const RowStep& rows, const ProgramStep& step, std::vect
 
 std::optional<RowLoop> RowLoopFinder::find(int32_t first, int32_t end, const Dim& rows) const {
   RowLoop loop;
-  if (region_of(first) != region_of(end - 1)) return std::nullopt;
+  if (is_backward(first) != is_backward(end - 1)) return std::nullopt;
   std::vector<Use> uses;
   for (int32_t i = first; i < end; ++i) {
     const std::optional<RowStep>& step = row_step(i, rows);

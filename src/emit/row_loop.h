@@ -34,7 +34,8 @@ class RowLoopFinder {
   const std::optional<RowStep>& row_step(int32_t step, const Dim& rows) const;
   // Whether the step may run after a loop that stands around it, as far as the step alone tells.
   bool may_run_behind(int32_t step) const;
-  int32_t region_of(int32_t step) const;
+  // A loop may stand where the plan without loops has cut backward, not across the end of forward.
+  bool is_backward(int32_t step) const;
   // Nothing where blocks would change what the steps compute.
   std::optional<RowLoop> find(int32_t first, int32_t end, const Dim& rows) const;
 

@@ -127,6 +127,9 @@ struct OutputRule {
   // The input whose bytes the output may take over (same dtype, sizes and strides), and a second choice; -1: none.
   int8_t takes = -1;
   int8_t else_takes = -1;
+  // The output holds three parts (ops/packed_heads.h) and may take over the bytes that three inputs, from this one on,
+  // are those parts of. -1: none.
+  int8_t takes_whole_of = -1;
   // The output is the sum of the inputs: where one of them is an incoming gradient that the caller sends none of and
   // the output has taken the other's bytes, the step has nothing to do.
   bool is_sum_of_inputs = false;

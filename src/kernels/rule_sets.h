@@ -49,5 +49,12 @@ constexpr OperandRules kHeadRowsGrad =
     with_output_layout({.inputs = {Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense, Accept::kInnerDense,
                                    Accept::kInnerDense, Accept::kRowMajor, Accept::kAnyRepeated}},
                        OutputLayout::kHeadsLast);
+// dq, dk and dv onto q, k and v, or, packed, onto what these are the parts of.
+constexpr OperandRules onto_heads(OperandRules rules) {
+  for (int8_t i = 0; i < 3; ++i) rules.outputs[static_cast<size_t>(i)].takes = static_cast<int8_t>(1 + i);
+  rules.outputs[0].takes_whole_of = 1;
+  return rules;
+}
+constexpr OperandRules kHeadRowsGradInPlace = onto_heads(kHeadRowsGrad);
 
 }  // namespace lowtide

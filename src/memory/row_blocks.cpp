@@ -15,6 +15,10 @@ namespace {
 constexpr int64_t kMostBlockRows = 1024;
 // Steps before and behind the one with the most bytes.
 constexpr int32_t kReach = 24;
+// Steps that need less of the most bytes are left as they are where savings are foreseen.
+constexpr double kForeseenShare = 0.9;
+// Steps of a run short enough that all of them are tried.
+constexpr int32_t kShort = 8;
 
 class Chooser {
  public:
@@ -43,13 +47,32 @@ class Chooser {
       if (is_taken_[static_cast<size_t>(most)]) break;
       const std::optional<Tried> best = try_around(most);
       if (!best) break;
-      apply(changes(best->blocks, best->loop));
-      for (int32_t i = best->blocks.first; i < best->blocks.end; ++i) is_taken_[static_cast<size_t>(i)] = true;
-      chosen_.push_back({best->blocks, milliseconds(best->loop)});
+      take(*best);
     }
     std::sort(chosen_.begin(), chosen_.end(),
               [](const PricedRowBlocks& a, const PricedRowBlocks& b) { return a.blocks.first < b.blocks.first; });
     return std::move(chosen_);
+  }
+
+  ForeseenBytes foresee() {
+    ForeseenBytes bytes;
+    const size_t steps = program_.steps.size();
+    for (size_t i = 0; i < steps; ++i) bytes.without.push_back(timeline_.bytes_at(static_cast<int32_t>(i)));
+    const auto least = static_cast<int64_t>(kForeseenShare * static_cast<double>(timeline_.peak()));
+    std::vector<int64_t> left_out(steps, 0);
+    while (timeline_.peak() > least) {
+      const int32_t most = timeline_.peak_position();
+      const bool is_taken = is_taken_[static_cast<size_t>(most)];
+      if (const std::optional<Tried> best = is_taken ? std::nullopt : try_around(most)) {
+        take(*best);
+        continue;
+      }
+      // No run helps here: on to where the next most bytes are.
+      left_out[static_cast<size_t>(most)] = timeline_.peak();
+      timeline_.remove({most, most}, timeline_.peak());
+    }
+    for (size_t i = 0; i < steps; ++i) bytes.with.push_back(timeline_.bytes_at(static_cast<int32_t>(i)) + left_out[i]);
+    return bytes;
   }
 
  private:
@@ -63,6 +86,12 @@ class Chooser {
     int64_t peak_bytes = 0;  // within the run
   };
   using Changes = std::map<int32_t, Lived>;  // by buffer
+
+  void take(const Tried& tried) {
+    apply(changes(tried.blocks, tried.loop));
+    for (int32_t i = tried.blocks.first; i < tried.blocks.end; ++i) is_taken_[static_cast<size_t>(i)] = true;
+    chosen_.push_back({tried.blocks, milliseconds(tried.loop)});
+  }
 
   static int64_t block_rows(int64_t rows) {
     return std::clamp(rows / 4 / kSumBlockRows * kSumBlockRows, kSumBlockRows, kMostBlockRows);
@@ -109,7 +138,7 @@ class Chooser {
 
   bool can_stand_in(int32_t step, int32_t near, const Dim& rows) const {
     if (step < 0 || step >= timeline_.positions() || is_taken_[static_cast<size_t>(step)]) return false;
-    if (finder_.region_of(step) != finder_.region_of(near)) return false;
+    if (finder_.is_backward(step) != finder_.is_backward(near)) return false;
     return program_.steps[static_cast<size_t>(step)].kind == StepKind::kEmit || finder_.row_step(step, rows);
   }
 
@@ -122,11 +151,27 @@ class Chooser {
     return tried;
   }
 
-  // From the longest run around the step, what lowers the bytes or leaves them as they are is left out at either end.
+  // The best of all short runs around the step; of two as good, the shorter.
+  std::optional<Tried> try_short(int32_t step, int32_t first, int32_t end, const Dim& rows) {
+    std::optional<Tried> best;
+    for (int32_t from = step; from >= first && step - from < kShort; --from)
+      for (int32_t to = step + 1; to <= end && to - from <= kShort; ++to) {
+        std::optional<Tried> tried = try_blocks(from, to, rows);
+        if (tried && (!best || tried->peak_bytes < best->peak_bytes)) best = std::move(tried);
+      }
+    return best;
+  }
+
   std::optional<Tried> try_around(int32_t step, const Dim& rows) {
     int32_t first = step, end = step + 1;
     while (first > step - kReach && can_stand_in(first - 1, step, rows)) --first;
     while (end < step + kReach && can_stand_in(end, step, rows)) ++end;
+    std::optional<Tried> best = try_short(step, first, end, rows), shrunk = shrink(step, first, end, rows);
+    return shrunk && (!best || shrunk->peak_bytes < best->peak_bytes) ? shrunk : best;
+  }
+
+  // From the longest run around the step, what lowers the bytes or leaves them as they are is left out at either end.
+  std::optional<Tried> shrink(int32_t step, int32_t first, int32_t end, const Dim& rows) {
     std::optional<Tried> best = try_blocks(first, end, rows);
     while (end - first > 1) {
       std::optional<Tried> shorter = first < step ? try_blocks(first + 1, end, rows) : std::nullopt;
@@ -208,6 +253,11 @@ std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs) {
 std::vector<PricedRowBlocks> choose_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
                                                const Prices& prices) {
   return Chooser(plan, binding, dims, prices).run();
+}
+
+ForeseenBytes foresee_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
+                                 const Prices& prices) {
+  return Chooser(plan, binding, dims, prices).foresee();
 }
 
 }  // namespace lowtide

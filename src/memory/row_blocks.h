@@ -27,4 +27,12 @@ std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs);
 std::vector<PricedRowBlocks> choose_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
                                                const Prices& prices);
 
+// By step, the bytes that are live without runs, and with them if each step where many are live had the run that is
+// best for it: what a search for values to keep may count on beforehand.
+struct ForeseenBytes {
+  std::vector<int64_t> without, with;
+};
+ForeseenBytes foresee_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
+                                 const Prices& prices);
+
 }  // namespace lowtide

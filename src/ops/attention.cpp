@@ -1,6 +1,7 @@
 // Scaled dot-product attention with grouped heads, masks, causality and dropout.
 #include "ops/builder.h"
 #include "ops/inference.h"
+#include "ops/packed_heads.h"
 
 namespace lowtide {
 
@@ -58,7 +59,15 @@ std::vector<TensorType> infer_attention_grad(const InferArgs& args) {
   check_shape(args, 4, "y", y.shape);
   check_shape(args, 5, "log_sum_exp", score_rows(y));
   const bool float_mask = args.has(6) && is_float(args.in(6).dtype);
-  return {args.in(1), args.in(2), args.in(3), float_mask ? args.in(6) : no_output()};
+  const TensorType dmask = float_mask ? args.in(6) : no_output();
+  if (!args.attrs.has("packed")) return {args.in(1), args.in(2), args.in(3), dmask};
+  const int64_t axis = args.attrs.i("packed");
+  LT_INFER_CHECK(args, axis == 2 || axis == 3, "dq, dk and dv are packed along dim 2 or 3, not ", axis);
+  const TensorType& q = args.in(1);
+  for (size_t i = 2; i < 4; ++i)
+    LT_INFER_CHECK(args, args.in(i).shape == q.shape, "dq, dk and dv are packed into one output, but q is ",
+                   to_string(q), " and operand ", i, " is ", to_string(args.in(i)));
+  return {{q.dtype, packed_heads(q.shape, axis)}, no_output(), no_output(), dmask};
 }
 
 constexpr size_t kMask = 3, kBias = 4;

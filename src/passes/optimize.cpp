@@ -20,6 +20,7 @@
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
 #include "passes/gather_onto.h"
+#include "passes/pack_attention_grad.h"
 #include "passes/panel_linear_cross_entropy.h"
 #include "passes/patch_conv.h"
 #include "passes/propagate_casts.h"
@@ -61,6 +62,8 @@ constexpr Pass kForward[] = {
 
 constexpr Pass kTraining[] = {
     {"drop_detach", drop_detach},
+    {"pack_attention_grad", pack_attention_grad},
+    {"dce", dce},
     {"fold", fold},
     {"cse", cse},
     {"fuse_matmul", fuse_matmul},
@@ -92,6 +95,7 @@ constexpr Pass kAll[] = {
     {"fuse_bias_dropout", fuse_bias_dropout},
     {"fuse_linear_cross_entropy", fuse_linear_cross_entropy},
     {"drop_detach", drop_detach},
+    {"pack_attention_grad", pack_attention_grad},
     {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
     {"absorb_casts", absorb_casts},

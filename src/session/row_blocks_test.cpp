@@ -40,8 +40,21 @@ graph @mlp(%x: f32[b, s, 24] input, %scale: f32[24] param, %shift: f32[24] param
 }
 )";
 
-Graph training_graph() {
-  Graph graph = parse(kLayers);
+// Backward goes from the second layer's product to its activation where it may be cut: the weight is read no more.
+constexpr char kTwoProducts[] = R"(
+graph @two(%x: f32[b, s, 24] input, %w1: f32[96, 24] param, %w2: f32[24, 96] param) where b in [0, 64], s in [0, 4096] {
+  %r: f32[b*s, 24] = Reshape(shape=[b*s, 24]) %x
+  %h: f32[b*s, 96] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %r, %w1
+  %g: f32[b*s, 96] = Tanh %h
+  %y: f32[b*s, 24] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %g, %w2
+  %q: f32[b*s, 24] = Mul %y, %y
+  %loss: f32[] = ReduceMean(axes=[0, 1], keepdims=false) %q
+  return %loss output
+}
+)";
+
+Graph training_graph(const char* text = kLayers) {
+  Graph graph = parse(text);
   optimize_forward(graph, {});
   Graph training = build_gradient(graph);
   optimize_training(training, {});
@@ -107,20 +120,26 @@ bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::
 }
 
 struct Plans {
-  Graph graph = training_graph();
-  PlanResult whole = plan(graph);
+  Graph graph;
+  PlanResult whole;
   std::vector<RowBlocks> blocks;
   Program looped;
 
-  Plans() {
+  explicit Plans(const char* text = kLayers, PlanOptions options = {})
+      : graph(training_graph(text)), whole(plan(graph, options)) {
     const std::vector<int64_t> sizes = {4, 1000};
     const std::unique_ptr<Binding> binding = bind_program(whole.program, sizes, {}, false);
     blocks = without_prices(choose_row_blocks(whole, *binding, {{"b", 4}, {"s", 1000}}, Prices()));
-    PlanOptions options;
     options.row_blocks = blocks;
     looped = plan(graph, options).program;
   }
 };
+
+std::vector<std::pair<int32_t, int32_t>> runs_of(const Plans& plans) {
+  std::vector<std::pair<int32_t, int32_t>> runs;
+  for (const RowBlocks& each : plans.blocks) runs.emplace_back(each.first, each.end);
+  return runs;
+}
 
 TEST(RowBlocks, GiveTheBitsOfThePlanWithout) {
   const Plans plans;
@@ -148,6 +167,33 @@ TEST(RowBlocks, LowerThePeakWhereWideValuesMakeIt) {
   const Plans plans;
   Step whole(plans.whole.program, false), looped(plans.looped, false);
   EXPECT_LT(looped.arena_bytes(4, 1000) * 10, whole.arena_bytes(4, 1000) * 9);
+}
+
+// Where backward is cut for its caller is decided once the loops stand.
+TEST(RowBlocks, StandAcrossCutsOfBackward) {
+  PlanOptions often;
+  often.first_bucket_bytes = often.bucket_bytes = 4;
+  const Plans plans(kTwoProducts), cut(kTwoProducts, often);
+  const auto is_across = [&](const RowBlocks& run) {
+    const std::vector<ProgramRegion>& regions = cut.whole.program.regions;
+    return std::any_of(regions.begin() + 2, regions.end(),
+                       [&](const ProgramRegion& each) { return run.first < each.first && each.first < run.end; });
+  };
+  EXPECT_TRUE(std::any_of(cut.blocks.begin(), cut.blocks.end(), is_across));
+  EXPECT_EQ(runs_of(cut), runs_of(plans));
+}
+
+// All steps that need much, not only those that set the peak of the plan.
+TEST(RowBlocks, AreForeseenWhereNoneSetsThePeak) {
+  const Plans plans;
+  const std::vector<int64_t> sizes = {4, 1000};
+  const std::unique_ptr<Binding> binding = bind_program(plans.whole.program, sizes, {}, false);
+  const ForeseenBytes bytes = foresee_row_blocks(plans.whole, *binding, {{"b", 4}, {"s", 1000}}, Prices());
+  ASSERT_EQ(bytes.without.size(), plans.whole.program.steps.size());
+  ASSERT_EQ(bytes.with.size(), bytes.without.size());
+  EXPECT_EQ(*std::max_element(bytes.without.begin(), bytes.without.end()), binding->report.lower_bound_bytes);
+  EXPECT_LT(*std::max_element(bytes.with.begin(), bytes.with.end()) * 10,
+            *std::max_element(bytes.without.begin(), bytes.without.end()) * 9);
 }
 
 // The loss is a mean over all rows.

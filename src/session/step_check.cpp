@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "emit/storage.h"
 #include "ir/verify.h"
+#include "ops/packed_heads.h"
 #include "ops/rules.h"
 
 namespace lowtide {
@@ -131,25 +132,59 @@ class StepChecker {
     LT_USER_CHECK(ErrorKind::kInvalidProgram, refusal == nullptr, "it refuses: ", refusal ? refusal : "");
   }
 
-  // Same offset, sizes and strides in one buffer.
-  bool same_place(const ProgramOperand& a, const ProgramOperand& b) const {
-    return a.buffer == b.buffer && value_of(binding_, a.offset) == value_of(binding_, b.offset) &&
-           size_bytes(a.dtype) == size_bytes(b.dtype) && evaluated(binding_, a.sizes) == evaluated(binding_, b.sizes) &&
-           evaluated(binding_, a.strides) == evaluated(binding_, b.strides);
+  struct Place {
+    int32_t buffer;
+    DType dtype;
+    Dim offset;
+    Shape sizes, strides;
+  };
+  Place place_of(const ProgramOperand& of) const {
+    return {of.buffer, of.dtype, value_of(binding_, of.offset), evaluated(binding_, of.sizes),
+            evaluated(binding_, of.strides)};
   }
+  // Of three (ops/packed_heads.h); of any other, that of none.
+  Place part_of(const ProgramStep& step, const ProgramOperand& packed, int part) const {
+    const Place whole = place_of(packed);
+    const int64_t axis = bind_attrs(binding_, step.attrs).i("packed");
+    const bool is_packed = whole.sizes.size() == 5 && (axis == 2 || axis == 3) && part >= 0 && part < 3;
+    if (!is_packed) return {-1, whole.dtype, 0, {}, {}};
+    const Strided lies = parts_of_packed_heads(whole.sizes, axis)[static_cast<size_t>(part)];
+    const size_t heads = axis == 2 ? 3 : 2;
+    return {whole.buffer,
+            whole.dtype,
+            whole.offset + lies.offset,
+            {whole.sizes[0], whole.sizes[heads], whole.sizes[1], whole.sizes[4]},
+            lies.strides};
+  }
+
+  // Same offset, sizes and strides in one buffer.
+  static bool same_place(const Place& a, const Place& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && size_bytes(a.dtype) == size_bytes(b.dtype) &&
+           a.sizes == b.sizes && a.strides == b.strides;
+  }
+  bool same_place(const ProgramOperand& a, const ProgramOperand& b) const {
+    return same_place(place_of(a), place_of(b));
+  }
+  bool same_place(const ProgramOperand& a, const Place& b) const { return same_place(place_of(a), b); }
 
   void check_sharing(const ProgramStep& step, const Kernel& kernel) const {
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       if (step.outputs[o] < 0) continue;
       const ProgramOperand& output = operand(step.outputs[o]);
+      const OutputRule rule = kernel.rules.output(o);
       bool shares = false, in_place = false;
       for (size_t i = 0; i < step.inputs.size(); ++i) {
         if (step.inputs[i] < 0 || operand(step.inputs[i]).buffer != output.buffer) continue;
-        LT_USER_CHECK(ErrorKind::kInvalidProgram, same_place(operand(step.inputs[i]), output), "output ", o,
-                      " lies across operand ", i);
         const int input = static_cast<int>(i);
         shares = true;
-        const OutputRule rule = kernel.rules.output(o);
+        if (rule.takes_whole_of >= 0 && step.attrs.has("packed")) {
+          const bool is_part = same_place(operand(step.inputs[i]), part_of(step, output, input - rule.takes_whole_of));
+          LT_USER_CHECK(ErrorKind::kInvalidProgram, is_part, "operand ", i, " lies across output ", o);
+          in_place = true;
+          continue;
+        }
+        LT_USER_CHECK(ErrorKind::kInvalidProgram, same_place(operand(step.inputs[i]), output), "output ", o,
+                      " lies across operand ", i);
         in_place = in_place || rule.takes == input || rule.else_takes == input;
       }
       LT_USER_CHECK(ErrorKind::kInvalidProgram, in_place || !shares, "output ", o, " would overwrite an operand");

@@ -7,6 +7,7 @@
 #include "kernels/blas/attention.h"
 #include "kernels/cpu/gemm/products.h"
 #include "kernels/kernel_lines.h"
+#include "kernels/packed_heads.h"
 #include "kernels/rooms.h"
 
 namespace lowtide::cpu {

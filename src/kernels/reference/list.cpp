@@ -1,3 +1,4 @@
+#include "kernels/packed_heads.h"
 #include "kernels/prepared.h"
 #include "kernels/reference/converted.h"
 #include "kernels/reference/reference.h"
@@ -20,6 +21,10 @@ constexpr bool converts(Op op) {
 template <Op op, class Function, ScratchFunction scratch, bool kConverts = converts(op)>
 struct Line : Function {
   static constexpr ScratchFunction kScratch = scratch;
+};
+template <class Function, ScratchFunction scratch>
+struct Line<Op::kAttentionGrad, Function, scratch, false> : Unpacking<Function> {
+  static constexpr ScratchFunction kScratch = unpacking_scratch<scratch>;
 };
 template <Op op, class Function, ScratchFunction scratch>
 struct Line<op, Function, scratch, true> : Converted<op, Function, scratch> {};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <optional>
 
 #include "base/check.h"
@@ -22,6 +23,8 @@ namespace {
 
 // Rungs that are planned and packed, at most: fewer where planning one takes longer.
 constexpr int kFewestRungs = 8, kMostRungs = 40, kPlannedPositions = 60000;
+// Positions of a step for which plans are sought a second time, below the least that was found.
+constexpr int kForeseenPositions = 2000;
 // Cuts that raise a rung's bound: fewer where one takes longer.
 constexpr int kFewestCuts = 6, kMostCuts = 60, kRaisedPositions = 60000;
 
@@ -79,7 +82,9 @@ class ArchiveBuilder {
     std::vector<FoundPlan> plans{{by_default, 0, 0, {}}};
     for (const FoundPlan* plan : spread(found))
       if (plan->kept != by_default) plans.push_back(*plan);
-    keep_best(seek_all(plans));
+    std::vector<Sought> sought = seek_all(plans);
+    seek_below(sought, found.back().kept, layers);
+    keep_best(std::move(sought));
     archive_.knee = find_knee();
     return std::move(archive_);
   }
@@ -133,9 +138,56 @@ class ArchiveBuilder {
     sought.push_back({std::move(rung), prices, sought.back().arena_without_blocks});
   }
 
+  // Plans below the least, whose search counts on the row blocks that the least would have if they alone set its peak.
+  void seek_below(std::vector<Sought>& sought, const Kept& least, const std::vector<int32_t>& layers) const {
+    if (model_.positions > kForeseenPositions) return;
+    const auto peak = [](const Sought& each) { return each.rung.peak_bytes; };
+    const int64_t floor = peak(*std::min_element(sought.begin(), sought.end(),
+                                                 [&](const Sought& a, const Sought& b) { return peak(a) < peak(b); }));
+    StepModel with_blocks = model_;
+    if (!count_on_row_blocks(least, with_blocks)) return;
+    std::vector<FoundPlan> below;
+    for (const FoundPlan& plan : search_plans(with_blocks, layers))
+      if (plan.peak_bytes + model_.other_bytes < floor) below.push_back(plan);
+    if (below.empty()) return;
+    std::vector<FoundPlan> chosen;
+    for (const FoundPlan* plan : spread(below, kFewestRungs)) chosen.push_back(*plan);
+    std::ranges::move(seek_all(chosen), std::back_inserter(sought));
+  }
+
+  // What row blocks save at the positions of this plan, as bytes of the model; whether they save any.
+  bool count_on_row_blocks(const Kept& kept, StepModel& model) const {
+    Rung rung;
+    rung.recipes = recipes_of(model_, kept, optimizer_.context(), stash_);
+    const auto [plan, binding] = planned(context_, symbol_values_, rung);
+    const ForeseenBytes bytes = foresee_row_blocks(plan, *binding, archive_.dims, prices_);
+    std::map<NodeId, int32_t> positions;
+    for (const NodeId id : graph_.order()) positions.emplace(id, static_cast<int32_t>(positions.size()));
+    // What runs again counts where the next node does that is not new.
+    const std::vector<NodeId> order = optimizer_.rewrite(rung.recipes).order();
+    std::vector<int32_t> slots(order.size());
+    int32_t next = model.positions - 1;
+    for (size_t i = order.size(); i-- > 0; slots[i] = next)
+      if (const auto at = positions.find(order[i]); at != positions.end()) next = at->second;
+    std::vector<int64_t> without(static_cast<size_t>(model.positions), 0), with = without;
+    for (size_t step = 0; step < bytes.with.size(); ++step) {
+      const auto slot = static_cast<size_t>(slots[static_cast<size_t>(plan.step_positions[step])]);
+      without[slot] = std::max(without[slot], bytes.without[step]);
+      with[slot] = std::max(with[slot], bytes.with[step]);
+    }
+    bool saves = false;
+    for (int32_t i = 0; i < model.positions; ++i) {
+      const int64_t saved = without[static_cast<size_t>(i)] - with[static_cast<size_t>(i)];
+      if (saved <= 0) continue;
+      model.fixed.push_back({i, i, -saved});
+      saves = true;
+    }
+    return saves;
+  }
+
   // Both ends, and between them those whose peaks lie farthest apart.
-  std::vector<const FoundPlan*> spread(const std::vector<FoundPlan>& found) const {
-    const int most = std::clamp(kPlannedPositions / std::max(model_.positions, 1), kFewestRungs, kMostRungs);
+  std::vector<const FoundPlan*> spread(const std::vector<FoundPlan>& found, int at_most = kMostRungs) const {
+    const int most = std::clamp(kPlannedPositions / std::max(model_.positions, 1), kFewestRungs, at_most);
     std::vector<const FoundPlan*> result;
     const double high = std::log(static_cast<double>(found.front().peak_bytes) + 1);
     const double low = std::log(static_cast<double>(found.back().peak_bytes) + 1);

@@ -7,6 +7,7 @@
 #include "kernels/cpu/copy/copy.h"
 #include "kernels/cpu/dense.h"
 #include "kernels/kernel_lines.h"
+#include "kernels/packed_heads.h"
 #include "kernels/rooms.h"
 #include "kernels/task_slots.h"
 
@@ -229,6 +230,10 @@ struct MaskTarget {
   }
 };
 
+bool may_lie_there(const TensorRef* gradient, const TensorRef& of) {
+  return gradient != nullptr && std::equal(of.strides, of.strides + of.rank, gradient->strides);
+}
+
 template <class Number>
 struct Backward : Tasks<Number> {
   using Tasks<Number>::task;
@@ -244,6 +249,8 @@ struct Backward : Tasks<Number> {
     task.k = strides_in<Heads>(call.inputs[2]);
     task.v = strides_in<Heads>(call.inputs[3]);
     task.o = strides_in<Heads>(call.inputs[4]);
+    for (size_t i = 0; i < 3; ++i)
+      task.options.may_overwrite = task.options.may_overwrite || may_lie_there(output(call, i), call.inputs[1 + i]);
     task_floats = this->table->backward_scratch(task.options);
     small = is_small(task.options);
   }

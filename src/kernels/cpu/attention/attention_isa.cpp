@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention/attention_blocks.h"
+#include "kernels/cpu/attention/attention_backward.h"
 #include "kernels/cpu/half_vectors.h"
 #include "kernels/cpu/micro_kernel.h"
 

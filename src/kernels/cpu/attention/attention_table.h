@@ -62,6 +62,8 @@ struct AttentionOptions {
   // Dropout of the normalised probabilities by kernels/philox.h, element ((b * query_heads + h) * queries + i) * keys +
   // j.
   double dropout = 0;
+  // Backward: the gradients of queries, keys and values may lie where these do.
+  bool may_overwrite = false;
 };
 
 constexpr int64_t kAttentionKeys = 256;

@@ -1,5 +1,5 @@
 // Attention whose products multiply bf16 as it is: weights and gradients of scores are rounded to bf16 for them.
-#include "kernels/cpu/attention/attention_blocks.h"
+#include "kernels/cpu/attention/attention_backward.h"
 #include "kernels/cpu/bf16_tiles.h"
 
 namespace lowtide::cpu::LT_ISA {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr OperandRules kActivation = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0});
 constexpr OperandRules kActivationGrad =
-    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1});
+    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 1, .else_takes = 0});
 constexpr OperandRules kDropout = every_input(Accept::kRowMajor, {.takes = 0, .else_takes = 2});
 constexpr OperandRules kSoftmax = {.inputs = {Accept::kRowMajor, Accept::kAny}, .outputs = {{{.takes = 0}}}};
 

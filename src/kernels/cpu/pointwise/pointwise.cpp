@@ -18,6 +18,9 @@ namespace {
 constexpr OperandRules kUnary = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0});
 constexpr OperandRules kBinary =
     every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1});
+// Of dy and x: x is there for longer, and dy, where it was made for nothing else, is as small as a block of rows.
+constexpr OperandRules kActivationGrad =
+    every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 1, .else_takes = 0});
 constexpr OperandRules kSum = every_input(
     Accept::kAny, {.layout = OutputLayout::kFollowsInput, .takes = 0, .else_takes = 1, .is_sum_of_inputs = true});
 constexpr OperandRules kComparison = every_input(Accept::kAny, {.layout = OutputLayout::kFollowsInput});
