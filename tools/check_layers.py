@@ -106,6 +106,7 @@ NAMES_OPS = {
     "passes/fuse_rms_norm.cpp": "makes SimplifiedLayerNormalization",
     "passes/fuse_rotary.cpp": "makes RotaryEmbedding",
     "passes/gather_onto.cpp": "makes GatherGrad with a third operand",
+    "passes/number_pool_places.cpp": "changes MaxPool and its gradient",
     "passes/pack_attention_grad.cpp": "packs AttentionGrad's outputs",
     "passes/panel_linear_cross_entropy.cpp": "makes PanelLinearCrossEntropyLoss",
     "passes/patch_conv.cpp": "makes Gemm of Conv",

@@ -52,6 +52,9 @@ static void add_pools(List& list) {
   list.add(Op::kMaxPool, "larger than the image", {distinct({1, 2, 6, 5})}, max_pool(larger, {1, 1}));
   list.add(Op::kMaxPool, "dilated", {distinct({1, 1, 6, 6})},
            max_pool(pool({2, 2}, {1, 1}, {0, 0, 0, 0}, false), {2, 2}));
+  Attrs with_places = max_pool(overlapping, {1, 1});
+  with_places.set("offsets", true);
+  list.add(Op::kMaxPool, "places in windows", {distinct({1, 2, 5, 6})}, with_places);
   list.add(Op::kMaxPool, "1-d", {distinct({1, 2, 7})}, max_pool(pool({3}, {2}, {1, 1}, false), {1}));
   list.add(Op::kMaxPool, "3-d", {distinct({1, 2, 3, 4, 5})},
            max_pool(pool({2, 2, 3}, {1, 2, 2}, {1, 0, 1, 0, 0, 1}, false), {1, 1, 1}));

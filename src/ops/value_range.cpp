@@ -200,9 +200,10 @@ Known range_sort(const RangeArgs& a) { return a.output() == 1 ? range_arg(a) : r
 Known range_max_pool(const RangeArgs& a) {
   const Shape& x = a.type(0).shape;
   if (a.output() == 0) return {};
-  Known index = index_of(a, numel({x.begin() + 2, x.end()}));
   const std::vector<int64_t> kernel = a.attrs().is("kernel_shape"), pads = a.attrs().is("pads");
   const std::vector<int64_t> dilations = a.attrs().is("dilations");
+  if (a.attrs().b("offsets", false)) return Interval{0, kernel[0] * kernel[1] - 1};
+  Known index = index_of(a, numel({x.begin() + 2, x.end()}));
   bool always_inside = true;  // windows start at most at the last element, in ceil_mode too
   for (size_t i = 0; i < kernel.size(); ++i)
     always_inside = always_inside && dilations[i] == 1 && pads[i] < kernel[i] && pads[kernel.size() + i] < kernel[i];

@@ -79,9 +79,35 @@ static TensorType pooled(const InferArgs& args) {
   return y;
 }
 
+// Windows of an image, whose places a u8 can number.
+static void check_places_in_window(const InferArgs& args, size_t rank) {
+  LT_INFER_CHECK(args, rank == 4, "places in windows are those of images, not of rank ", rank);
+  const std::vector<int64_t> kernel = per_dim(args, "kernel_shape", 2, 1);
+  LT_INFER_CHECK(args, kernel[0] <= 256 && kernel[1] <= 256 && kernel[0] * kernel[1] <= 256, "a window of ", kernel[0],
+                 " x ", kernel[1], " has more places than a u8 can number");
+}
+
+std::vector<TensorType> infer_max_pool_grad(const InferArgs& args) {
+  const TensorType dx = infer_like_shape(args)[0];
+  const DType indices = args.in(1).dtype;
+  if (!args.attrs.has("kernel_shape")) {
+    LT_INFER_CHECK(args, indices == DType::kI64, "indices must be i64, are ", name(indices));
+    return {dx};
+  }
+  for (const char* each : {"strides", "pads", "dilations"})
+    LT_INFER_CHECK(args, args.attrs.has(each), "a window needs ", each);
+  check_places_in_window(args, dx.shape.size());
+  for (const char* each : {"strides", "dilations"}) per_dim(args, each, 2, 1);
+  per_dim(args, "pads", 4, 0);
+  LT_INFER_CHECK(args, indices == DType::kU8, "places in windows must be u8, are ", name(indices));
+  return {dx};
+}
+
 std::vector<TensorType> infer_max_pool(const InferArgs& args) {
   const TensorType y = pooled(args);
-  return {y, {DType::kI64, y.shape}};
+  if (!args.attrs.b("offsets", false)) return {y, {DType::kI64, y.shape}};
+  check_places_in_window(args, y.shape.size());
+  return {y, {DType::kU8, y.shape}};
 }
 
 std::vector<TensorType> infer_average_pool(const InferArgs& args) {
@@ -150,7 +176,10 @@ void grad_conv_grad(GradContext& c) {
 }
 
 void grad_max_pool(GradContext& c) {
-  c.set(0, c.b().op(Op::kMaxPoolGrad, {c.dy(), c.out(1)}, {{"shape", c.type(c.in(0)).shape}}));
+  Attrs attrs{{"shape", c.type(c.in(0)).shape}};
+  if (c.attrs().b("offsets", false))
+    for (const char* each : {"kernel_shape", "strides", "pads", "dilations"}) attrs.set(each, c.attrs().ints(each));
+  c.set(0, c.b().op(Op::kMaxPoolGrad, {c.dy(), c.out(1)}, attrs));
 }
 
 // By an op that is told the shape of what it makes.

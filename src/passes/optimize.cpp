@@ -20,6 +20,7 @@
 #include "passes/fuse_rms_norm.h"
 #include "passes/fuse_rotary.h"
 #include "passes/gather_onto.h"
+#include "passes/number_pool_places.h"
 #include "passes/pack_attention_grad.h"
 #include "passes/panel_linear_cross_entropy.h"
 #include "passes/patch_conv.h"
@@ -63,6 +64,7 @@ constexpr Pass kForward[] = {
 constexpr Pass kTraining[] = {
     {"drop_detach", drop_detach},
     {"pack_attention_grad", pack_attention_grad},
+    {"number_pool_places", number_pool_places},
     {"dce", dce},
     {"fold", fold},
     {"cse", cse},
@@ -96,6 +98,7 @@ constexpr Pass kAll[] = {
     {"fuse_linear_cross_entropy", fuse_linear_cross_entropy},
     {"drop_detach", drop_detach},
     {"pack_attention_grad", pack_attention_grad},
+    {"number_pool_places", number_pool_places},
     {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
     {"absorb_casts", absorb_casts},

@@ -194,6 +194,7 @@ struct PoolWindow {
   int64_t kernel[kMaxRank], strides[kMaxRank], pads[kMaxRank], end_pads[kMaxRank], dilations[kMaxRank];
   int64_t taps = 1;
   bool include_pad;  // of an average
+  bool offsets;      // of a maximum: indices are places in windows
 };
 
 // Planes of the last two dims of a large and a small tensor, in windows as AdaptiveAveragePool has them.

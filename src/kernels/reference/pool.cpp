@@ -89,7 +89,8 @@ bool is_dense(const TensorRef& tensor) {
 
 PoolWindow::PoolWindow(const BoundCall& call) {
   const BoundAttrs& attrs = *call.attrs;
-  const size_t spatial = attrs.ints("kernel_shape").size();
+  offsets = attrs.b("offsets", attrs.has("kernel_shape") && attrs.has("shape"));
+  const size_t spatial = attrs.has("kernel_shape") ? attrs.ints("kernel_shape").size() : 0;
   for (size_t i = 0; i < spatial; ++i) {
     kernel[i] = attrs.ints("kernel_shape")[i];
     strides[i] = attrs.ints("strides")[i];
@@ -154,6 +155,24 @@ void for_each_part(const TensorRef& outputs, Body body) {
 
 }  // namespace
 
+namespace {
+
+// Of the image's place `flat` in the window of the output at (row[0], col); and back, -1 where that lies outside.
+int64_t place_in_window(const PoolWindow& window, const TensorRef& x, const int64_t* row, int64_t col, int64_t flat) {
+  const int64_t h = flat / x.sizes[3] - (row[0] * window.strides[0] - window.pads[0]);
+  const int64_t w = flat % x.sizes[3] - (col * window.strides[1] - window.pads[1]);
+  return h / window.dilations[0] * window.kernel[1] + w / window.dilations[1];
+}
+int64_t flat_of_place(const PoolWindow& window, const TensorRef& x, const int64_t* row, int64_t col, int64_t place) {
+  const int64_t kh = place / window.kernel[1], kw = place % window.kernel[1];
+  const int64_t h = row[0] * window.strides[0] - window.pads[0] + kh * window.dilations[0];
+  const int64_t w = col * window.strides[1] - window.pads[1] + kw * window.dilations[1];
+  const bool inside = kh < window.kernel[0] && h >= 0 && h < x.sizes[2] && w >= 0 && w < x.sizes[3];
+  return inside ? h * x.sizes[3] + w : -1;
+}
+
+}  // namespace
+
 KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &x = call.inputs[0], *y = output(call, 0), *indices = output(call, 1);
   const int last = x.rank - 1;
@@ -177,13 +196,15 @@ KernelStatus max_pool(const KernelCall& call, const PoolWindow& window) {
         return offset_of(tensor, row) + begin * tensor.strides[last];
       };
       if (y) store(*y, offsets[1] + first_of(*y), y->strides[last], end - begin, best);
+      if (indices && window.offsets)
+        for (int64_t i = 0; i < end - begin; ++i) best_at[i] = place_in_window(window, x, row, begin + i, best_at[i]);
       if (indices) store(*indices, offsets[2] + first_of(*indices), indices->strides[last], end - begin, best_at);
     });
   });
   return nullptr;
 }
 
-KernelStatus max_pool_grad(const KernelCall& call) {
+KernelStatus max_pool_grad(const KernelCall& call, const PoolWindow& window) {
   const TensorRef &dy = call.inputs[0], &indices = call.inputs[1], &dx = call.outputs[0];
   const int64_t size = spatial_numel(dx);
   const int last = dy.rank - 1;
@@ -194,7 +215,8 @@ KernelStatus max_pool_grad(const KernelCall& call) {
     for_each_row(dy, [&](const int64_t* row) {
       int64_t from = offsets[0] + offset_of(dy, row), index = offsets[1] + offset_of(indices, row);
       for (int64_t o = 0; o < dy.sizes[last]; ++o, from += dy.strides[last], index += indices.strides[last]) {
-        const int64_t flat = get_int(indices, index);
+        const int64_t given = get_int(indices, index);
+        const int64_t flat = window.offsets ? flat_of_place(window, dx, row, o, given) : given;
         if (flat < 0 || flat >= size) {
           good = false;
           continue;

@@ -20,8 +20,13 @@ const char* supports_max_pool(const KernelQuery& query) {
   return supports_image(query);
 }
 
-template <class T>
-void max_pool_of(const KernelCall& call, const Window<2>& window) {
+struct MaxWindow : Window<2> {
+  explicit MaxWindow(const BoundCall& call) : Window<2>(call), offsets(call.attrs->b("offsets", false)) {}
+  bool offsets;
+};
+
+template <class T, class Index>
+void max_pool_of(const KernelCall& call, const MaxWindow& window) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0], *indices = output(call, 1);
   ChannelBlocks(x).for_each([&](int64_t n, int64_t first, int64_t channels) {
     by_channel(x, channels, [&](int64_t c, int64_t count) {
@@ -36,35 +41,46 @@ void max_pool_of(const KernelCall& call, const Window<2>& window) {
             for (int64_t kw = cols.begin; kw < cols.end; ++kw) {
               const int64_t h = window.source(0, oh, kh), w = window.source(1, ow, kw);
               const T* from = at<const T>(x, n, first + c, h, w);
-              const int32_t flat = static_cast<int32_t>(h * x.sizes[3] + w);
+              const auto place = static_cast<int32_t>(window.offsets ? kh * window.kernel[1] + kw : h * x.sizes[3] + w);
               if (!started) {
                 started = true;
                 for (int64_t i = 0; i < count; ++i) best[i] = from[i];
-                std::fill_n(best_at, count, flat);
+                std::fill_n(best_at, count, place);
                 continue;
               }
               for (int64_t i = 0; i < count; ++i) {
                 const float value = from[i];
                 const bool better = value > best[i] || value != value;
                 best[i] = better ? value : best[i];
-                best_at[i] = better ? flat : best_at[i];
+                best_at[i] = better ? place : best_at[i];
               }
             }
           }
           T* to = at<T>(y, n, first + c, oh, ow);
           for (int64_t i = 0; i < count; ++i) to[i] = best[i];
           if (indices == nullptr) continue;
-          int64_t* places = at<int64_t>(*indices, n, first + c, oh, ow);
-          for (int64_t i = 0; i < count; ++i) places[i] = best_at[i];
+          Index* places = at<Index>(*indices, n, first + c, oh, ow);
+          for (int64_t i = 0; i < count; ++i) places[i] = static_cast<Index>(best_at[i]);
         }
       }
     });
   });
 }
 
-KernelStatus max_pool(const KernelCall& call, const Window<2>& window) {
-  with_type(call.inputs[0], [&]<class T>(T) { max_pool_of<T>(call, window); });
+KernelStatus max_pool(const KernelCall& call, const MaxWindow& window) {
+  with_type(call.inputs[0], [&]<class T>(T) {
+    window.offsets ? max_pool_of<T, uint8_t>(call, window) : max_pool_of<T, int64_t>(call, window);
+  });
   return nullptr;
+}
+
+const char* supports_max_pool_grad(const KernelQuery& query) {
+  if (query.attrs->has("kernel_shape")) return "places in windows";
+  return supports_image(query);
+}
+const char* supports_max_pool_offsets(const KernelQuery& query) {
+  if (!query.attrs->has("kernel_shape")) return "no places in windows";
+  return supports_image(query);
 }
 
 KernelStatus max_pool_grad(const KernelCall& call) {
@@ -85,6 +101,39 @@ KernelStatus max_pool_grad(const KernelCall& call) {
               continue;
             }
             to[flat[i] / width * row + flat[i] % width * col + i] += from[i];
+          }
+        }
+      }
+    });
+  });
+  return good ? nullptr : "MaxPoolGrad: an index is out of range";
+}
+
+// Of places in windows.
+KernelStatus max_pool_grad_of_offsets(const KernelCall& call, const Window<2>& window) {
+  const TensorRef &dy = call.inputs[0], &places = call.inputs[1], &dx = call.outputs[0];
+  std::atomic<bool> good = true;
+  with_type(dx, [&]<class T>(T) {
+    sum_planes<T>(call, dx, [&](const SummedPlane<T>& run) {
+      for (int64_t oh = 0; oh < dy.sizes[2]; ++oh) {
+        const Span rows = window.taps(0, oh, dx.sizes[2]);
+        for (int64_t ow = 0; ow < dy.sizes[3]; ++ow) {
+          const Span cols = window.taps(1, ow, dx.sizes[3]);
+          int64_t moves[256];  // by place: from the plane's first sum; -1: outside of it
+          std::fill_n(moves, 256, -1);
+          for (int64_t kh = rows.begin; kh < rows.end; ++kh)
+            for (int64_t kw = cols.begin; kw < cols.end; ++kw)
+              moves[kh * window.kernel[1] + kw] =
+                  window.source(0, oh, kh) * run.row() + window.source(1, ow, kw) * run.col();
+          const T* from = at<const T>(dy, run.n, run.first, oh, ow);
+          const uint8_t* place = at<const uint8_t>(places, run.n, run.first, oh, ow);
+          for (int64_t i = 0; i < run.count; ++i) {
+            const int64_t move = moves[place[i]];
+            if (move < 0) {
+              good = false;
+              continue;
+            }
+            run.sums()[move + i] += from[i];
           }
         }
       }

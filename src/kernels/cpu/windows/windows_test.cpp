@@ -131,6 +131,55 @@ TEST(Windows, MaxPoolFindsTheLargestAndItsPlaceAndTheGradientGoesThere) {
   });
 }
 
+// The bits of indices into the image, also of the reference.
+TEST(Windows, PlacesInWindowsAreAsGoodAsIndices) {
+  for_each_case([](const Pool& pool, const WindowsLayout& layout) {
+    std::vector<float> x = random_floats(kNumel, 1);
+    x[3] = NAN;
+    const std::vector<float> dy = random_floats(pool.numel(), 2);
+    const auto image = [&](const void* data, DType dtype = DType::kF32) {
+      return layout.image(data, dtype, pool.height, pool.width);
+    };
+    const TensorRef of_x = layout.image(x.data(), DType::kF32, kHeight, kWidth);
+    const auto run = [&](const std::string& provider, bool offsets, std::vector<uint8_t>& bytes) {
+      std::vector<float> y(pool.numel()), dx(kNumel);
+      std::vector<int64_t> indices(pool.numel());
+      const TensorRef places = offsets ? image(bytes.data(), DType::kU8) : image(indices.data(), DType::kI64);
+      BoundAttrs forward = pool.attrs(), backward;
+      if (offsets) {
+        forward.set("offsets", true);
+        backward = pool.attrs();
+        backward.set("shape", std::vector<int64_t>{kWindowsBatch, kChannels, kHeight, kWidth});
+      }
+      EXPECT_EQ(run_kernel(provider + ".MaxPool", {of_x}, {image(y.data()), places}, forward), nullptr);
+      const std::string gradient = provider + ".MaxPoolGrad" + (offsets && provider == "cpu" ? ".offsets" : "");
+      EXPECT_EQ(run_kernel(gradient, {image(dy.data()), places},
+                           {layout.image(dx.data(), DType::kF32, kHeight, kWidth)}, backward),
+                nullptr);
+      y.insert(y.end(), dx.begin(), dx.end());
+      return y;
+    };
+    std::vector<uint8_t> none, ours(pool.numel(), 255), reference(pool.numel(), 255);
+    for (const bool is_reference : {false, true}) {
+      const std::string provider = is_reference ? "reference" : "cpu";
+      std::vector<uint8_t>& bytes = is_reference ? reference : ours;
+      const std::vector<float> wanted = run(provider, false, none), found = run(provider, true, bytes);
+      EXPECT_EQ(std::memcmp(found.data(), wanted.data(), wanted.size() * sizeof(float)), 0) << provider;
+      for (uint8_t each : bytes) ASSERT_LT(each, pool.kernel[0] * pool.kernel[1]);
+    }
+    EXPECT_EQ(ours, reference);
+    // What no pool gives is an error and nothing worse.
+    ours[5] = 255;
+    std::vector<float> dx(kNumel);
+    BoundAttrs attrs = pool.attrs();
+    attrs.set("shape", std::vector<int64_t>{kWindowsBatch, kChannels, kHeight, kWidth});
+    for (const char* kernel : {"cpu.MaxPoolGrad.offsets", "reference.MaxPoolGrad"})
+      EXPECT_STREQ(run_kernel(kernel, {image(dy.data()), image(ours.data(), DType::kU8)},
+                              {layout.image(dx.data(), DType::kF32, kHeight, kWidth)}, attrs),
+                   "MaxPoolGrad: an index is out of range");
+  });
+}
+
 TEST(Windows, AveragePoolDividesByWhatItCoversAndItsGradientIsShared) {
   for_each_case([](const Pool& pool, const WindowsLayout& layout) {
     if (pool.dilations[0] != 1) return;  // PyTorch's have none
