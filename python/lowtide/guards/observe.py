@@ -30,6 +30,7 @@ from .conditions import answering, taking_conditions
 from .conversions import conversions
 from .held import InPlace, told, way_to
 from .holders import holders
+from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
@@ -91,7 +92,7 @@ class Observation:
         self._patched = {}  # class → its own __getattribute__, if it has one
         self._tripped = []  # (container, key, Tripwire)
         self._tensors = []  # weak references to those that were made
-        self._thread = None  # the one that is in forward
+        self.thread = None  # the one that is in forward
         self._aside = False  # in what runs again in each call
         self.draws, self.tables = TracedDraws(self.comparisons), KnownTensors()
         self._stack = contextlib.ExitStack()
@@ -103,27 +104,25 @@ class Observation:
 
     def __enter__(self):
         self._stack.enter_context(replaced_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
-        for name, converting in conversions(self.is_running).items():
-            self._stack.enter_context(replaced_attribute(torch.nn.Module, name, converting))
-        for name, entering in entered_as_no_grad(self.is_running).items():
-            self._stack.enter_context(replaced_attribute(torch.inference_mode, name, entering))
-        self._stack.enter_context(
-            replaced_attribute(torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running))
-        )
-        self._stack.enter_context(replaced_attribute(torch.random, "default_generator", Seeds(self)))
-        self._stack.enter_context(replaced_attribute(builtins, "print", recording(print, self._prints_now)))
-        self._stack.enter_context(replaced_attribute(builtins, "len", with_free_sizes(len)))
-        self._stack.enter_context(
-            replaced_attribute(
-                torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)
-            )
-        )
-        for patch in self.comparisons.patches():
+        for owner, patches in (
+            (torch.nn.Module, conversions(self.is_running)),
+            (torch.inference_mode, entered_as_no_grad(self.is_running)),
+        ):
+            for name, patch in patches.items():
+                self._stack.enter_context(replaced_attribute(owner, name, patch))
+        attention = torch.nn.functional.scaled_dot_product_attention
+        for patch in (
+            (torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)),
+            (torch.random, "default_generator", Seeds(self)),
+            (builtins, "print", recording(print, self._prints_now)),
+            (builtins, "len", with_free_sizes(len)),
+            (torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)),
+            *self.comparisons.patches(),
+            (torch.nn.functional, "scaled_dot_product_attention", taking_conditions(attention, self._answered)),
+            (torch.autograd, "backward", self._refusing_backward()),
+            *imports_outside(self),
+        ):
             self._stack.enter_context(replaced_attribute(*patch))
-        name, attention = "scaled_dot_product_attention", torch.nn.functional.scaled_dot_product_attention
-        taking = taking_conditions(attention, self._answered)
-        self._stack.enter_context(replaced_attribute(torch.nn.functional, name, taking))
-        self._stack.enter_context(replaced_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = numpy.random.default_rng
@@ -169,14 +168,14 @@ class Observation:
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
-        self._thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
+        self.thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
         self.prints, self.conditions = [], []
         self.given.begin()
         try:
             with Calls(self), self.held:
                 return function(*args, **kwargs)
         finally:
-            self._thread, self.behind_calls = None, None
+            self.thread, self.behind_calls = None, None
             self.given.end()
             self._release_tripwires()
 
@@ -442,7 +441,7 @@ class Observation:
 
     def is_running(self):
         """Whether this thread is in forward."""
-        return self._thread == threading.get_ident()
+        return self.thread == threading.get_ident()
 
     def _note(self, owner, name, value):
         if isinstance(value, Counter) or self._has_set(owner, name, value):
