@@ -104,13 +104,14 @@ class Exported:
     groups: tuple = ()  # Processes, by the numbers that redistributions have
     asks_for_classes: bool = False  # with strings of any value: code may have told one from a str by type()
     questions: tuple = ()  # what forward asked of its tensors: Questions
+    silent: frozenset = frozenset()  # what forward writes through `.data` alone: see _Flat._inputs
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
 class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
-    leaves = is_tensor = structure = None
+    leaves = is_tensor = structure = silent = None
     mistake = None  # InvalidArgument: a path that leads nowhere
 
 
@@ -144,9 +145,12 @@ class _Flat(torch.nn.Module):
         self.call_tensors.tell(self.observation.given, tensors, self.module)
         containers = list(_containers((args, kwargs)))
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
+        versions = [(place, tensor, tensor._version) for place, tensor in self._inputs(tensors)]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()
+        is_silent = self.observation.past_autograd.is_all_of
+        self.found.silent = frozenset(place for place, *since in versions if is_silent(*since))
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
         if any(list(_items(container)) != items for container, items in containers):
@@ -193,6 +197,12 @@ class _Flat(torch.nn.Module):
         """What the exporter leaves behind, which only the garbage collector frees, holds this and nothing of the
         user's."""
         del self.module, self.call, self.layouts, self.observation, self.call_tensors
+
+    def _inputs(self, tensors):
+        """(place, tensor): places of arguments are their indices, those of parameters and buffers their paths."""
+        yield from enumerate(tensors)
+        yield from self.module.named_parameters()
+        yield from self.module.named_buffers()
 
     def _kept(self, output):
         if self.keep is None:
@@ -378,6 +388,7 @@ def _export(module, call, facts, observation, whole):
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
         (*observation.given.asked.values(), *observation.comparisons.asked.values()),
+        flat.found.silent,
     )
 
 

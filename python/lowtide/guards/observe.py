@@ -28,6 +28,7 @@ from .collected import Stale
 from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
 from .conversions import conversions
+from .data import PastAutograd
 from .held import InPlace, told, way_to
 from .holders import holders
 from .imports import imports_outside
@@ -169,7 +170,7 @@ class Observation:
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
         self.thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
-        self.prints, self.conditions = [], []
+        self.prints, self.conditions, self.past_autograd = [], [], PastAutograd()
         self.given.begin()
         try:
             with Calls(self), self.held:
