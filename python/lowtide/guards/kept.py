@@ -352,6 +352,14 @@ def has_dict(thing):
     return type(thing).__dictoffset__ != 0
 
 
+def is_plain_object(thing):
+    """Whether it is of a class of Python code, which gives objects nothing but attributes, and is none of many things
+    that PyTorch or Python itself know by identity: members of enums, singletons, modules."""
+    cls = type(thing)
+    is_made = cls.__new__ is object.__new__ or cls is types.SimpleNamespace
+    return is_made and not isinstance(thing, torch.nn.Module) and bool(has_dict(thing) or slots_of(cls))
+
+
 def slots_of(cls):
     """Names of the attributes that objects of a class have without a __dict__."""
     found = [

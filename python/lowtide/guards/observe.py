@@ -23,7 +23,7 @@ import torch
 from lowtide.errors import UnsupportedError
 
 from .calls import Calls
-from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .code import asks_itself, content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .collected import Stale
 from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
@@ -38,7 +38,7 @@ from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
 from .questions import Given, attributes_of
-from .replaced import element_at, put_element, replaced_attribute
+from .replaced import element_at, put_element, refusing, replaced_attribute
 from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
@@ -54,6 +54,7 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 # Packages whose objects have nothing to do with what a model computes.
 _LEFT_ALONE = ("torch", "lowtide", "builtins", "logging", "threading", "_thread", "weakref", "warnings")
 _FREEZES = "forward changes {}, which a graph would freeze"
+_BACKWARD, _GENERATOR = "forward calls backward", "forward makes a NumPy random generator"
 
 
 @dataclass
@@ -120,14 +121,14 @@ class Observation:
             (torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)),
             *self.comparisons.patches(),
             (torch.nn.functional, "scaled_dot_product_attention", taking_conditions(attention, self._answered)),
-            (torch.autograd, "backward", self._refusing_backward()),
+            (torch.autograd, "backward", refusing(torch.autograd.backward, self._is_traced, _BACKWARD)),
             *imports_outside(self),
         ):
             self._stack.enter_context(replaced_attribute(*patch))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
-            made = numpy.random.default_rng
-            self._stack.enter_context(replaced_attribute(numpy.random, "default_rng", self._refusing(made)))
+            made = refusing(numpy.random.default_rng, self.is_running, _GENERATOR)
+            self._stack.enter_context(replaced_attribute(numpy.random, "default_rng", made))
             self._stand_in_for(numpy.random, "numpy")
         return self
 
@@ -427,6 +428,8 @@ class Observation:
 
         def record(owner, name):
             value = original(owner, name)
+            if name == "__dict__" and self._notes(owner) and asks_itself(sys._getframe(1)):
+                self.seen.opaque.add(id(owner))
             return self._note(owner, name, value) if name[:2] != "__" and self._notes(owner) else value
 
         own = vars(cls).get("__getattribute__")
@@ -460,23 +463,9 @@ class Observation:
         is_new = isinstance(owner, torch.nn.Module) and self._kept.is_new(vars(owner), name, value)
         return is_new and (is_computed(value) or is_begun(value) and value not in self._kept)
 
-    def _refusing(self, made):
-        def default_rng(*args, **kwargs):
-            if not self.is_running():
-                return made(*args, **kwargs)
-            raise UnsupportedError("forward makes a NumPy random generator")
-
-        return default_rng
-
-    def _refusing_backward(self):
-        original = torch.autograd.backward
-
-        def backward(*args, **kwargs):
-            if not self.is_running() or self._aside:
-                return original(*args, **kwargs)
-            raise UnsupportedError("forward calls backward")
-
-        return backward
+    def _is_traced(self):
+        """Whether this thread is in forward, in what becomes the graph."""
+        return self.is_running() and not self._aside
 
     def _stand_in_for(self, module, source):
         """The functions of a module that draw a number."""
@@ -484,15 +473,15 @@ class Observation:
             self._stack.enter_context(replaced_attribute(module, name, drawing))
 
     def _answered(self, condition, answer):
-        if self.is_running() and not self._aside:
+        if self._is_traced():
             self.conditions.append((condition, answer))
 
     def _prints_now(self):
-        return self.prints if self.is_running() and not self._aside else None
+        return self.prints if self._is_traced() else None
 
     def _draws_now(self):
         """Where forward draws what a graph is chosen by, else None."""
-        return self.draws if self.is_running() and not self._aside else None
+        return self.draws if self._is_traced() else None
 
     def made(self, results):
         for tensor in results if isinstance(results, tuple | list) else (results,):
