@@ -13,6 +13,7 @@ from .code import asks_itself
 from .data import Computed
 from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
+from .norms import NORMS, normed
 from .questions import ASKS
 from .readers import outwards, readers
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
@@ -71,6 +72,8 @@ class Calls(TorchFunctionMode):
         if func is torch.as_tensor and args and isinstance(args[0], int | list | tuple | torch.SymInt):
             func = torch.tensor  # the same of what is no tensor, without sizes as constants
         if func in DROPOUTS and (result := dropped(func, self._observation, args, kwargs or {})) is not None:
+            return result
+        if func in NORMS and (result := normed(func, self._observation, args, kwargs or {})) is not None:
             return result
         if func == _ASKS_FOR_DATA:
             func, args = past_autograd.data_of, args[:1]
