@@ -16,7 +16,7 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
-from lowtide.guards.collected import places_of, stale_places
+from lowtide.guards.collected import places_of, places_of_grown, stale_places
 from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
 from lowtide.guards.values import is_plain
@@ -26,6 +26,7 @@ from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .call_tensors import CallTensors
+from .containers import containers_of, items_of
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
@@ -143,7 +144,7 @@ class _Flat(torch.nn.Module):
         self.observation.made(tensors)
         self.observation.behind_calls = RepeatedSamples(tensors, self.sizes, self.call.sizes()).check
         self.call_tensors.tell(self.observation.given, tensors, self.module)
-        containers = list(_containers((args, kwargs)))
+        containers = list(containers_of((args, kwargs)))
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         versions = [(place, tensor, tensor._version) for place, tensor in self._inputs(tensors)]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
@@ -153,7 +154,7 @@ class _Flat(torch.nn.Module):
         self.found.silent = frozenset(place for place, *since in versions if is_silent(*since))
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
-        if any(list(_items(container)) != items for container, items in containers):
+        if any(list(items_of(container)) != items for container, items in containers):
             raise UnsupportedError("forward changes a list or a dict among its arguments")
         # One with a history now was written into, which is told later.
         if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
@@ -214,22 +215,6 @@ class _Flat(torch.nn.Module):
             raise
 
 
-def _containers(value):
-    """(a list or dict, what identifies its items) of those in the arguments. Caches that a library passes on and
-    returns are none."""
-    if type(value) in (list, dict):
-        yield value, list(_items(value))
-    if type(value) in (list, dict, tuple):
-        for item in value.values() if type(value) is dict else value:
-            yield from _containers(item)
-
-
-def _items(container):
-    if type(container) is dict:
-        return ((key, id(item)) for key, item in container.items())
-    return map(id, container)
-
-
 def _refuse_assigned_parameters(path, module, before):
     """The exporter would put the old ones back."""
     now = module._parameters
@@ -270,7 +255,12 @@ def _export_until_stable(module, call, facts, whole):
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
     only counts is counted after each call."""
     observation = Observation(module, takes_as_usual=facts.usual)
-    exported = _export(module, call, facts, observation, whole)
+    try:
+        exported = _export(module, call, facts, observation, whole)
+    except UnsupportedError as error:
+        if (exported := _with_growing_lists(error, module, call, facts, whole)) is None:
+            raise
+        return exported
     if observation.changes is None:
         return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole)
     observation.changes.make()
@@ -292,6 +282,17 @@ def _export_until_stable(module, call, facts, whole):
     refusal.guards = _guards(module, observation, whole)
     refusal.numbers = observation.refusal().numbers
     raise refusal
+
+
+def _with_growing_lists(error, module, call, facts, whole):
+    """The export of a module that was refused for lists that it appends to, if that is all that it does with them."""
+    if texts := places_of_grown(error.grown, error.guards):
+        observation = Observation(module, takes_as_usual=facts.usual, growing=texts)
+        with contextlib.suppress(UnsupportedError):
+            exported = _export(module, call, facts, observation, whole)
+            if observation.changes is None:
+                return exported
+    return None
 
 
 def _without_looks(exported, stale, module, call, facts, whole):

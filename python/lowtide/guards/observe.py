@@ -24,12 +24,12 @@ from lowtide.errors import UnsupportedError
 
 from .calls import Calls
 from .code import asks_itself, content, free_cells, functions_of, is_ours, is_users, is_users_name, names
-from .collected import Stale
+from .collected import Collected, Growing, Stale
 from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
 from .conversions import conversions
 from .data import PastAutograd
-from .held import InPlace, told, way_to
+from .held import InPlace, container_of, told, way_to
 from .holders import holders
 from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
@@ -44,7 +44,7 @@ from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
 from .words import attribute_words, module_words
-from .writes import Counter, is_begun, is_computed, take_writes, writes_of
+from .writes import Counter, is_begun, is_collected, is_computed, take_writes, writes_of
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -74,10 +74,10 @@ class Seen:
 class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
-    def __init__(self, module, counters=(), takes_as_usual=True, stale=()):
+    def __init__(self, module, counters=(), takes_as_usual=True, stale=(), growing=()):
         """Of an earlier trace: `counters`, Writes of what is only added to; `stale`, [(container, key)] of what is
-        replaced, at which nobody may look. `takes_as_usual`: whether, where forward asks, numbers are taken for finite,
-        and counts from data for neither 0 nor 1."""
+        replaced, at which nobody may look; `growing`, texts of places of lists that grow. `takes_as_usual`: whether,
+        where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
         self.seen = Seen()
         self.writes, self.puts = [], []  # what forward sets, in each call anew: Writes, and into containers
         self.prints = []  # texts
@@ -87,6 +87,7 @@ class Observation:
         self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
         self.held = InPlace(module, {})
         self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
+        self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes = Kept(), None  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
@@ -161,10 +162,12 @@ class Observation:
                 else:
                     self._reach(owner, told(text))
         self.held = InPlace(module, numbers, keeps_new=True)
-        for container, key in self._stale:
+        stale = [(*place, Stale()) for place in self._stale]
+        grown = [(*container_of(module, text), growing) for text, growing in self._growing.items()]
+        for container, key, thing in (*stale, *grown):
             keep = self._kept.keep if isinstance(container, types.CellType) else self._reach
             keep(container, "a container")
-            self.held.add([(container, key, Stale())])
+            self.held.add([(container, key, thing)])
         self.seen.held |= self.held.places
 
     def call(self, function, *args, **kwargs):
@@ -204,7 +207,10 @@ class Observation:
         """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
         [(Write, value)] of buffers; `always`: as take_writes has it."""
         written, self.puts = take_writes(self._kept, self._modules, self.seen, always)
-        written = [*assigned, *written]
+        grown = [(Collected(text, True, True), Growing.take(each)) for text, each in self._growing.items()]
+        if not all(is_collected(item) for _, items in grown for item in items):
+            raise UnsupportedError("forward appends to a list what no graph computes")
+        written = [*assigned, *written, *grown]
         self.writes = [write for write, _ in written]
         values = [value for write, value in written if write.step is None]
         return [*values, *(put.take_value() for put in self.puts)]
@@ -222,7 +228,7 @@ class Observation:
     def refusal(self):
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
-        error.changed = self.changes.recurring
+        error.changed, error.grown = self.changes.recurring, self.changes.grown()
         error.numbers = tuple(write.text() for write in writes_of(self.changes.of(int, float), self._modules))
         error.running = holders([thing for thing, _ in self.changes.recurring], self._modules, HOOKS)
         return error

@@ -139,11 +139,12 @@ def _check_writes(exported, module):
 
 
 def _check_collected(write, module):
-    _expect(type(write.text) is str and type(write.is_list) is bool, "a place, and whether a list is there")
+    flags = {type(write.is_list), type(write.grows)}
+    _expect(type(write.text) is str and flags == {bool}, "a place, and whether a list is there")
     root, names = names_in(write.text)
     _expect(root is None and not any(name[:2] == "__" for name in names), "a place in what the module holds")
     _expect(not OF_EVERY_MODULE & {*names}, "attributes of the user's")
-    if write.is_list:
+    if write.is_list or write.grows:
         _expect(type(value_at(module, write.text)) is list, "a list")
     else:
         owner, _ = way_to(module, write.text)[-1]

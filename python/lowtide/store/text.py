@@ -229,7 +229,7 @@ def _write_to_json(write):
     root, names = names_in(write.text)
     if root is not None or OF_EVERY_MODULE & {*names}:  # a hook has another key in each process
         raise NotStorable(f"forward puts tensors into {told_place(write.text)}")
-    return [None, write.text, write.is_list]
+    return [None, write.text, write.is_list, write.grows]
 
 
 def _leaf_to_json(leaf, sizes):
