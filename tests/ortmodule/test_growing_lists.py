@@ -53,15 +53,41 @@ def in_a_meter(m, a):
     return loss
 
 
+def beside_a_count(m, a):
+    m.l.steps += 1
+    y = m.l(a)
+    m.history.append(y.mean().item())
+    m.meter.values.append(y.detach())
+    return y.square().mean()
+
+
+def beside_what_is_kept(m, a):
+    m.last = y = m.l(a)
+    m.log["last"] = y.detach()
+    m.history.append(y.mean().item())
+    return y.square().mean()
+
+
+def beside_a_sum(m, a):
+    loss = m.l(a).square().mean()
+    m.l.steps = m.l.steps + loss.item()
+    m.history.append(loss.item())
+    return loss
+
+
 def found_in(m):
     return [m.history, m.log["loss"], m.log["norm"], m.meter.values]
 
 
 def built(function):
-    return of(function, history=[], log={"loss": [], "norm": []}, meter=Meter())
+    module = of(function, history=[], log={"loss": [], "norm": []}, meter=Meter())
+    module.l.steps = 0.0 if function is beside_a_sum else 0
+    return module
 
 
-FUNCTIONS = pytest.mark.parametrize("function", [numbers, tensors, extended, in_a_dict, in_a_meter])
+FUNCTIONS = pytest.mark.parametrize(
+    "function", [numbers, tensors, extended, in_a_dict, in_a_meter, beside_a_count, beside_what_is_kept]
+)
 
 
 def check(function, steps=6):
@@ -74,6 +100,7 @@ def check(function, steps=6):
             loss.backward()
         torch.testing.assert_close(*losses)
         torch.testing.assert_close(module.l.weight.grad, eager.l.weight.grad)
+        assert module.l.steps == pytest.approx(eager.l.steps, rel=1e-12)
         for ours, theirs in zip(found_in(module), found_in(eager), strict=True):
             assert [type(each) for each in ours] == [type(each) for each in theirs]
             for one, other in zip(ours, theirs, strict=True):
@@ -88,6 +115,10 @@ def check(function, steps=6):
 def test_two_exports_serve_any_length(function):
     counts = check(function, 12)
     assert sum(counts.values()) - counts.get("refused", 0) == 2
+
+
+def test_a_sum_beside_a_list():
+    assert check(beside_a_sum, 12)["number"] == 1
 
 
 def test_a_second_start_takes_both_from_disk(folder, exports):

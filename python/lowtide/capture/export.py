@@ -250,21 +250,25 @@ _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 
 
-def _export_until_stable(module, call, facts, whole):
+def _export_until_stable(module, call, facts, whole, growing=()):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
-    only counts is counted after each call."""
-    observation = Observation(module, takes_as_usual=facts.usual)
+    only counts is counted after each call. `growing`: texts of places of lists that it appends to."""
+    observation = Observation(module, takes_as_usual=facts.usual, growing=growing)
     try:
         exported = _export(module, call, facts, observation, whole)
     except UnsupportedError as error:
-        if (exported := _with_growing_lists(error, module, call, facts, whole)) is None:
-            raise
-        return exported
+        if texts := () if growing else places_of_grown(error.grown, error.guards):
+            try:
+                return _export_until_stable(module, call, facts, whole, texts)
+            except UnsupportedError as other:
+                if other.numbers:  # which can be inputs
+                    raise other from None
+        raise
     if observation.changes is None:
-        return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole)
+        return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole, growing)
     observation.changes.make()
-    again = Observation(module, takes_as_usual=facts.usual)
+    again = Observation(module, takes_as_usual=facts.usual, growing=growing)
     try:
         stable = _export(module, call, facts, again, whole)
         if again.changes is None and difference(exported, stable, {}) is None:
@@ -274,7 +278,7 @@ def _export_until_stable(module, call, facts, whole):
         refusal = error
     observation.restore()
     if counters := observation.counters():
-        counting = Observation(module, counters, facts.usual)
+        counting = Observation(module, counters, facts.usual, growing=growing)
         with contextlib.suppress(UnsupportedError):
             counted = _export(module, call, facts, counting, whole)
             if counting.changes is None:
@@ -284,22 +288,11 @@ def _export_until_stable(module, call, facts, whole):
     raise refusal
 
 
-def _with_growing_lists(error, module, call, facts, whole):
-    """The export of a module that was refused for lists that it appends to, if that is all that it does with them."""
-    if texts := places_of_grown(error.grown, error.guards):
-        observation = Observation(module, takes_as_usual=facts.usual, growing=texts)
-        with contextlib.suppress(UnsupportedError):
-            exported = _export(module, call, facts, observation, whole)
-            if observation.changes is None:
-                return exported
-    return None
-
-
-def _without_looks(exported, stale, module, call, facts, whole):
+def _without_looks(exported, stale, module, call, facts, whole, growing):
     """The same export, of which tensors of the last call that forward replaces in containers may have any sizes, if it
     does not look at them."""
     if stale:
-        observation = Observation(module, takes_as_usual=facts.usual, stale=stale)
+        observation = Observation(module, takes_as_usual=facts.usual, stale=stale, growing=growing)
         with contextlib.suppress(UnsupportedError):
             again = _export(module, call, facts, observation, whole)
             if observation.changes is None and difference(exported, again, {}) is None:

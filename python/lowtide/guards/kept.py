@@ -167,15 +167,15 @@ class Changes:
         return found
 
     def grown(self):
-        """The lists that forward has appended to, if that is all that it changed."""
-        grown = [
-            type(thing) is _Items
+        """The lists that forward has appended to."""
+        return [
+            thing.thing
+            for thing, now in self._things
+            if type(thing) is _Items
             and type(thing.thing) is list
             and len(now) > len(thing.before)
             and all(one is other for one, other in zip(thing.before, now, strict=False))
-            for thing, now in self._things
         ]
-        return [thing.thing for thing, _ in self._things] if all(grown) else []
 
     def make(self):
         """Makes them again, after they were undone."""
