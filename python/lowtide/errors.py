@@ -7,6 +7,7 @@ class Error(Exception):
     guards = None  # lowtide.guards.Guards of the trace that failed, if there was one
     of_sizes_and_data = False  # whether forward asked about both at once in it
     changed = ()  # what forward itself changes in each call, where that is the reason: Changes.recurring of guards
+    grown = ()  # lists that forward itself appends to
     numbers = ()  # places of numbers that forward itself changes, if nothing else: texts of guards.held
     of_data = False  # forward branches on data
     running = ()  # submodules that were running where the trace ended, outermost first

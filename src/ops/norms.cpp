@@ -1,4 +1,6 @@
 // Normalisations and their gradients. Statistics are f32 (f64 for f64).
+#include <algorithm>
+
 #include "ops/builder.h"
 #include "ops/inference.h"
 
@@ -105,9 +107,10 @@ std::vector<TensorType> infer_batch_norm_grad(const InferArgs& args) {
   return {x, parameter, parameter};
 }
 
-// Whether dy flows into the first output. The statistics are for the backward only.
+// Whether dy flows into the first output. The statistics are for the backward only; running ones (from the fourth on),
+// which later code may read, have no gradient.
 static bool flows_into_first(const GradContext& c) {
-  for (size_t i = 1; i < c.node().outputs.size(); ++i)
+  for (size_t i = 1; i < std::min<size_t>(3, c.node().outputs.size()); ++i)
     LT_USER_CHECK(ErrorKind::kUnsupported, !c.dy(i),
                   with_origin(concat(name(c.node().op), ": no gradient through its statistics"), c.node().origin));
   return c.dy(0).valid();

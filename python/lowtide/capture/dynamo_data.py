@@ -1,4 +1,4 @@
-"""`tensor.data` in Dynamo's graphs, which no trace sees. There it is detached where it is read, and its elements are
+"""`tensor.data` in Dynamo's graphs, which no trace sees. There it is asked for as in Python, and its elements are
 written where it is set and nobody can tell that the memory is another.
 
     w = _get_data_attr(p)                      w = data_of(p)
@@ -27,8 +27,8 @@ def data_as_calls(graph):
 
 
 def data_of(tensor):
-    """`tensor.data`; PyTorch, where it runs the graph itself, sees no write through it."""
-    return tensor.detach() if torch.compiler.is_exporting() else tensor.data
+    """As Python asks for it, which guards.calls sees."""
+    return tensor.data
 
 
 def _is_own(node, order):

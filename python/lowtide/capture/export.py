@@ -16,7 +16,7 @@ from torch.export import Dim
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
 from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
-from lowtide.guards.collected import places_of, stale_places
+from lowtide.guards.collected import places_of, places_of_grown, stale_places
 from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
 from lowtide.guards.values import is_plain
@@ -26,6 +26,7 @@ from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .call_tensors import CallTensors
+from .containers import containers_of, items_of
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
@@ -104,13 +105,14 @@ class Exported:
     groups: tuple = ()  # Processes, by the numbers that redistributions have
     asks_for_classes: bool = False  # with strings of any value: code may have told one from a str by type()
     questions: tuple = ()  # what forward asked of its tensors: Questions
+    silent: frozenset = frozenset()  # what forward writes through `.data` alone: see _Flat._inputs
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
 
 
 class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
-    leaves = is_tensor = structure = None
+    leaves = is_tensor = structure = silent = None
     mistake = None  # InvalidArgument: a path that leads nowhere
 
 
@@ -142,14 +144,17 @@ class _Flat(torch.nn.Module):
         self.observation.made(tensors)
         self.observation.behind_calls = RepeatedSamples(tensors, self.sizes, self.call.sizes()).check
         self.call_tensors.tell(self.observation.given, tensors, self.module)
-        containers = list(_containers((args, kwargs)))
+        containers = list(containers_of((args, kwargs)))
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
+        versions = [(place, tensor, tensor._version) for place, tensor in self._inputs(tensors)]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()
+        is_silent = self.observation.past_autograd.is_all_of
+        self.found.silent = frozenset(place for place, *since in versions if is_silent(*since))
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
-        if any(list(_items(container)) != items for container, items in containers):
+        if any(list(items_of(container)) != items for container, items in containers):
             raise UnsupportedError("forward changes a list or a dict among its arguments")
         # One with a history now was written into, which is told later.
         if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
@@ -194,6 +199,12 @@ class _Flat(torch.nn.Module):
         user's."""
         del self.module, self.call, self.layouts, self.observation, self.call_tensors
 
+    def _inputs(self, tensors):
+        """(place, tensor): places of arguments are their indices, those of parameters and buffers their paths."""
+        yield from enumerate(tensors)
+        yield from self.module.named_parameters()
+        yield from self.module.named_buffers()
+
     def _kept(self, output):
         if self.keep is None:
             return output
@@ -202,22 +213,6 @@ class _Flat(torch.nn.Module):
         except InvalidArgument as mistake:
             self.found.mistake = mistake
             raise
-
-
-def _containers(value):
-    """(a list or dict, what identifies its items) of those in the arguments. Caches that a library passes on and
-    returns are none."""
-    if type(value) in (list, dict):
-        yield value, list(_items(value))
-    if type(value) in (list, dict, tuple):
-        for item in value.values() if type(value) is dict else value:
-            yield from _containers(item)
-
-
-def _items(container):
-    if type(container) is dict:
-        return ((key, id(item)) for key, item in container.items())
-    return map(id, container)
 
 
 def _refuse_assigned_parameters(path, module, before):
@@ -255,16 +250,25 @@ _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 
 
-def _export_until_stable(module, call, facts, whole):
+def _export_until_stable(module, call, facts, whole, growing=()):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
-    only counts is counted after each call."""
-    observation = Observation(module, takes_as_usual=facts.usual)
-    exported = _export(module, call, facts, observation, whole)
+    only counts is counted after each call. `growing`: texts of places of lists that it appends to."""
+    observation = Observation(module, takes_as_usual=facts.usual, growing=growing)
+    try:
+        exported = _export(module, call, facts, observation, whole)
+    except UnsupportedError as error:
+        if texts := () if growing else places_of_grown(error.grown, error.guards):
+            try:
+                return _export_until_stable(module, call, facts, whole, texts)
+            except UnsupportedError as other:
+                if other.numbers:  # which can be inputs
+                    raise other from None
+        raise
     if observation.changes is None:
-        return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole)
+        return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole, growing)
     observation.changes.make()
-    again = Observation(module, takes_as_usual=facts.usual)
+    again = Observation(module, takes_as_usual=facts.usual, growing=growing)
     try:
         stable = _export(module, call, facts, again, whole)
         if again.changes is None and difference(exported, stable, {}) is None:
@@ -274,7 +278,7 @@ def _export_until_stable(module, call, facts, whole):
         refusal = error
     observation.restore()
     if counters := observation.counters():
-        counting = Observation(module, counters, facts.usual)
+        counting = Observation(module, counters, facts.usual, growing=growing)
         with contextlib.suppress(UnsupportedError):
             counted = _export(module, call, facts, counting, whole)
             if counting.changes is None:
@@ -284,11 +288,11 @@ def _export_until_stable(module, call, facts, whole):
     raise refusal
 
 
-def _without_looks(exported, stale, module, call, facts, whole):
+def _without_looks(exported, stale, module, call, facts, whole, growing):
     """The same export, of which tensors of the last call that forward replaces in containers may have any sizes, if it
     does not look at them."""
     if stale:
-        observation = Observation(module, takes_as_usual=facts.usual, stale=stale)
+        observation = Observation(module, takes_as_usual=facts.usual, stale=stale, growing=growing)
         with contextlib.suppress(UnsupportedError):
             again = _export(module, call, facts, observation, whole)
             if observation.changes is None and difference(exported, again, {}) is None:
@@ -378,6 +382,7 @@ def _export(module, call, facts, observation, whole):
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
         (*observation.given.asked.values(), *observation.comparisons.asked.values()),
+        flat.found.silent,
     )
 
 

@@ -45,7 +45,7 @@ def _unsupported_from(error, handled):
             line = user_line(traceback.extract_tb(cause.__traceback__))
             text = str(cause)
             found = type(cause)(f"{text} ({line})" if line and line not in text else text)
-            found.changed, found.running = cause.changed, cause.running
+            found.changed, found.grown, found.running = cause.changed, cause.grown, cause.running
             return found
         cause = cause.__cause__ or cause.__context__
     line = user_line(traceback.extract_tb(error.__traceback__))

@@ -20,6 +20,7 @@ class Source:
     name: str = ""  # of the graph's input
     requires_grad: bool = False
     used: bool = True  # by some node or output
+    silent: bool = False  # it is written through `.data` alone, if at all: autograd takes it for unchanged
     shard: object = None  # of a part of a parameter that the graph gathers: how it is divided
 
 

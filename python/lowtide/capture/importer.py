@@ -98,7 +98,16 @@ class _Importer:
             self._strides(fake),
         )
         self._remember(
-            node, value, Source("input", index=index, name=name, requires_grad=requires_grad, used=bool(node.users))
+            node,
+            value,
+            Source(
+                "input",
+                index=index,
+                name=name,
+                requires_grad=requires_grad,
+                used=bool(node.users),
+                silent=index in self._exported.silent,
+            ),
         )
         if not requires_grad:
             self._aliases.without_gradient.add(value)
@@ -124,7 +133,9 @@ class _Importer:
         if id(tensor) in self._source_of_tensor:  # tied: one input for all names
             index, value = self._source_of_tensor[id(tensor)]
             source = self._sources[index]
-            self._sources[index] = replace(source, paths=(*source.paths, path), used=source.used or bool(node.users))
+            silent = source.silent or path in self._exported.silent
+            used = source.used or bool(node.users)
+            self._sources[index] = replace(source, paths=(*source.paths, path), used=used, silent=silent)
             self._values[node] = value
             return
         if kind == "constant":
@@ -132,7 +143,7 @@ class _Importer:
             was_attribute = self._exported.attributes.setdefault(path, _attribute(self._module, path) is tensor)
             source = Source(kind, paths=(path,) if was_attribute else (), tensor=tensor)
         else:
-            source = Source(kind, paths=(path,))
+            source = Source(kind, paths=(path,), silent=path in self._exported.silent)
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
         name, dtype, shape = path or node.name, dtype_name(tensor.dtype), list(tensor.shape)

@@ -224,6 +224,8 @@ def _same_outputs(ours, theirs, values):
 
 
 def _same_leaf(one, other, values):
+    if isinstance(one, tuple) and one[0] == "tensor of" and isinstance(other, torch.SymInt):
+        return True  # of a number and sizes, as of sizes alone
     if isinstance(one, tuple) or isinstance(other, tuple):
         return one == other
     if is_unread(one):
@@ -274,6 +276,8 @@ class _Reading:
                 return _Plain(int(value.node.expr))
             if all(isinstance(leaf, _Plain) for leaf in leaves):
                 return _Plain(node.target(*(leaf.value for leaf in leaves)))
+            if node.target is operator.add and _Plain(0) in leaves:  # which the exporter leaves out
+                return leaves[1 - leaves.index(_Plain(0))]
             return ("computed", str(node.target), arguments)
         if (made := self._of_a_number(node, leaves)) is not None:
             return made

@@ -1,5 +1,6 @@
 """Calls of PyTorch while forward is traced: noted, refused, or made such that the trace has what they do."""
 
+import functools
 import sys
 
 import torch
@@ -12,6 +13,7 @@ from .code import asks_itself
 from .data import Computed
 from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
+from .norms import NORMS, normed
 from .questions import ASKS
 from .readers import outwards, readers
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
@@ -40,7 +42,7 @@ class Calls(TorchFunctionMode):
         self._finite = FiniteNumbers()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        frame = sys._getframe(1)
+        frame, past_autograd = sys._getframe(1), self._observation.past_autograd
         self._observation.ran(frame)
         if func in _HOOKS_ON_TENSORS:
             raise UnsupportedError(f"forward calls Tensor.{func.__name__}")
@@ -71,11 +73,16 @@ class Calls(TorchFunctionMode):
             func = torch.tensor  # the same of what is no tensor, without sizes as constants
         if func in DROPOUTS and (result := dropped(func, self._observation, args, kwargs or {})) is not None:
             return result
+        if func in NORMS and (result := normed(func, self._observation, args, kwargs or {})) is not None:
+            return result
         if func == _ASKS_FOR_DATA:
-            func = torch.Tensor.detach  # which is in the trace
+            func, args = past_autograd.data_of, args[:1]
         elif func == _SETS_DATA:
-            return None if args[0] is args[1] else self._computed.set_data(*args)
-        result = self._call(func, args, kwargs or {}, frame)
+            if args[0] is not args[1]:
+                self._computed.set_data(*args)
+                past_autograd.write(args[0])
+            return None
+        result = past_autograd.call(functools.partial(self._call, frame=frame), func, args, kwargs or {})
         self._observation.behind_calls()
         self._computed.note(result, args)
         self._finite.note(func, args, result)

@@ -1,5 +1,6 @@
 """What Python code names: globals, closures, attributes. Whose code it is."""
 
+import dis
 import functools
 import sys
 import sysconfig
@@ -13,16 +14,30 @@ def names(code):
     """All names in a code object and in those inside of it: of globals and of attributes."""
     found = set(code.co_names)
     for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
+        if _is_code(constant):
             found |= names(constant)
     return found
+
+
+_IS, _CONSTANT = dis.opmap["IS_OP"], dis.opmap["LOAD_CONST"]
+
+
+def asks_which(code):
+    """Whether code may ask which object one is: by `is` with another than None and the like, or by its id."""
+    ops = code.co_code[::2]
+    asked = any(op == _IS and ops[place - 1] != _CONSTANT for place, op in enumerate(ops)) if _IS in ops else False
+    return asked or "id" in code.co_names or any(asks_which(part) for part in code.co_consts if _is_code(part))
+
+
+def _is_code(constant):
+    return isinstance(constant, types.CodeType)
 
 
 def texts(code):
     """All strings in a code object and in those inside of it."""
     found = {constant for constant in code.co_consts if type(constant) is str}
     for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
+        if _is_code(constant):
             found |= texts(constant)
         elif isinstance(constant, tuple):
             found |= {part for part in constant if type(part) is str}

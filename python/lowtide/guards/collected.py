@@ -40,6 +40,40 @@ for _name in "call bool len iter eq ne lt le gt ge hash add radd mul rmul sub rs
     setattr(Stale, f"__{_name}__", Stale._refuse)
 
 
+class Growing:
+    """Stands for a list that forward appends to in each call, while it is traced: whoever looks at it hears that a
+    graph cannot tell what is in it."""
+
+    def __init__(self):
+        self._items = []
+
+    def append(self, item):
+        self._items.append(item)
+
+    def extend(self, items):
+        self._items.extend(items)
+
+    def __iadd__(self, items):
+        self._items.extend(items)
+        return self
+
+    def __getattr__(self, name):
+        Growing._refuse(self)
+
+    def _refuse(self, *_):
+        raise UnsupportedError("forward looks at a list that it appends to in each call")
+
+    @staticmethod
+    def take(growing):
+        """What forward has appended."""
+        items, growing._items = growing._items, []
+        return items
+
+
+for _name in "call bool len iter eq ne lt le gt ge hash add radd mul rmul getitem setitem delitem contains".split():
+    setattr(Growing, f"__{_name}__", Growing._refuse)
+
+
 def stale_places(puts):
     """[(container, key)] of the tensors that they replace, and of what holds some."""
     known = torch.Tensor | list | tuple | dict
@@ -52,13 +86,23 @@ class Collected:
 
     text: str
     is_list: bool = False
+    grows: bool = False  # a list, to whose items others are appended
     step = None
 
     def make(self, module, value):
-        if self.is_list:
+        if self.grows:
+            value_at(module, self.text).extend(value)
+        elif self.is_list:
             value_at(module, self.text)[:] = value
         else:
             put_element(*container_of(module, self.text), value)
+
+
+def places_of_grown(lists, guards):
+    """Texts of the places of lists that forward has appended to; empty where nothing leads to one of them."""
+    steps = guards.ways_to_objects() if lists and guards is not None else {}
+    texts = [text_of(found) if (found := steps.get(id(each))) else None for each in lists]
+    return [] if None in texts else texts
 
 
 def places_of(puts, guards):

@@ -12,12 +12,58 @@ _REFUSED = "forward sets the data of a tensor"
 
 def write_data(tensor, value):
     """Makes `tensor`'s elements those of `value`; PyTorch, where it runs such a graph, takes the memory too."""
-    if value.shape != tensor.shape or value.dtype != tensor.dtype:
-        raise UnsupportedError(f"{_REFUSED} to one of another type")
+    _check(tensor, value)
     if torch.compiler.is_exporting():
-        tensor.detach().copy_(value.detach())
+        tensor.data.copy_(value.detach())
     else:
         tensor.data = value
+
+
+def _check(tensor, value):
+    if value.shape != tensor.shape or value.dtype != tensor.dtype:
+        raise UnsupportedError(f"{_REFUSED} to one of another type")
+
+
+class PastAutograd:
+    """Which tensors of a trace are written through `tensor.data` alone: their versions stay what they are, and what
+    autograd has saved of them counts as unchanged."""
+
+    def __init__(self):
+        self._data = {}  # id → weak reference: what `tensor.data` gave, and views of it
+        self._writes = {}  # memory → how many of its writes were such
+
+    def data_of(self, tensor):
+        """`tensor.data`, such that the trace has it."""
+        data = tensor.detach()
+        self._data[id(data)] = weakref.ref(data)
+        return data
+
+    def write(self, tensor):
+        """Another one, that goes past autograd."""
+        self._writes[_memory(tensor)] = self._writes.get(_memory(tensor), 0) + 1
+
+    def call(self, call, func, args, kwargs):
+        """call(func, args, kwargs), noted."""
+        data = next((arg for arg in args if self._is_known(arg)), None) if self._data else None
+        if data is None:
+            return call(func, args, kwargs)
+        before = data._version
+        result = call(func, args, kwargs)
+        if data._version > before:
+            self._writes[_memory(data)] = self._writes.get(_memory(data), 0) + data._version - before
+        for each in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(each, torch.Tensor) and _memory(each) == _memory(data):
+                self._data[id(each)] = weakref.ref(each)
+        return result
+
+    def is_all_of(self, tensor, version):
+        """Whether all writes into the tensor since it had this version went past autograd, and there were some."""
+        written = tensor._version - version
+        return written > 0 and self._writes.get(_memory(tensor), 0) == written
+
+    def _is_known(self, value):
+        reference = self._data.get(id(value)) if isinstance(value, torch.Tensor) else None
+        return reference is not None and reference() is value
 
 
 class Computed:
@@ -39,7 +85,8 @@ class Computed:
         others = (each for each in alive if each is not value and each is not tensor)
         if not is_computed or any(_memory(each) in memory for each in others):
             raise UnsupportedError(_REFUSED)
-        write_data(tensor, value)
+        _check(tensor, value)
+        tensor.detach().copy_(value.detach())
 
 
 def _memory(tensor):

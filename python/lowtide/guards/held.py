@@ -1,5 +1,6 @@
-"""Numbers that Python objects hold and that change from call to call: attributes, entries of lists and dicts, globals,
-variables around functions. A call hands those to a graph as it hands numbers among its arguments.
+"""Numbers that Python objects hold and that change from call to call: attributes, also of classes and in slots, entries
+of lists and dicts, globals, variables around functions. A call hands those to a graph as it hands numbers among its
+arguments.
 
 A place is text, from the module on ("encoder.beta", "config.rates['low']") or from a module of Python's
 ("train:SCALE").
@@ -12,13 +13,14 @@ import re
 import sys
 import types
 
+from .kept import slots_of
 from .replaced import element_at, put_element
 from .values import may_vary
 
 HELD = "self"  # the keyword argument, which no method can have, that brings {text of a place: number}
 _STEP = re.compile(r"""\.?(\w+)|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?\d+)\]""")
 _TABLES = ("_modules", "_buffers", "_parameters")
-_OF_CODE = ("__closure__", "cell_contents", "__self__", "__func__", "__wrapped__", "func")
+_OF_CODE = ("__closure__", "cell_contents", "__self__", "__func__", "__wrapped__", "func", "__class__")
 _MISSING = object()
 
 
@@ -39,15 +41,18 @@ def value_at(module, text):
         return _MISSING
 
 
-_NOT_THERE = (KeyError, IndexError, AttributeError, TypeError)
+_NOT_THERE = (KeyError, IndexError, AttributeError, TypeError, StopIteration)
 
 
 def container_of(module, text):
-    """(a dict, a list or a cell, key)."""
+    """(a dict, a list, a cell, a class or an object with slots, key)."""
     owner, key = way_to(module, text)[-1]
     if isinstance(owner, types.CellType):
         return owner, None
-    container = vars(owner) if _parsed(text)[-1][0] else owner
+    is_name = _parsed(text)[-1][0]
+    if is_name and (isinstance(owner, type) or key in slots_of(type(owner))):
+        return owner, key
+    container = vars(owner) if is_name else owner
     if not isinstance(container, list | dict):
         raise TypeError(text)
     return container, key
@@ -64,12 +69,11 @@ def way_to(module, text):
 
 
 def _attribute(owner, name):
-    if name in _OF_CODE:
+    if name in _OF_CODE or isinstance(owner, type) or name in slots_of(type(owner)):
         return getattr(owner, name)
     table = vars(owner)
-    if name in table:
-        return table[name]
-    return next(table[which][name] for which in _TABLES if name in table.get(which, ()))
+    tables = (table, *(table.get(which, {}) for which in _TABLES))
+    return next(found for found in tables if name in found)[name]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -88,8 +92,9 @@ def text_of(steps):
     for way, key in steps:
         if way == "ROOT":
             text = f"{key}:" if key else ""
-        elif way == "ATTRIBUTE" and key in _OF_CODE or way == "ITEM" and _is_name(above, key):
-            text += key if not text or text[-1] == ":" else f".{key}"
+        elif way == "TYPE" or way == "ATTRIBUTE" or way == "ITEM" and _is_name(above, key):
+            name = "__class__" if way == "TYPE" else key
+            text += name if not text or text[-1] == ":" else f".{name}"
         elif way == "ITEM" and above[0] not in ("DICT", "ROOT") and type(key) in (str, int):
             text += f"[{key!r}]"
         elif way != "DICT" and (way, key) != ("ITEM", "_modules"):
@@ -101,6 +106,12 @@ def text_of(steps):
 def _is_name(above, key):
     is_table = above[0] in ("DICT", "ROOT") or above == ("ITEM", "_modules")
     return is_table and key != "_modules" and type(key) is str and re.fullmatch(r"\w+", key) is not None
+
+
+def names_in(text):
+    """(the module of Python's that a place is in, or None, the attributes on the way to it and its own)."""
+    root, *steps = _parsed(text)
+    return root, [key for is_name, key in steps if is_name]
 
 
 def told(text):

@@ -166,6 +166,17 @@ class Changes:
             found += [(thing.thing, key) for key in keys]
         return found
 
+    def grown(self):
+        """The lists that forward has appended to."""
+        return [
+            thing.thing
+            for thing, now in self._things
+            if type(thing) is _Items
+            and type(thing.thing) is list
+            and len(now) > len(thing.before)
+            and all(one is other for one, other in zip(thing.before, now, strict=False))
+        ]
+
     def make(self):
         """Makes them again, after they were undone."""
         for thing, now in self._things:
@@ -350,6 +361,14 @@ class _Slots(_Named):
 def has_dict(thing):
     """Whether an object has a __dict__ of its own. An annotation such as tuple[int, int] shows that of its class."""
     return type(thing).__dictoffset__ != 0
+
+
+def is_plain_object(thing):
+    """Whether it is of a class of Python code, which gives objects nothing but attributes, and is none of many things
+    that PyTorch or Python itself know by identity: members of enums, singletons, modules."""
+    cls = type(thing)
+    is_made = cls.__new__ is object.__new__ or cls is types.SimpleNamespace
+    return is_made and not isinstance(thing, torch.nn.Module) and bool(has_dict(thing) or slots_of(cls))
 
 
 def slots_of(cls):

@@ -23,26 +23,28 @@ import torch
 from lowtide.errors import UnsupportedError
 
 from .calls import Calls
-from .code import content, free_cells, functions_of, is_ours, is_users, is_users_name, names
-from .collected import Stale
+from .code import asks_itself, content, free_cells, functions_of, is_ours, is_users, is_users_name, names
+from .collected import Collected, Growing, Stale
 from .comparisons import Comparisons
 from .conditions import answering, taking_conditions
 from .conversions import conversions
-from .held import InPlace, told, way_to
+from .data import PastAutograd
+from .held import InPlace, container_of, told, way_to
 from .holders import holders
+from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
 from .questions import Given, attributes_of
-from .replaced import element_at, put_element, replaced_attribute
+from .replaced import element_at, put_element, refusing, replaced_attribute
 from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS
 from .words import attribute_words, module_words
-from .writes import Counter, is_begun, is_computed, take_writes, writes_of
+from .writes import Counter, is_begun, is_collected, is_computed, take_writes, writes_of
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -52,6 +54,7 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 # Packages whose objects have nothing to do with what a model computes.
 _LEFT_ALONE = ("torch", "lowtide", "builtins", "logging", "threading", "_thread", "weakref", "warnings")
 _FREEZES = "forward changes {}, which a graph would freeze"
+_BACKWARD, _GENERATOR = "forward calls backward", "forward makes a NumPy random generator"
 
 
 @dataclass
@@ -71,10 +74,10 @@ class Seen:
 class Observation:
     """Of one trace of `module`: `with observation: observation.call(…)`, then `seen`."""
 
-    def __init__(self, module, counters=(), takes_as_usual=True, stale=()):
+    def __init__(self, module, counters=(), takes_as_usual=True, stale=(), growing=()):
         """Of an earlier trace: `counters`, Writes of what is only added to; `stale`, [(container, key)] of what is
-        replaced, at which nobody may look. `takes_as_usual`: whether, where forward asks, numbers are taken for finite,
-        and counts from data for neither 0 nor 1."""
+        replaced, at which nobody may look; `growing`, texts of places of lists that grow. `takes_as_usual`: whether,
+        where forward asks, numbers are taken for finite, and counts from data for neither 0 nor 1."""
         self.seen = Seen()
         self.writes, self.puts = [], []  # what forward sets, in each call anew: Writes, and into containers
         self.prints = []  # texts
@@ -84,6 +87,7 @@ class Observation:
         self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
         self.held = InPlace(module, {})
         self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
+        self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes = Kept(), None  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
@@ -91,7 +95,7 @@ class Observation:
         self._patched = {}  # class → its own __getattribute__, if it has one
         self._tripped = []  # (container, key, Tripwire)
         self._tensors = []  # weak references to those that were made
-        self._thread = None  # the one that is in forward
+        self.thread = None  # the one that is in forward
         self._aside = False  # in what runs again in each call
         self.draws, self.tables = TracedDraws(self.comparisons), KnownTensors()
         self._stack = contextlib.ExitStack()
@@ -103,31 +107,29 @@ class Observation:
 
     def __enter__(self):
         self._stack.enter_context(replaced_attribute(torch.nn.Module, "__getattribute__", self._of_module()))
-        for name, converting in conversions(self.is_running).items():
-            self._stack.enter_context(replaced_attribute(torch.nn.Module, name, converting))
-        for name, entering in entered_as_no_grad(self.is_running).items():
-            self._stack.enter_context(replaced_attribute(torch.inference_mode, name, entering))
-        self._stack.enter_context(
-            replaced_attribute(torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running))
-        )
-        self._stack.enter_context(replaced_attribute(torch.random, "default_generator", Seeds(self)))
-        self._stack.enter_context(replaced_attribute(builtins, "print", recording(print, self._prints_now)))
-        self._stack.enter_context(replaced_attribute(builtins, "len", with_free_sizes(len)))
-        self._stack.enter_context(
-            replaced_attribute(
-                torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)
-            )
-        )
-        for patch in self.comparisons.patches():
+        for owner, patches in (
+            (torch.nn.Module, conversions(self.is_running)),
+            (torch.inference_mode, entered_as_no_grad(self.is_running)),
+        ):
+            for name, patch in patches.items():
+                self._stack.enter_context(replaced_attribute(owner, name, patch))
+        attention = torch.nn.functional.scaled_dot_product_attention
+        for patch in (
+            (torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)),
+            (torch.random, "default_generator", Seeds(self)),
+            (builtins, "print", recording(print, self._prints_now)),
+            (builtins, "len", with_free_sizes(len)),
+            (torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)),
+            *self.comparisons.patches(),
+            (torch.nn.functional, "scaled_dot_product_attention", taking_conditions(attention, self._answered)),
+            (torch.autograd, "backward", refusing(torch.autograd.backward, self._is_traced, _BACKWARD)),
+            *imports_outside(self),
+        ):
             self._stack.enter_context(replaced_attribute(*patch))
-        name, attention = "scaled_dot_product_attention", torch.nn.functional.scaled_dot_product_attention
-        taking = taking_conditions(attention, self._answered)
-        self._stack.enter_context(replaced_attribute(torch.nn.functional, name, taking))
-        self._stack.enter_context(replaced_attribute(torch.autograd, "backward", self._refusing_backward()))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
-            made = numpy.random.default_rng
-            self._stack.enter_context(replaced_attribute(numpy.random, "default_rng", self._refusing(made)))
+            made = refusing(numpy.random.default_rng, self.is_running, _GENERATOR)
+            self._stack.enter_context(replaced_attribute(numpy.random, "default_rng", made))
             self._stand_in_for(numpy.random, "numpy")
         return self
 
@@ -160,23 +162,25 @@ class Observation:
                 else:
                     self._reach(owner, told(text))
         self.held = InPlace(module, numbers, keeps_new=True)
-        for container, key in self._stale:
+        stale = [(*place, Stale()) for place in self._stale]
+        grown = [(*container_of(module, text), growing) for text, growing in self._growing.items()]
+        for container, key, thing in (*stale, *grown):
             keep = self._kept.keep if isinstance(container, types.CellType) else self._reach
             keep(container, "a container")
-            self.held.add([(container, key, Stale())])
+            self.held.add([(container, key, thing)])
         self.seen.held |= self.held.places
 
     def call(self, function, *args, **kwargs):
         """function(*args, **kwargs), whose calls of PyTorch are seen. What follows is not of the user's any more."""
         self._count()
-        self._thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
-        self.prints, self.conditions = [], []
+        self.thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
+        self.prints, self.conditions, self.past_autograd = [], [], PastAutograd()
         self.given.begin()
         try:
             with Calls(self), self.held:
                 return function(*args, **kwargs)
         finally:
-            self._thread, self.behind_calls = None, None
+            self.thread, self.behind_calls = None, None
             self.given.end()
             self._release_tripwires()
 
@@ -203,7 +207,10 @@ class Observation:
         """At the end of forward, before its changes are noted: the values of the writes that have no step. `assigned`:
         [(Write, value)] of buffers; `always`: as take_writes has it."""
         written, self.puts = take_writes(self._kept, self._modules, self.seen, always)
-        written = [*assigned, *written]
+        grown = [(Collected(text, True, True), Growing.take(each)) for text, each in self._growing.items()]
+        if not all(is_collected(item) for _, items in grown for item in items):
+            raise UnsupportedError("forward appends to a list what no graph computes")
+        written = [*assigned, *written, *grown]
         self.writes = [write for write, _ in written]
         values = [value for write, value in written if write.step is None]
         return [*values, *(put.take_value() for put in self.puts)]
@@ -221,7 +228,7 @@ class Observation:
     def refusal(self):
         """Of a module whose forward changes something."""
         error = UnsupportedError(_FREEZES.format(self.changes.words))
-        error.changed = self.changes.recurring
+        error.changed, error.grown = self.changes.recurring, self.changes.grown()
         error.numbers = tuple(write.text() for write in writes_of(self.changes.of(int, float), self._modules))
         error.running = holders([thing for thing, _ in self.changes.recurring], self._modules, HOOKS)
         return error
@@ -427,6 +434,8 @@ class Observation:
 
         def record(owner, name):
             value = original(owner, name)
+            if name == "__dict__" and self._notes(owner) and asks_itself(sys._getframe(1)):
+                self.seen.opaque.add(id(owner))
             return self._note(owner, name, value) if name[:2] != "__" and self._notes(owner) else value
 
         own = vars(cls).get("__getattribute__")
@@ -442,7 +451,7 @@ class Observation:
 
     def is_running(self):
         """Whether this thread is in forward."""
-        return self._thread == threading.get_ident()
+        return self.thread == threading.get_ident()
 
     def _note(self, owner, name, value):
         if isinstance(value, Counter) or self._has_set(owner, name, value):
@@ -460,23 +469,9 @@ class Observation:
         is_new = isinstance(owner, torch.nn.Module) and self._kept.is_new(vars(owner), name, value)
         return is_new and (is_computed(value) or is_begun(value) and value not in self._kept)
 
-    def _refusing(self, made):
-        def default_rng(*args, **kwargs):
-            if not self.is_running():
-                return made(*args, **kwargs)
-            raise UnsupportedError("forward makes a NumPy random generator")
-
-        return default_rng
-
-    def _refusing_backward(self):
-        original = torch.autograd.backward
-
-        def backward(*args, **kwargs):
-            if not self.is_running() or self._aside:
-                return original(*args, **kwargs)
-            raise UnsupportedError("forward calls backward")
-
-        return backward
+    def _is_traced(self):
+        """Whether this thread is in forward, in what becomes the graph."""
+        return self.is_running() and not self._aside
 
     def _stand_in_for(self, module, source):
         """The functions of a module that draw a number."""
@@ -484,15 +479,15 @@ class Observation:
             self._stack.enter_context(replaced_attribute(module, name, drawing))
 
     def _answered(self, condition, answer):
-        if self.is_running() and not self._aside:
+        if self._is_traced():
             self.conditions.append((condition, answer))
 
     def _prints_now(self):
-        return self.prints if self.is_running() and not self._aside else None
+        return self.prints if self._is_traced() else None
 
     def _draws_now(self):
         """Where forward draws what a graph is chosen by, else None."""
-        return self.draws if self.is_running() and not self._aside else None
+        return self.draws if self._is_traced() else None
 
     def made(self, results):
         for tensor in results if isinstance(results, tuple | list) else (results,):

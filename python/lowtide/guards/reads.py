@@ -11,7 +11,7 @@ import torch
 
 from lowtide import _lowtide
 
-from .code import content, free_cells, is_users, is_users_name, names, texts
+from .code import asks_which, content, free_cells, is_users, is_users_name, names, texts
 from .kept import has_dict
 from .states import flags, is_state, variables
 from .values import LARGEST, PLAIN, is_plain
@@ -61,6 +61,9 @@ class _Reads:
             if id(owner) not in self._owners:  # it was reached in a way that no place describes
                 self._object(owner, self._place(0, Way.ROOT, None, owner, Expected.SAME, None), _DEEPEST)
                 self._finish()
+
+        if not any(map(asks_which, self._seen.codes)):
+            self._guards.let_objects_be_replaced(self._asked.keys() | self._seen.opaque)
 
     def _later(self, function, *arguments):
         self._pending.append(functools.partial(function, *arguments))

@@ -17,8 +17,8 @@ from lowtide.errors import UnsupportedError
 
 from .code import is_users_name
 from .digest import CONTAINERS, Digest, NotCacheable
-from .held import is_number, text_of
-from .kept import has_dict
+from .held import is_number, text_of, value_at
+from .kept import has_dict, is_plain_object
 from .observe import HOOKS, Seen
 from .reads import add_reads
 from .states import flags, is_state
@@ -114,7 +114,8 @@ class Guards:
             if place.expected is Expected.EQUAL and is_number(place.token):
                 now = self.now(number)
                 is_other = type(now) is type(place.token) and not same_plain(now, place.token)
-                if is_other and (text := text_of(self._steps(number))) is not None:
+                text = text_of(self._steps(number)) if is_other else None
+                if text is not None and value_at(self._module, text) is now:  # no property's, or none at all
                     found[text] = place.token, now
         return found
 
@@ -246,6 +247,20 @@ class Guards:
             owner = self.now(above.parent if above.way is Way.DICT else parent)
             self._tensors.setdefault((id(owner), key), number)
         return number
+
+    def let_objects_be_replaced(self, owners):
+        """By others of their class, as containers may be: those that one place alone leads to, of the objects
+        with the ids `owners`: of which forward has read attributes, which have places of their own."""
+        leads = {}
+        for number, place in enumerate(self._places):
+            if place.expected is Expected.SAME:
+                leads.setdefault(id(place.token), []).append(number)
+        for number, *others in leads.values():
+            place = self._places[number]
+            if not others and place.way is not Way.ROOT and id(place.token) in owners and is_plain_object(place.token):
+                self.type_of(number, type(place.token))
+                self.native.leave_out(number)
+                place.expected, place.token = Expected.ANYTHING, _token(Expected.ANYTHING, place.token)
 
     def add_absent(self, parent, name, subject, of_class):
         """An entry that an object's __dict__ lacks; `of_class`: what its class gives instead, if that is plain."""

@@ -1,5 +1,6 @@
 """What forward sets in each call anew: tensors and sizes in attributes of modules, buffers, and counters."""
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,8 @@ import torch.utils._pytree as pytree
 from lowtide.errors import UnsupportedError
 
 from .collected import Collected, Put
+from .held import container_of, value_at
+from .replaced import put_element
 from .values import PLAIN, PLAIN_TENSORS
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
@@ -77,10 +80,10 @@ def take_writes(kept, modules, seen, always):
         for name, value in kept.take(vars(module), lambda value: type(value) is Counter).items():
             found.append((Write(path, name, value.step), None))
             seen.counters.add((id(module), name))
-    return found, [Put(*taken) for taken in kept.take_from_containers(is_computed, _may_be_collected, tables)]
+    return found, [Put(*taken) for taken in kept.take_from_containers(is_computed, is_collected, tables)]
 
 
-def _may_be_collected(value):
+def is_collected(value):
     return is_computed(value) or isinstance(value, PLAIN)
 
 
@@ -109,6 +112,30 @@ def _is_constant(leaf):
 
 def _table(module, name):
     return module._buffers if name in module._buffers else vars(module)
+
+
+@contextlib.contextmanager
+def undone(module, writes):
+    """What forward sets inside is put back: another run of it in the same call."""
+    lists, others = [], []
+    for write in writes:
+        if not isinstance(write, Collected):
+            table = _table(module.get_submodule(write.path), write.name)
+            others.append((table, write.name, table.get(write.name, _table)))
+        elif write.is_list:
+            lists.append((found := value_at(module, write.text), list(found)))
+        else:
+            others.append((*container_of(module, write.text), value_at(module, write.text)))
+    try:
+        yield
+    finally:
+        for found, items in lists:
+            found[:] = items
+        for container, key, value in others:
+            if value is _table:  # there was none
+                container.pop(key, None)
+            else:
+                put_element(container, key, value)
 
 
 def setters(module, writes):

@@ -7,7 +7,7 @@ from lowtide.guards import Change
 from lowtide.guards.held import told, value_at, with_held
 from lowtide.guards.values import describe
 
-_MOST = 32  # each call walks to each of them
+_MOST = 64  # each call walks to each of them
 
 
 @dataclass

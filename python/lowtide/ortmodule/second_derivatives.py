@@ -7,6 +7,7 @@ import torch
 from lowtide.capture import keep_only, output_gradients, trees
 from lowtide.errors import UnsupportedError
 from lowtide.guards.held import HELD, InPlace
+from lowtide.guards.writes import undone
 
 from .fallback import users_frame
 
@@ -61,7 +62,8 @@ class SecondDerivatives:
             elif source.kind != "constant":
                 state.update(dict.fromkeys(source.paths, tensor))
         args, kwargs = agent.arguments.with_tensors(tensors[index] for index in range(len(tensors)))
-        with InPlace(self._module, kwargs.pop(HELD, {})):
+        in_place = InPlace(self._module, kwargs.pop(HELD, {}))
+        with undone(self._module, captured.exported.writes), in_place:
             output = torch.func.functional_call(self._module, state, args, kwargs, tie_weights=False)
         if captured.facts.keep is not None:
             output = keep_only(output, captured.facts.keep)

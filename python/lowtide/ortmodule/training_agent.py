@@ -90,6 +90,7 @@ class TrainingAgent:
         self.session.set_call_handler(self._calls)
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
+        self._changed = [index for index in self._updated if not captured.sources[index].silent]  # for autograd
         self._results = captured.imported.outputs
         self.inspections, self._random = captured.inspections, captured.imported.random
         self._draws = captured.exported.draws
@@ -184,8 +185,8 @@ class TrainingAgent:
                 raise
             step = self.inspections.forward_done(self.session.take_inspected()) if self.inspects else 0
             check = self._check.after(pending.plan, before, key, outputs) if before else None
-        if self._updated:
-            increment_version(tensors.take(self._updated))
+        if self._changed:
+            increment_version(tensors.take(self._changed))
         views = {}
         for index, output in enumerate(outputs):
             if type(output) is tuple:

@@ -7,6 +7,8 @@ from lowtide.capture import trees
 from lowtide.capture.functions import Given, _Tree
 from lowtide.capture.known_sizes import SizeText
 from lowtide.capture.operators import overload_of
+from lowtide.guards.collected import Collected
+from lowtide.guards.held import container_of, names_in, value_at, way_to
 from lowtide.guards.observe import OF_EVERY_MODULE
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import dtype_name
@@ -120,6 +122,9 @@ def _check_outputs(captured, call):
 
 def _check_writes(exported, module):
     for write in exported.writes:
+        if isinstance(write, Collected):
+            _check_collected(write, module)
+            continue
         attributes = vars(module.get_submodule(write.path))
         _expect(type(write.name) is str and write.name[:2] != "__", "a name of an attribute")
         _expect(write.name not in OF_EVERY_MODULE, "an attribute of the user's")
@@ -131,6 +136,20 @@ def _check_writes(exported, module):
         count = sum(write.step is None for write in exported.writes)
         _expect(type(output) is tuple and len(output) == 2 and type(output[1]) is list, "an output and what is set")
         _expect(len(output[1]) == count, "a value for each attribute that is set")
+
+
+def _check_collected(write, module):
+    flags = {type(write.is_list), type(write.grows)}
+    _expect(type(write.text) is str and flags == {bool}, "a place, and whether a list is there")
+    root, names = names_in(write.text)
+    _expect(root is None and not any(name[:2] == "__" for name in names), "a place in what the module holds")
+    _expect(not OF_EVERY_MODULE & {*names}, "attributes of the user's")
+    if write.is_list or write.grows:
+        _expect(type(value_at(module, write.text)) is list, "a list")
+    else:
+        owner, _ = way_to(module, write.text)[-1]
+        container_of(module, write.text)
+        _expect(not isinstance(owner, torch.nn.Module | type), "a container")
 
 
 def _check_nodes(graph, functions):

@@ -20,6 +20,9 @@ from lowtide.capture.operators import overload_of
 from lowtide.capture.output_views import OutputView
 from lowtide.guards import Guards, Write
 from lowtide.guards.collected import Collected
+from lowtide.guards.held import names_in
+from lowtide.guards.held import told as told_place
+from lowtide.guards.observe import OF_EVERY_MODULE
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES
 
@@ -43,8 +46,6 @@ def to_text(captured, module, digest):
         raise NotStorable("forward inspects activations")
     if imported.groups:
         raise NotStorable("it is a graph of several processes")
-    if any(isinstance(write, Collected) for write in exported.writes):
-        raise NotStorable("forward puts tensors into containers")
     classes = Classes(exported.guards)
     sizes = imported.sizes
     return json.dumps(
@@ -81,7 +82,7 @@ def to_text(captured, module, digest):
             "draws": draws_to_json(exported.draws),
             "questions": questions_to_json(exported.questions),
             "prints": exported.prints,
-            "writes": [[write.path, write.name, write.step] for write in exported.writes],
+            "writes": [_write_to_json(write) for write in exported.writes],
             "guards": {
                 "reads": exported.guards.reads_to_json(),
                 "asks_for_gradients": exported.guards.asks_for_gradients,
@@ -121,7 +122,7 @@ def from_text(text, module, call, digest):
         numbers=call.number_indices(),
         draws=draws_from_json(told["draws"], call),
         questions=questions_from_json(told["questions"], call, module),
-        writes=tuple(Write(*write) for write in told["writes"]),
+        writes=tuple(Collected(*write[1:]) if write[0] is None else Write(*write) for write in told["writes"]),
         prints=tuple(told["prints"]),
     )
     sizes = told["sizes"]
@@ -220,6 +221,15 @@ def _tensor_from_json(told):
 
 
 # ---- outputs
+
+
+def _write_to_json(write):
+    if not isinstance(write, Collected):
+        return [write.path, write.name, write.step]
+    root, names = names_in(write.text)
+    if root is not None or OF_EVERY_MODULE & {*names}:  # a hook has another key in each process
+        raise NotStorable(f"forward puts tensors into {told_place(write.text)}")
+    return [None, write.text, write.is_list, write.grows]
 
 
 def _leaf_to_json(leaf, sizes):
