@@ -14,6 +14,8 @@ import torch
 
 from .values import LARGEST, PLAIN, is_array, same_plain
 
+_HELD_HERE_ALONE = 2  # of sys.getrefcount, which counts its own argument
+
 
 class Kept:
     """Objects as they were when they were first seen."""
@@ -133,6 +135,14 @@ class Kept:
     def restore(self):
         for thing in self._things.values():
             thing.restore()
+
+    def forget_dead(self):
+        """Lets go of what nobody else holds: what a property has made, for one."""
+        dead = True
+        while dead:  # which may hold others
+            dead = [key for key, thing in self._things.items() if sys.getrefcount(thing.thing) <= _HELD_HERE_ALONE]
+            for key in dead:
+                del self._things[key]
 
 
 class Changes:

@@ -238,6 +238,7 @@ class Observation:
 
     def let_go(self):
         """Takes what is left of the trace's tensors out of what holds them; in words, what that was, or None."""
+        self._kept.forget_dead()
         for generation in (0, 2):  # forward itself may have collected, and what it held then is not young
             if not self.left():
                 return None
@@ -352,8 +353,7 @@ class Observation:
         compared = isinstance(value, tuple | frozenset) or self._kept.keep(value, where)
         if known or not compared:
             return
-        pairs = list(dict.items(value)) if isinstance(value, dict) else list(enumerate(value))
-        for key, item in pairs:
+        for key, item in list(dict.items(value) if isinstance(value, dict) else enumerate(value)):
             self._element(item, where, value, key, depth - 1)
 
     def _object(self, value, where, depth):
