@@ -11,7 +11,8 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from .dynamo_counts import Counts
-from .dynamo_data import data_as_calls
+from .dynamo_data import data_as_calls, is_data
+from .dynamo_gradients import differentiates_within
 from .dynamo_writes import Writes
 from .export import Facts
 from .hooked import hooks_as_functions
@@ -33,9 +34,11 @@ class DynamoGraph(torch.nn.Module):
         self._taken, carried = _carried_sizes(example_inputs)
         self._sizes = frozenset(place for place in self._taken if _is_size(example_inputs[place]))
         self._numbers = frozenset(place for place, node in enumerate(placeholders) if _is_number(node))
+        self._data = frozenset(place for place, node in enumerate(placeholders) if is_data(node))
         self.writes = Writes.of(graph_module, example_inputs)  # that whoever calls must make
         carried = {**carried, **{place: (place, 0) for place in self._sizes}}
         self.counts = Counts.of(graph_module, example_inputs)  # that whoever calls must return
+        self.is_differentiated_within = differentiates_within(graph_module)  # by whoever calls
         graph = _rewritten(graph_module, placeholders, carried, self.writes.places, self.counts.outputs)
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
@@ -43,14 +46,16 @@ class DynamoGraph(torch.nn.Module):
 
     def arguments(self, inputs):
         """Those of the graph's inputs that forward takes: numbers as Python's, a size that no other input has as one of
-        a tensor without elements."""
-        if len(self._taken) == len(inputs) and not self._numbers and not self._sizes:
+        a tensor without elements, data alone as data."""
+        if len(self._taken) == len(inputs) and not (self._numbers or self._sizes or self._data):
             return inputs
         return tuple(map(self._argument, self._taken, (inputs[place] for place in self._taken)))
 
     def _argument(self, place, value):
         if place in self._sizes:
             return torch.empty(value, 0)
+        if place in self._data:
+            return value.data
         return value.item() if place in self._numbers else value
 
     @property

@@ -11,19 +11,31 @@ import torch
 
 from lowtide.guards import write_data
 
+_DATA = "_get_data_attr"
+
 
 def data_as_calls(graph):
     """Rewrites `graph`. Data that is set to what others read too stays as it is, and is refused."""
     order = {node: place for place, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
         name = getattr(node.target, "__name__", None)
-        if name == "_get_data_attr":
+        if name == _DATA:
             node.target = data_of
         elif name == "set_" and len(node.args) == 2 and _is_own(node, order):
             node.target = write_data
             for user in [user for user in node.users if "_lower_version_count" in getattr(user.target, "__name__", "")]:
                 graph.erase_node(user)
             node.replace_all_uses_with(node.args[0])
+
+
+def is_data(placeholder):
+    """Whether the graph may take the input's data in its place: autograd, which asks whether a tensor has been written
+    since backward was to read it, is not to see what is written through data."""
+    example = placeholder.meta.get("example_value")
+    if not isinstance(example, torch.Tensor) or example._version > 0:
+        return False
+    are_data = [getattr(user.target, "__name__", None) == _DATA for user in placeholder.users]
+    return any(are_data) and (all(are_data) or not example.requires_grad)
 
 
 def data_of(tensor):
