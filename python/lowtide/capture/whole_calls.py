@@ -73,7 +73,17 @@ def _layer(kind):
     return call
 
 
+def _random(tensor, *bounds, **keywords):
+    """Of two bounds it is an op whose name is no name in Python, which the exporter's code of a graph cannot say."""
+    if len(bounds) != 2 or bounds[1] is None:
+        return tensor.random_(*bounds, **keywords)
+    if keywords.get("generator", True) is None:
+        keywords = {}
+    return tensor.copy_(torch.randint(*bounds, tensor.shape, dtype=tensor.dtype, device=tensor.device, **keywords))
+
+
 _WHOLE = {
+    torch.Tensor.random_: _random,
     **{getattr(torch, kind): _layer(kind) for kind in _STATES},
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,

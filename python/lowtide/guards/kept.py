@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from .values import LARGEST, PLAIN, is_array, same_plain
+from .values import LARGEST, PLAIN, base_of, is_array, same_plain
 
 _HELD_HERE_ALONE = 2  # of sys.getrefcount, which counts its own argument
 
@@ -34,7 +34,7 @@ class Kept:
         kind = next((kind for classes, kind in _KINDS if isinstance(thing, classes)), None)
         if kind is None:
             kind = _array_or_generator(thing)
-        if kind is None or (kind in (_Items, _Entries, _Elements) and names is None and len(thing) > LARGEST):
+        if kind is None or (kind in (_Items, _Entries, _Elements) and names is None and base_of(thing).__len__(thing) > LARGEST):
             return False
         self._things[id(thing)] = kind(thing, where) if names is None else _Named(thing, where, names)
         return True
@@ -212,7 +212,7 @@ class _Thing:
 
 class _Items(_Thing):
     def now(self):
-        return list(self.thing)
+        return list(base_of(self.thing).__iter__(self.thing))
 
     def put(self, items):
         base = list if isinstance(self.thing, list) else collections.deque

@@ -40,7 +40,7 @@ from .replaced import element_at, put_element, replaced_attribute
 from .tables import KnownTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
-from .values import PLAIN, PLAIN_TENSORS
+from .values import PLAIN, PLAIN_TENSORS, entries_of
 from .words import attribute_words, module_words
 from .writes import Counter, is_begun, is_computed, take_writes, writes_of
 
@@ -353,7 +353,7 @@ class Observation:
         compared = isinstance(value, tuple | frozenset) or self._kept.keep(value, where)
         if known or not compared:
             return
-        for key, item in list(dict.items(value) if isinstance(value, dict) else enumerate(value)):
+        for key, item in entries_of(value):
             self._element(item, where, value, key, depth - 1)
 
     def _object(self, value, where, depth):

@@ -96,11 +96,13 @@ class CallHandler:
     def _run_function(self, attrs, tensors):
         record = self._functions[attrs["call"]]
         # What it changes in place is not to change the engine's memory, and must not be a leaf.
-        tensors = [tensor.clone() if index in record.dirty else tensor for index, tensor in enumerate(tensors)]
+        changed = record.changed
+        tensors = [tensor.clone() if index in changed else tensor for index, tensor in enumerate(tensors)]
         with record.in_autocast():
             result = _apply(record.function, *record.filled(tensors, attrs.get("sizes", ())))
         items = [result] if record.single else result
-        return [item for item in items if isinstance(item, torch.Tensor)]
+        written = [tensors[rest[2]] for kind, *rest in record.outputs if kind == "written"]
+        return [item for item in items if isinstance(item, torch.Tensor)] + written
 
 
 class _RetentionTracker:

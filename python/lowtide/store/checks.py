@@ -158,8 +158,9 @@ def _check_call(call, node):
     places = []
     for kind, *rest in call.outputs:
         if kind != "value":
-            _expect(len(rest) == (3 if kind == "dirty" else 2) and kind in ("tensor", "dirty"), "outputs of a function")
-            _expect(kind == "tensor" or _is_whole(rest[2], call.operands), "the operand that an output is")
+            is_operand = kind in ("dirty", "written")
+            _expect(len(rest) == (3 if is_operand else 2) and (is_operand or kind == "tensor"), "outputs of a function")
+            _expect(not is_operand or _is_whole(rest[2], call.operands), "the operand that an output is")
             places.append(rest[0])
     _expect(places == list(range(len(node["outputs"]))), "the outputs of a function in order")
 
