@@ -34,7 +34,8 @@ class Kept:
         kind = next((kind for classes, kind in _KINDS if isinstance(thing, classes)), None)
         if kind is None:
             kind = _array_or_generator(thing)
-        if kind is None or (kind in (_Items, _Entries, _Elements) and names is None and base_of(thing).__len__(thing) > LARGEST):
+        is_container = kind in (_Items, _Entries, _Elements)
+        if kind is None or (is_container and names is None and base_of(thing).__len__(thing) > LARGEST):
             return False
         self._things[id(thing)] = kind(thing, where) if names is None else _Named(thing, where, names)
         return True

@@ -15,6 +15,8 @@ from lowtide.guards.values import DTYPES
 
 # Not a class's own `apply`, which has been passed when a call was captured.
 _apply = torch.autograd.Function.apply.__func__
+# Views of memory whose last dim has to lie in one piece. A copy that forward makes for that is none to the engine.
+_OF_ROWS = ("aten::view_as_complex.default", "aten::view.dtype")
 _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -89,6 +91,8 @@ class CallHandler:
             overload = self._overloads[target] = _Overload(target)
         written = attrs.get("writes", ())
         tensors = [tensor.clone() if index in written else tensor for index, tensor in enumerate(tensors)]
+        if target in _OF_ROWS:
+            tensors = [tensor.contiguous() for tensor in tensors]
         args, kwargs = overload.arguments(attrs, tensors)
         with _in_autocast(_TORCH_DTYPES.get(attrs.get("autocast"))):
             return _tensors(overload.run(*args, **kwargs)) + [tensors[index] for index in written]
