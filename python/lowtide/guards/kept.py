@@ -279,13 +279,14 @@ class _Named(_Entries):
         self.add(names)
 
     def add(self, names):
-        self.before.update((name, self.thing[name]) for name in names if name in self.thing and name not in self.before)
+        new = (name for name in names if name in self.thing and name not in self.before)
+        self.before.update((name, _beneath_tracer(self.thing[name])) for name in new)
 
     def renewed(self):
         return _Named(self.thing, self.where, self.before)
 
     def now(self):
-        return {name: self.thing[name] for name in self.before if name in self.thing}
+        return {name: _beneath_tracer(self.thing[name]) for name in self.before if name in self.thing}
 
     def put(self, entries):
         for name in self.before:
@@ -440,6 +441,12 @@ def _array_or_generator(thing):
         return None if isinstance(thing, random.SystemRandom) else _PythonGenerator
     known = numpy is not None and isinstance(thing, numpy.random.Generator | numpy.random.RandomState)
     return _NumpyGenerator if known else None
+
+
+def _beneath_tracer(value):
+    """What torch.fx.wrap has named, in whose place the exporter's tracer puts a function of its own while it runs."""
+    is_stand_in = isinstance(value, types.FunctionType) and value.__globals__.get("__name__", "")[:9] == "torch.fx."
+    return getattr(value, "__wrapped__", value) if is_stand_in else value
 
 
 def _may_settle(before):

@@ -1,0 +1,13 @@
+"""A module of a library whose functions torch.fx.wrap names, as timm's are."""
+
+import torch
+
+
+@torch.fx.wrap
+def grid(size):
+    return torch.arange(size, dtype=torch.float64) / size
+
+
+@torch.fx.wrap
+def halves(size):
+    return grid(size) / 2
