@@ -15,6 +15,7 @@ from .finite import FiniteNumbers
 from .questions import ASKS
 from .readers import outwards, readers
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
+from .tables import READ
 from .traced_draws import MAKERS, called, has_drawn
 
 _HOOKS_ON_TENSORS = frozenset(
@@ -54,6 +55,8 @@ class Calls(TorchFunctionMode):
                 return answer
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
+        if func in READ:
+            self._observation.listed.note_read(args[0])
         if func in _READS_NUMBERS and not self._observation.readers:
             self._observation.readers = readers(outwards(frame))
         if func is torch.Tensor.__getitem__:
@@ -78,6 +81,7 @@ class Calls(TorchFunctionMode):
         result = self._call(func, args, kwargs or {}, frame)
         self._observation.behind_calls()
         self._computed.note(result, args)
+        self._observation.listed.note(func, args, kwargs, result)
         self._finite.note(func, args, result)
         self._observation.made(result)
         return result

@@ -37,7 +37,7 @@ from .lengths import with_free_sizes
 from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, replaced_attribute
-from .tables import KnownTensors
+from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS, entries_of
@@ -85,7 +85,7 @@ class Observation:
         self.held = InPlace(module, {})
         self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
-        self._kept, self.changes = Kept(), None  # kept.Changes that forward made
+        self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
@@ -191,9 +191,9 @@ class Observation:
         finally:
             self._aside = False
 
-    def take_tables(self, arguments, numbers):
-        """Of a call: forward gets those of its tensors that are constants, and `numbers` as KnownTensors has them."""
-        self.tables = KnownTensors(arguments, numbers, self.given.note_number)
+    def take_tables(self, arguments, numbers, lists):
+        """Of a call: forward gets those of its tensors that are constants; the rest as KnownTensors has it."""
+        self.tables = KnownTensors(arguments, numbers, self.given.note_number, lists)
 
     def _count(self):
         for write in self._counters:

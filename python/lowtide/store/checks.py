@@ -71,6 +71,7 @@ def _check_facts(facts, exported):
     _expect(type(facts.free) is bool, "whether all sizes of images were free")
     _expect(type(facts.usual) is bool, "whether usual data were taken for granted")
     _expect(type(facts.known_buffers) is bool, "whether numbers in buffers were constants")
+    _expect(type(facts.lists) is bool, "whether tensors made of numbers were constants")
     _expect(facts.keep is None or all(type(path) is str for path in facts.keep), "which outputs were kept")
 
 
