@@ -36,6 +36,7 @@ from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
+from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
@@ -321,6 +322,7 @@ def _export(module, call, facts, observation, whole):
             functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
+            stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
