@@ -1,5 +1,5 @@
-"""Globals that torch.fx.wrap names. While the exporter traces, its tracer has functions of its own in their places: a
-module that was reached in the trace seemed to have changed them."""
+"""Globals that torch.fx.wrap names, and Python's own. While the exporter traces, its tracer has functions of its own in
+their places: a module that was reached in the trace seemed to have changed them."""
 
 import torch
 import wrapped_by_fx
@@ -27,3 +27,18 @@ class Model(torch.nn.Module):
 def test_no_global_has_changed():
     wrapped = check(Model().double(), torch.randn(3, 4, dtype=torch.float64), steps=3)
     assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}
+
+
+class Reads:
+    def __call__(self, x):
+        return wrapped_by_fx.builtin("float")(2) * x
+
+
+class Builtins(Model):
+    @property
+    def positions(self):
+        return Reads()
+
+
+def test_no_builtin_has_changed():
+    check(Builtins().double(), torch.randn(3, 4, dtype=torch.float64), steps=2)

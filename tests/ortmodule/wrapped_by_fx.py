@@ -11,3 +11,9 @@ def grid(size):
 @torch.fx.wrap
 def halves(size):
     return grid(size) / 2
+
+
+def builtin(name):
+    """As cloudpickle, which tensordict knows, puts them into what it makes."""
+    table = __builtins__ if isinstance(__builtins__, dict) else vars(__builtins__)
+    return table[name]

@@ -310,7 +310,7 @@ class Observation:
             self._function(wrapped)
 
     def _names(self, table, told, whose):
-        found = [name for name in told if name in table]
+        found = [name for name in told if name in table and name != "__builtins__"]  # which the tracer replaces
         self._kept.keep_names(table, lambda name: f"the global `{name}` {whose}", found)
         for name in found:
             value = table[name]
