@@ -17,6 +17,10 @@ bool has_type(nb::handle object, const nb::object& type) {
   return reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())) == type.ptr();
 }
 
+Py_ssize_t size_of(nb::handle list) {  // by no code of users'
+  return PyList_Check(list.ptr()) ? PyList_Size(list.ptr()) : PyTuple_Size(list.ptr());
+}
+
 // An object that cannot be compared is another one.
 bool equal(nb::handle a, nb::handle b) {
   if (a.is(b)) return true;
@@ -60,7 +64,7 @@ size_t Guards::add(size_t parent, Way way, nb::object key, Expected expected, nb
   } else if (expected == Expected::kSet) {
     place.value = nb::steal(PyFrozenSet_New(value.ptr()));
   } else if (expected == Expected::kSize) {
-    place.size = PySequence_Size(value.ptr());
+    place.size = size_of(value);
   } else if (expected != Expected::kAnything && expected != Expected::kNothing) {
     place.value = std::move(value);
   }
@@ -116,7 +120,7 @@ bool Guards::is_right(const Place& place, nb::handle now, size_t index) {
     case Expected::kNothing: return true;
     case Expected::kSame: return now.is(place.value);
     case Expected::kEqual: return now.is(place.value) || (has_type(now, place.type) && same_value(now, place.value));
-    case Expected::kSize: return has_type(now, place.type) && PySequence_Size(now.ptr()) == place.size;
+    case Expected::kSize: return has_type(now, place.type) && size_of(now) == place.size;
     case Expected::kKeys: return has_type(now, place.type) && has_right_keys(place, now);
     case Expected::kSet: return has_type(now, place.type) && equal(now, place.value);
     case Expected::kKey: return equal(key_of_(now), place.value);

@@ -72,8 +72,10 @@ bool may_share(const Node& node) {
 }
 
 // In-place forms whose functional ones have another overload.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOtherOverloads = {
-    {{"aten::floor_divide_.Tensor", "aten::floor_divide.default"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kOtherOverloads = {
+    {{"aten::float_power_.Scalar", "aten::float_power.Tensor_Scalar"},
+     {"aten::float_power_.Tensor", "aten::float_power.Tensor_Tensor"},
+     {"aten::floor_divide_.Tensor", "aten::floor_divide.default"},
      {"aten::ldexp_.default", "aten::ldexp.Tensor"},
      {"aten::pow_.Scalar", "aten::pow.Tensor_Scalar"},
      {"aten::pow_.Tensor", "aten::pow.Tensor_Tensor"},

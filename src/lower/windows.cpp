@@ -20,6 +20,12 @@ static bool are_constant(const std::vector<Dim>& dims) {
   return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_constant(); });
 }
 
+// Whether kernels can be prepared for such windows before the sizes of a call are known.
+static bool are_known(const std::vector<Dim>& strides, const std::vector<Dim>& pads, const std::vector<Dim>& dilations,
+                      const Dim& groups) {
+  return are_constant(strides) && are_constant(pads) && are_constant(dilations) && groups.is_constant();
+}
+
 // w[M, C / groups, k..]
 static Attrs convolution(const Shape& w, const std::vector<Dim>& strides, const std::vector<Dim>& pads,
                          const std::vector<Dim>& dilations, const Dim& groups) {
@@ -38,11 +44,11 @@ bool lower_conv_transpose(Call& c) {
   const std::vector<Dim> pads = c.window("padding", spatial, 0), more = c.window("output_padding", spatial, 0);
   const ValueId x = batched(c, c.operand("input", dtype), spatial);
   const Dim groups = c.has("groups") ? c.dim("groups") : Dim(1);
+  if (!are_known(strides, pads, dilations, groups)) return false;
   Shape shape{c.b.shape(x)[0], c.b.shape(w)[1] * groups};
   for (size_t i = 0; i < spatial; ++i) {
     // More padding than strides leave open would be windows of that convolution.
-    if (!more[i].is_constant() || !strides[i].is_constant() || more[i].constant() >= strides[i].constant())
-      return false;
+    if (!more[i].is_constant() || more[i].constant() >= strides[i].constant()) return false;
     shape.push_back((c.b.shape(x)[i + 2] - 1) * strides[i] - pads[i] * 2 + dilations[i] * (c.b.shape(w)[i + 2] - 1) +
                     more[i] + 1);
   }
@@ -107,6 +113,7 @@ bool lower_conv(Call& c) {
   std::vector<ValueId> operands{x, w};
   if (c.is_tensor("bias")) operands.push_back(c.operand("bias", dtype));
   const Dim groups = c.has("groups") ? c.dim("groups") : Dim(1);
+  if (!are_known(strides, pads, dilations, groups)) return false;
   if (spatial == 3 && is_pointwise(c.b.shape(w), strides, pads)) {
     operands[0] = as_image(c.b, x);
     operands[1] = as_image(c.b, w);

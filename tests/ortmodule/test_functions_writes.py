@@ -121,21 +121,71 @@ def test_a_dirty_buffer():
     assert wrapped.count.item() == 4
 
 
-@pytest.mark.parametrize("returns", [True, False])
-def test_writing_without_a_mark_is_left_to_pytorch(returns):
-    class Silent(Function):
-        @staticmethod
-        def forward(ctx, a):
-            a.mul_(2)
-            return a if returns else a + 1
+class Silent(Function):
+    """As TabNet's sparsemax takes the largest value off its argument."""
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 3
+    @staticmethod
+    def forward(ctx, a, returns=False):
+        a.sub_(a.detach().amax(dim=-1, keepdim=True))
+        result = a if returns else (a * 2).exp()
+        ctx.save_for_backward(result.clone())
+        return result
 
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0] * 2, None
+
+
+class SilentPair(Silent):
+    @staticmethod
+    def forward(ctx, a, b):
+        return Silent.forward(ctx, a) + b
+
+
+def _silent_of_an_activation(m, a):
+    return Silent.apply(m.l(a))
+
+
+def _silent_of_what_is_read_later(m, a):
+    h = m.l(a).sin()
+    part = h[:, 1:3]  # its memory is of h
+    y = Silent.apply(part)
+    return y.sum(dim=-1, keepdim=True) * h + part.sum()
+
+
+def _silent_result_is_the_argument(m, a):
+    return Silent.apply(m.l(a), True).cos()
+
+
+def _silent_of_a_buffer(m, a):
+    return m.l(a) * Silent.apply(m.level)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [_silent_of_an_activation, _silent_of_what_is_read_later, _silent_result_is_the_argument, _silent_of_a_buffer],
+)
+def test_writing_without_a_mark(forward):
+    module = Of(forward)
+    module.register_buffer("level", torch.randn(4, dtype=torch.float64))
+    wrapped = same_training(module.double(), lambda index: (torch.randn(3 + index, 4, dtype=torch.float64),))
+    assert wrapped.level.amax().item() == (0 if forward is _silent_of_a_buffer else module.level.amax().item())
+
+
+def _silent_of_a_parameter(m, a):
+    return a * Silent.apply(m.l.weight).sum()
+
+
+def _silent_of_two_views(m, a):
+    h = m.l(a)
+    return SilentPair.apply(h, h)
+
+
+@pytest.mark.parametrize("forward", [_silent_of_a_parameter, _silent_of_two_views])
+def test_writing_without_a_mark_that_is_left_to_pytorch(forward):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        wrapped = same_training(Of(lambda m, a: Silent.apply(m.l(a))), in_engine=False)
+        wrapped = same_training(Of(forward), in_engine=False)
     assert "changes an input in place without ctx.mark_dirty" in wrapped.fallback_reason
     assert any("Silent" in str(warning.message) for warning in caught)
 

@@ -1,9 +1,13 @@
 """torch.autograd.grad in a forward that has no graph as a whole. It once stood between pieces, where what it
 differentiates came out of one of them, and PyTorch said that the two have nothing to do with each other."""
 
+import copy
+
 import pytest
 import torch
 from modules import assert_same_state, pair
+
+from lowtide.compile_backend import lowtide
 
 pytestmark = pytest.mark.usefixtures("with_pieces")
 
@@ -52,3 +56,35 @@ def test_losses_and_gradients_are_eagers(cls):
             loss.backward()
     assert ours.fallback_reason.startswith(("1 of 2 pieces", "2 of 2 pieces"))
     assert_same_state(ours, theirs)
+
+
+class Flow(torch.nn.Module):
+    """What it differentiates is the middle of one of Dynamo's graphs, whose gradient comes from another."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.monotonic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.into(x)
+        if x.sum() > 1e6:
+            x = x / 2
+        h = x.clone().requires_grad_()
+        y = torch.nn.functional.linear(h, self.monotonic.weight.abs(), self.monotonic.bias).sinh()
+        y = y * x.exp()  # which Dynamo's graphs do not lead to
+        (slope,) = torch.autograd.grad(y, h, torch.ones_like(y), create_graph=True)
+        return (y + slope.log()).sum()
+
+
+def test_one_output_of_a_piece_by_another():
+    ours, theirs = pair(Flow)
+    compiled = torch.compile(copy.deepcopy(theirs), backend=lowtide)
+    for rows in (3, 3, 5):
+        x = torch.randn(rows, 4, dtype=torch.float64)
+        losses = [module(x) for module in (theirs, ours, compiled)]
+        for loss in losses:
+            torch.testing.assert_close(loss, losses[0], rtol=1e-10, atol=1e-12)
+            loss.backward()
+    assert "may differentiate one of its outputs by another" in ours.fallback_reason
+    assert_same_state(ours, theirs)
+    assert_same_state(compiled, theirs)

@@ -154,6 +154,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
         if repeats_samples(call, facts) or (may_be_of_ones(error, call) and not facts.exact):
             # Perhaps the code knows the example's sizes by heart, or squeezes a size of 1.
             return capture(module, args, kwargs, replace(facts, exact=True), numbers)
+        if error.of_data and error.of_lists and not facts.lists:
+            return capture(module, args, kwargs, replace(facts, lists=True), numbers)
         if error.of_data and not facts.known_buffers and kept_numbers(module):
             # Perhaps forward branches on numbers that it keeps in buffers, and on lengths.
             lengths = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(1, len(size)))

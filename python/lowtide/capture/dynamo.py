@@ -12,6 +12,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from .dynamo_counts import Counts
 from .dynamo_data import data_as_calls
+from .dynamo_gradients import differentiates_within
 from .dynamo_writes import Writes
 from .export import Facts
 from .hooked import hooks_as_functions
@@ -36,6 +37,7 @@ class DynamoGraph(torch.nn.Module):
         self.writes = Writes.of(graph_module, example_inputs)  # that whoever calls must make
         carried = {**carried, **{place: (place, 0) for place in self._sizes}}
         self.counts = Counts.of(graph_module, example_inputs)  # that whoever calls must return
+        self.is_differentiated_within = differentiates_within(graph_module)  # by whoever calls
         graph = _rewritten(graph_module, placeholders, carried, self.writes.places, self.counts.outputs)
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])

@@ -37,6 +37,7 @@ from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
+from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
@@ -73,6 +74,7 @@ class Facts:
     free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
     usual: bool = True  # numbers are finite, and counts from data neither 0 nor 1, where forward asks
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
+    lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
@@ -125,6 +127,7 @@ class _Flat(torch.nn.Module):
         self.module = module
         self.call, self.sizes = call, sizes
         self.keep, self.knows_buffers, self.sets = facts.keep, facts.known_buffers, facts.sets
+        self.lists = facts.lists
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.layouts = layouts
         self.observation = observation
@@ -135,9 +138,9 @@ class _Flat(torch.nn.Module):
         numbers = self.call.numbers_of(args, kwargs)
         self.observation.comparisons.begin(numbers, self.call.tensors, self.names)
         self.observation.hold(self.module, kwargs.pop(HELD, {}))
-        if self.call.has_tables() or self.knows_buffers:
+        if self.call.has_tables() or self.knows_buffers or self.lists:
             known = self.call_tensors.numbers(self.module) if self.knows_buffers else ()
-            self.observation.take_tables((args, kwargs), known)
+            self.observation.take_tables((args, kwargs), known, self.lists)
         children = [
             (path, child, dict(child._parameters), dict(child._buffers)) for path, child in self.module.named_modules()
         ]
@@ -323,6 +326,7 @@ def _export(module, call, facts, observation, whole):
             functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
+            stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
@@ -335,6 +339,7 @@ def _export(module, call, facts, observation, whole):
                     failures.append(InvalidArgument(str(flat.found.mistake)))
                 else:
                     failures.append(failure_from(error, handled))
+                    failures[0].of_lists = observation.listed.are_read
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:

@@ -41,7 +41,8 @@ class FunctionCall:
     autocast: tuple  # (enabled, dtype) around it
     dirty: tuple = ()  # operands that forward changes in place
     # Per output: ("tensor", place among the node's outputs, differentiable), ("dirty", the same two, operand) or
-    # ("value", the object itself)
+    # ("value", the object itself). After them ("written", the same three as "dirty") per operand that forward changes
+    # without saying so: its gradient goes past the function.
     outputs: list = field(default_factory=list)
     single: bool = True
     operands: int = 0  # of the node
@@ -50,6 +51,11 @@ class FunctionCall:
     @property
     def name(self):
         return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
+    def changed(self):
+        """Operands that forward changes in place."""
+        return [*self.dirty, *(rest[2] for kind, *rest in self.outputs if kind == "written")]
 
     @property
     def computes(self):
@@ -88,10 +94,18 @@ class FunctionCall:
             else:
                 result = self.function.forward(context, *arguments)
         self.dirty = tuple(index for index, tensor in enumerate(tensors) if _holds(context.dirty_tensors, tensor))
-        marked = {_storage(tensors[index]) for index in self.dirty}
-        if any(_storage(tensor) in writes.storages - marked for tensor in tensors):
-            raise UnsupportedError(f"{self.name} changes an input in place without ctx.mark_dirty")
-        return self._note_outputs(context, tensors, result)
+        unmarked = writes.storages - {_storage(tensors[index]) for index in self.dirty}
+        written = [index for index, tensor in enumerate(tensors) if _storage(tensor) in unmarked]
+        if len({_storage(tensors[index]) for index in written}) < len(written):
+            raise self._refusal_of_write()  # each would see what is written into the other
+        found = self._note_outputs(context, tensors, result)
+        for index in written:
+            self.outputs.append(("written", len(found), True, index))
+            found.append(torch.empty_like(tensors[index]))
+        return found
+
+    def _refusal_of_write(self):
+        return UnsupportedError(f"{self.name} changes an input in place without ctx.mark_dirty")
 
     def _note_outputs(self, context, tensors, result):
         self.single = not isinstance(result, tuple)
@@ -124,6 +138,11 @@ class FunctionCall:
                 continue
             place, differentiable = rest[:2]
             value = found[place] if differentiable else found[place].detach()
+            if kind == "written":
+                if tensors[rest[2]].is_leaf and tensors[rest[2]].requires_grad:
+                    raise self._refusal_of_write()
+                tensors[rest[2]].copy_(value)
+                continue
             results.append(tensors[rest[2]].copy_(value) if kind == "dirty" else value)
         return results[0] if self.single else tuple(results)
 

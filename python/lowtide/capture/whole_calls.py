@@ -73,7 +73,34 @@ def _layer(kind):
     return call
 
 
+def _random(tensor, *bounds, **keywords):
+    """Of two bounds it is an op whose name is no name in Python, which the exporter's code of a graph cannot say."""
+    if len(bounds) != 2 or bounds[1] is None:
+        return tensor.random_(*bounds, **keywords)
+    if keywords.get("generator", True) is None:
+        keywords = {}
+    return tensor.copy_(torch.randint(*bounds, tensor.shape, dtype=tensor.dtype, device=tensor.device, **keywords))
+
+
+def _fill_diagonal(tensor, fill_value, wrap=False):
+    """There is no such op that writes nothing."""
+    if tensor.dim() != 2:
+        for size in tensor.shape:
+            torch._check(tensor.dim() > 2 and size == tensor.shape[0], lambda: "dimensions of equal length")
+        places = torch.arange(tensor.shape[0], device=tensor.device)
+        tensor[(places,) * tensor.dim()] = fill_value
+    elif wrap:  # down a tall matrix, with a row between
+        rows, columns = tensor.shape
+        places = torch.arange(rows, device=tensor.device)[:, None] * columns + torch.arange(columns)
+        tensor.masked_fill_(places % (columns + 1) == 0, fill_value)
+    else:
+        tensor.diagonal().fill_(fill_value)
+    return tensor
+
+
 _WHOLE = {
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
+    torch.Tensor.random_: _random,
     **{getattr(torch, kind): _layer(kind) for kind in _STATES},
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,

@@ -17,6 +17,7 @@ from .norms import NORMS, normed
 from .questions import ASKS
 from .readers import outwards, readers
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
+from .tables import READ
 from .traced_draws import MAKERS, called, has_drawn
 
 _HOOKS_ON_TENSORS = frozenset(
@@ -56,6 +57,8 @@ class Calls(TorchFunctionMode):
                 return answer
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
+        if func in READ:
+            self._observation.listed.note_read(args[0])
         if func in _READS_NUMBERS and not self._observation.readers:
             self._observation.readers = readers(outwards(frame))
         if func is torch.Tensor.__getitem__:
@@ -85,6 +88,7 @@ class Calls(TorchFunctionMode):
         result = past_autograd.call(functools.partial(self._call, frame=frame), func, args, kwargs or {})
         self._observation.behind_calls()
         self._computed.note(result, args)
+        self._observation.listed.note(func, args, kwargs, result)
         self._finite.note(func, args, result)
         self._observation.made(result)
         return result

@@ -1,6 +1,5 @@
 """Hashes of Python objects that are the same in another process: of what a stored graph depends on."""
 
-import collections
 import enum
 import functools
 import hashlib
@@ -15,7 +14,7 @@ import torch
 from lowtide import _lowtide
 
 from .code import functions_of, is_users, names
-from .values import PLAIN, is_array
+from .values import CONTAINERS, PLAIN, base_of, is_array
 
 _BY_TEXT = (range, slice, torch.layout, torch.memory_format, re.Pattern, PurePath)
 _BY_NAME = (
@@ -26,7 +25,6 @@ _BY_NAME = (
 )
 
 
-CONTAINERS = (collections.deque, dict, frozenset, list, set, tuple)
 _DEEPEST = 4  # containers in containers of a library
 
 
@@ -56,8 +54,8 @@ class Digest:
         elif isinstance(value, (*PLAIN, *_BY_TEXT)):
             self.add(type(value).__qualname__, repr(value))
         elif isinstance(value, list | tuple):
-            self.add(type(value).__qualname__, len(value))
-            for item in value:
+            self.add(type(value).__qualname__, base_of(value).__len__(value))
+            for item in base_of(value).__iter__(value):
                 self.value(item, where)
         elif isinstance(value, types.FunctionType):
             self.function(value)
@@ -84,8 +82,8 @@ class Digest:
         """A container of a library's, whose own objects may be anything: functions and classes of users in it count by
         their code."""
         if isinstance(value, CONTAINERS) and depth:
-            self.add(type(value).__qualname__, len(value))
-            parts = value.items() if isinstance(value, dict) else value
+            self.add(type(value).__qualname__, base_of(value).__len__(value))
+            parts = dict.items(value) if isinstance(value, dict) else base_of(value).__iter__(value)
             for part in sorted(parts, key=repr) if isinstance(value, set | frozenset) else parts:
                 self.registry(part, depth - 1)
             return

@@ -12,7 +12,9 @@ import weakref
 
 import torch
 
-from .values import LARGEST, PLAIN, is_array, same_plain
+from .values import LARGEST, PLAIN, base_of, is_array, same_plain
+
+_HELD_HERE_ALONE = 2  # of sys.getrefcount, which counts its own argument
 
 
 class Kept:
@@ -32,7 +34,8 @@ class Kept:
         kind = next((kind for classes, kind in _KINDS if isinstance(thing, classes)), None)
         if kind is None:
             kind = _array_or_generator(thing)
-        if kind is None or (kind in (_Items, _Entries, _Elements) and names is None and len(thing) > LARGEST):
+        is_container = kind in (_Items, _Entries, _Elements)
+        if kind is None or (is_container and names is None and base_of(thing).__len__(thing) > LARGEST):
             return False
         self._things[id(thing)] = kind(thing, where) if names is None else _Named(thing, where, names)
         return True
@@ -134,6 +137,14 @@ class Kept:
         for thing in self._things.values():
             thing.restore()
 
+    def forget_dead(self):
+        """Lets go of what nobody else holds: what a property has made, for one."""
+        dead = True
+        while dead:  # which may hold others
+            dead = [key for key, thing in self._things.items() if sys.getrefcount(thing.thing) <= _HELD_HERE_ALONE]
+            for key in dead:
+                del self._things[key]
+
 
 class Changes:
     """What forward changed."""
@@ -213,7 +224,7 @@ class _Thing:
 
 class _Items(_Thing):
     def now(self):
-        return list(self.thing)
+        return list(base_of(self.thing).__iter__(self.thing))
 
     def put(self, items):
         base = list if isinstance(self.thing, list) else collections.deque
@@ -279,13 +290,14 @@ class _Named(_Entries):
         self.add(names)
 
     def add(self, names):
-        self.before.update((name, self.thing[name]) for name in names if name in self.thing and name not in self.before)
+        new = (name for name in names if name in self.thing and name not in self.before)
+        self.before.update((name, _beneath_tracer(self.thing[name])) for name in new)
 
     def renewed(self):
         return _Named(self.thing, self.where, self.before)
 
     def now(self):
-        return {name: self.thing[name] for name in self.before if name in self.thing}
+        return {name: _beneath_tracer(self.thing[name]) for name in self.before if name in self.thing}
 
     def put(self, entries):
         for name in self.before:
@@ -448,6 +460,12 @@ def _array_or_generator(thing):
         return None if isinstance(thing, random.SystemRandom) else _PythonGenerator
     known = numpy is not None and isinstance(thing, numpy.random.Generator | numpy.random.RandomState)
     return _NumpyGenerator if known else None
+
+
+def _beneath_tracer(value):
+    """What torch.fx.wrap has named, in whose place the exporter's tracer puts a function of its own while it runs."""
+    is_stand_in = isinstance(value, types.FunctionType) and value.__globals__.get("__name__", "")[:9] == "torch.fx."
+    return getattr(value, "__wrapped__", value) if is_stand_in else value
 
 
 def _may_settle(before):

@@ -39,10 +39,10 @@ from .lengths import with_free_sizes
 from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
-from .tables import KnownTensors
+from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
-from .values import PLAIN, PLAIN_TENSORS
+from .values import PLAIN, PLAIN_TENSORS, entries_of
 from .words import attribute_words, module_words
 from .writes import Counter, is_begun, is_collected, is_computed, take_writes, writes_of
 
@@ -89,7 +89,7 @@ class Observation:
         self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
         self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
-        self._kept, self.changes = Kept(), None  # kept.Changes that forward made
+        self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
@@ -195,9 +195,9 @@ class Observation:
         finally:
             self._aside = False
 
-    def take_tables(self, arguments, numbers):
-        """Of a call: forward gets those of its tensors that are constants, and `numbers` as KnownTensors has them."""
-        self.tables = KnownTensors(arguments, numbers, self.given.note_number)
+    def take_tables(self, arguments, numbers, lists):
+        """Of a call: forward gets those of its tensors that are constants; the rest as KnownTensors has it."""
+        self.tables = KnownTensors(arguments, numbers, self.given.note_number, lists)
 
     def _count(self):
         for write in self._counters:
@@ -245,6 +245,7 @@ class Observation:
 
     def let_go(self):
         """Takes what is left of the trace's tensors out of what holds them; in words, what that was, or None."""
+        self._kept.forget_dead()
         for generation in (0, 2):  # forward itself may have collected, and what it held then is not young
             if not self.left():
                 return None
@@ -316,7 +317,7 @@ class Observation:
             self._function(wrapped)
 
     def _names(self, table, told, whose):
-        found = [name for name in told if name in table]
+        found = [name for name in told if name in table and name != "__builtins__"]  # which the tracer replaces
         self._kept.keep_names(table, lambda name: f"the global `{name}` {whose}", found)
         for name in found:
             value = table[name]
@@ -359,8 +360,7 @@ class Observation:
         compared = isinstance(value, tuple | frozenset) or self._kept.keep(value, where)
         if known or not compared:
             return
-        pairs = list(dict.items(value)) if isinstance(value, dict) else list(enumerate(value))
-        for key, item in pairs:
+        for key, item in entries_of(value):
             self._element(item, where, value, key, depth - 1)
 
     def _object(self, value, where, depth):

@@ -14,7 +14,7 @@ from lowtide import _lowtide
 from .code import asks_which, content, free_cells, is_users, is_users_name, names, texts
 from .kept import has_dict
 from .states import flags, is_state, variables
-from .values import LARGEST, PLAIN, is_plain
+from .values import CONTAINERS, LARGEST, PLAIN, base_of, is_plain
 from .words import MISSING, module_words
 
 Way, Expected = _lowtide.Guards.Way, _lowtide.Guards.Expected
@@ -170,12 +170,13 @@ class _Reads:
             return Expected.TENSOR, ()
         if is_plain(value):
             return Expected.KEY, ()
-        if shallow or not isinstance(value, list | tuple | dict | set | frozenset | collections.deque):
+        if shallow or not isinstance(value, CONTAINERS):
             return Expected.SAME, ()
-        if len(value) > LARGEST:
+        base = base_of(value)
+        if base.__len__(value) > LARGEST:
             return Expected.SAME, ()
         if isinstance(value, list | tuple):
-            return Expected.SIZE, list(enumerate(value))
+            return Expected.SIZE, list(enumerate(base.__iter__(value)))
         if isinstance(value, dict):
             return Expected.KEYS, list(dict.items(value))
         return Expected.KEY if isinstance(value, collections.deque) else Expected.SET, ()

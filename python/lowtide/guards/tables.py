@@ -9,6 +9,8 @@ convolutions). Where a graph has to know them they are constants of it, and each
     x[lengths.cumsum(0) - 1]                        an index by a constant of the graph
 """
 
+import weakref
+
 import torch
 import torch.utils._pytree as pytree
 
@@ -22,6 +24,8 @@ _MOST_ELEMENTS = 2**16  # of what is computed of tables; more is the graph's to 
 _TAKE_INTEGERS = frozenset((torch.nn.functional.pad, torch.Tensor.__getitem__))  # beside the first argument
 _PLAIN = (type(None), bool, int, str, torch.dtype, torch.device, torch.memory_format, torch.layout)
 _LISTS = frozenset((torch.arange, torch.tensor))  # that tables are often compared and joined with
+_NUMBERS = (*_PLAIN, float)
+READ = frozenset((torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__index__))
 
 
 class TableOfSizes(str):
@@ -48,15 +52,37 @@ def is_table(value):
     )
 
 
+class ListedTensors:
+    """Those that forward makes of numbers, and what it computes of them."""
+
+    def __init__(self):
+        self.are_read = False  # their numbers, in which a trace knows none
+        self._tensors = {}  # id → weak reference
+
+    def note(self, func, args, kwargs, result):
+        if func not in _LISTS and not (self._tensors and any(map(self._is_one, args))):
+            return
+        if all(type(leaf) in _NUMBERS or self._is_one(leaf) for leaf in pytree.tree_leaves((args, kwargs))):
+            made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            self._tensors.update((id(tensor), weakref.ref(tensor)) for tensor in made)
+
+    def note_read(self, tensor):
+        self.are_read = self.are_read or self._is_one(tensor)
+
+    def _is_one(self, tensor):
+        reference = self._tensors.get(id(tensor))
+        return reference is not None and reference() is tensor
+
+
 class KnownTensors:
     """Tensors of one run of forward that are computed of nothing but tables and Python's numbers."""
 
-    def __init__(self, arguments=(), numbers=(), note=None):
+    def __init__(self, arguments=(), numbers=(), note=None, lists=False):
         """`arguments`: of forward; tensors of the trace are no plain ones. `numbers`: (what stands for it in the trace,
-        a buffer of one number); note(stand-in): such a number is read."""
+        a buffer of one number); note(stand-in): such a number is read. `lists`: also what forward makes of numbers."""
         self._given = [leaf for leaf in pytree.tree_leaves(arguments) if type(leaf) is torch.Tensor and is_table(leaf)]
         self._known = {id(tensor): tensor for tensor in self._given}
-        self._lists = _LISTS if self._given else ()
+        self._lists = _LISTS if self._given or lists else ()
         self._numbers, self._note = {}, note
         for stand_in, buffer in numbers:
             number = elsewhere(lambda buffer=buffer: buffer.detach().clone())
@@ -66,7 +92,7 @@ class KnownTensors:
         self._constants = {}  # id → (version that it was made at, tensor of the graph, its version)
 
     def __bool__(self):
-        return bool(self._given or self._numbers)
+        return bool(self._given or self._numbers or self._lists)
 
     def call(self, func, args, kwargs):
         """(whether they alone tell its result, the result), else (False, (args, kwargs) as the graph takes them)."""

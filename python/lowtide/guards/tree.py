@@ -16,13 +16,13 @@ from lowtide import _lowtide
 from lowtide.errors import UnsupportedError
 
 from .code import is_users_name
-from .digest import CONTAINERS, Digest, NotCacheable
+from .digest import Digest, NotCacheable
 from .held import is_number, text_of, value_at
 from .kept import has_dict, is_plain_object
 from .observe import HOOKS, Seen
 from .reads import add_reads
 from .states import flags, is_state
-from .values import PLAIN, PLAIN_TENSORS, array_key, describe, is_array, same_plain
+from .values import CONTAINERS, PLAIN, PLAIN_TENSORS, array_key, base_of, describe, is_array, same_plain
 from .words import (
     MISSING,
     Change,
@@ -398,7 +398,7 @@ def _token(expected, value):
     if expected is Expected.KEYS:
         return type(value), [key if isinstance(key, PLAIN) else None for key in value]
     if expected is Expected.SIZE:
-        return type(value), len(value)
+        return type(value), base_of(value).__len__(value)
     if expected is Expected.SET:
         return type(value), sorted(map(repr, value))
     return None if expected in (Expected.NOTHING, Expected.ANYTHING) else value

@@ -1,5 +1,6 @@
 """Python values as graphs know them: which are plain, what of a tensor is its metadata, words for each."""
 
+import collections
 import enum
 import sys
 
@@ -24,7 +25,19 @@ DTYPES = {
     torch.complex64: "c64",
     torch.complex128: "c128",
 }
+CONTAINERS = (collections.deque, dict, frozenset, list, set, tuple)
 LARGEST = 4096  # elements of a container that are compared one by one
+
+
+def base_of(container):
+    """Python's own class of it, whose methods run no code of users'."""
+    return next(kind for kind in CONTAINERS if isinstance(container, kind))
+
+
+def entries_of(container):
+    """[(key or index, item)]."""
+    base = base_of(container)
+    return list(dict.items(container) if base is dict else enumerate(base.__iter__(container)))
 
 
 def dtype_name(dtype):

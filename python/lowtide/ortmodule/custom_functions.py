@@ -15,6 +15,8 @@ from lowtide.guards.values import DTYPES
 
 # Not a class's own `apply`, which has been passed when a call was captured.
 _apply = torch.autograd.Function.apply.__func__
+# Views of memory whose last dim has to lie in one piece. A copy that forward makes for that is none to the engine.
+_OF_ROWS = ("aten::view_as_complex.default", "aten::view.dtype")
 _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -89,6 +91,8 @@ class CallHandler:
             overload = self._overloads[target] = _Overload(target)
         written = attrs.get("writes", ())
         tensors = [tensor.clone() if index in written else tensor for index, tensor in enumerate(tensors)]
+        if target in _OF_ROWS:
+            tensors = [tensor.contiguous() for tensor in tensors]
         args, kwargs = overload.arguments(attrs, tensors)
         with _in_autocast(_TORCH_DTYPES.get(attrs.get("autocast"))):
             return _tensors(overload.run(*args, **kwargs)) + [tensors[index] for index in written]
@@ -96,11 +100,13 @@ class CallHandler:
     def _run_function(self, attrs, tensors):
         record = self._functions[attrs["call"]]
         # What it changes in place is not to change the engine's memory, and must not be a leaf.
-        tensors = [tensor.clone() if index in record.dirty else tensor for index, tensor in enumerate(tensors)]
+        changed = record.changed
+        tensors = [tensor.clone() if index in changed else tensor for index, tensor in enumerate(tensors)]
         with record.in_autocast():
             result = _apply(record.function, *record.filled(tensors, attrs.get("sizes", ())))
         items = [result] if record.single else result
-        return [item for item in items if isinstance(item, torch.Tensor)]
+        written = [tensors[rest[2]] for kind, *rest in record.outputs if kind == "written"]
+        return [item for item in items if isinstance(item, torch.Tensor)] + written
 
 
 class _RetentionTracker:

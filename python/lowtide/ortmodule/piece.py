@@ -35,13 +35,22 @@ class Piece:
         return self.graph.counts.put(inputs, results) if self.graph.counts.outputs else results
 
     def _results(self, inputs):
+        if self.graph.is_differentiated_within:
+            return self._in_pytorch(inputs, "torch.autograd.grad may differentiate one of its outputs by another")
         if not self.graph.writes.places:
             return self._run(inputs)
-        self._refusal = None
         if self.graph.writes.are_seen(inputs):
-            self._refusal = "an argument that is changed in place shares its memory with another one"
-            return self._as_given(*inputs)
+            return self._in_pytorch(inputs, "an argument that is changed in place shares its memory with another one")
+        self._refusal = None
         return self.graph.writes.make(inputs, self._run(inputs))
+
+    def _in_pytorch(self, inputs, why):
+        begin, self._refusal = time.perf_counter(), why
+        results = self._as_given(*inputs)
+        self._seconds = time.perf_counter() - begin
+        if self._allowance is not None:
+            self._allowance.ran_in_pytorch()
+        return results
 
     def _run(self, inputs):
         begin = time.perf_counter()

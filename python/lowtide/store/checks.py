@@ -73,6 +73,7 @@ def _check_facts(facts, exported):
     _expect(type(facts.free) is bool, "whether all sizes of images were free")
     _expect(type(facts.usual) is bool, "whether usual data were taken for granted")
     _expect(type(facts.known_buffers) is bool, "whether numbers in buffers were constants")
+    _expect(type(facts.lists) is bool, "whether tensors made of numbers were constants")
     _expect(facts.keep is None or all(type(path) is str for path in facts.keep), "which outputs were kept")
 
 
@@ -177,8 +178,9 @@ def _check_call(call, node):
     places = []
     for kind, *rest in call.outputs:
         if kind != "value":
-            _expect(len(rest) == (3 if kind == "dirty" else 2) and kind in ("tensor", "dirty"), "outputs of a function")
-            _expect(kind == "tensor" or _is_whole(rest[2], call.operands), "the operand that an output is")
+            is_operand = kind in ("dirty", "written")
+            _expect(len(rest) == (3 if is_operand else 2) and (is_operand or kind == "tensor"), "outputs of a function")
+            _expect(not is_operand or _is_whole(rest[2], call.operands), "the operand that an output is")
             places.append(rest[0])
     _expect(places == list(range(len(node["outputs"]))), "the outputs of a function in order")
 

@@ -70,6 +70,7 @@ def to_text(captured, module, digest):
                 "free": captured.facts.free,
                 "usual": captured.facts.usual,
                 "known_buffers": captured.facts.known_buffers,
+                "lists": captured.facts.lists,
                 "keep": captured.facts.keep,
             },
             "names": exported.names,
@@ -148,6 +149,7 @@ def from_text(text, module, call, digest):
             facts["free"],
             facts["usual"],
             facts["known_buffers"],
+            facts["lists"],
             facts["keep"] and tuple(facts["keep"]),
         ),
     )
