@@ -230,8 +230,12 @@ struct MaskTarget {
   }
 };
 
+// A dim of one element has no stride to speak of.
 bool may_lie_there(const TensorRef* gradient, const TensorRef& of) {
-  return gradient != nullptr && std::equal(of.strides, of.strides + of.rank, gradient->strides);
+  if (gradient == nullptr) return false;
+  for (int i = 0; i < of.rank; ++i)
+    if (of.sizes[i] != 1 && of.strides[i] != gradient->strides[i]) return false;
+  return true;
 }
 
 template <class Number>

@@ -69,7 +69,10 @@ class PackedRun {
       attrs.set("packed", axis);
       outputs = {tensor(to.data(), dtype_, packed_sizes(c_, axis)), TensorRef{}, TensorRef{}, TensorRef{}};
     }
-    run_kernel(backward_, {dy, part(qkv, 0), part(qkv, 1), part(qkv, 2), of_y, lse, mask}, outputs, attrs, 99);
+    std::vector<TensorRef> of = {part(qkv, 0), part(qkv, 1), part(qkv, 2)};
+    for (TensorRef& each : of)
+      if (c_.batch == 1) each.strides[0] = 3;  // of the only batch entry: any number will do
+    run_kernel(backward_, {dy, of[0], of[1], of[2], of_y, lse, mask}, outputs, attrs, 99);
     std::vector<Number> result;
     for (int64_t i = 0; i < 3; ++i) take(part(to, i), result);
     return result;
