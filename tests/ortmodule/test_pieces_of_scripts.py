@@ -38,21 +38,6 @@ def test_pieces_begin_in_submodules():
     assert all(layer._compiled_call_impl is None for layer in wrapped.layers), "nothing stays on the user's modules"
 
 
-def test_a_list_that_grows_with_each_call():
-    def forward(m, a):
-        y = m.l(a)
-        m.log.append(y.mean().item())
-        return y
-
-    module = Of(forward)
-    module.log = []
-    wrapped = ORTModule(module)
-    for index in range(20):
-        wrapped(x()).sum().backward()
-        assert len(module.log) == index + 1
-    assert "1 of 1 pieces in the engine" in wrapped.fallback_reason
-
-
 def numbers_and_a_tensor(m, a, labels):
     m.meter.update(len(labels), a.detach().mean().item())
     return m.l(a)[labels].sum()

@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
-from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes
+from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes, version_of
 from lowtide.guards.collected import places_of, places_of_grown, stale_places
 from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
@@ -149,7 +149,7 @@ class _Flat(torch.nn.Module):
         self.call_tensors.tell(self.observation.given, tensors, self.module)
         containers = list(containers_of((args, kwargs)))
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
-        versions = [(place, tensor, tensor._version) for place, tensor in self._inputs(tensors)]
+        versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()

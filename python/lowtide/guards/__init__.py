@@ -7,7 +7,7 @@ guards.hold() or guards.why()
 """
 
 from .classes import may_ask_for_classes
-from .data import write_data
+from .data import version_of, write_data
 from .digest import Digest, NotCacheable, build, code_digest
 from .draws import Draws, put_back
 from .observe import Observation
@@ -31,5 +31,6 @@ __all__ = [
     "may_ask_for_classes",
     "put_back",
     "setters",
+    "version_of",
     "write_data",
 ]

@@ -24,6 +24,11 @@ def _check(tensor, value):
         raise UnsupportedError(f"{_REFUSED} to one of another type")
 
 
+def version_of(tensor):
+    """How often it was written, as autograd counts; of tensors of inference mode nobody does."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 class PastAutograd:
     """Which tensors of a trace are written through `tensor.data` alone: their versions stay what they are, and what
     autograd has saved of them counts as unchanged."""
@@ -47,10 +52,10 @@ class PastAutograd:
         data = next((arg for arg in args if self._is_known(arg)), None) if self._data else None
         if data is None:
             return call(func, args, kwargs)
-        before = data._version
+        before = version_of(data)
         result = call(func, args, kwargs)
-        if data._version > before:
-            self._writes[_memory(data)] = self._writes.get(_memory(data), 0) + data._version - before
+        if (written := version_of(data) - before) > 0:
+            self._writes[_memory(data)] = self._writes.get(_memory(data), 0) + written
         for each in result if isinstance(result, tuple | list) else (result,):
             if isinstance(each, torch.Tensor) and _memory(each) == _memory(data):
                 self._data[id(each)] = weakref.ref(each)
@@ -58,7 +63,7 @@ class PastAutograd:
 
     def is_all_of(self, tensor, version):
         """Whether all writes into the tensor since it had this version went past autograd, and there were some."""
-        written = tensor._version - version
+        written = version_of(tensor) - version
         return written > 0 and self._writes.get(_memory(tensor), 0) == written
 
     def _is_known(self, value):
