@@ -1,5 +1,6 @@
 """Modules that forward imports itself, as libraries do that load their parts late: their code runs once."""
 
+import builtins
 import importlib
 import sys
 
@@ -52,3 +53,22 @@ def test_what_a_module_holds_is_no_tensor_of_the_trace(by_function, tmp_path, mo
     tables = sys.modules[name]
     assert torch.equal(tables.TABLE, torch.arange(3.0, dtype=torch.float64))
     assert torch.equal(tables.Scale.factors, tables.TABLE + 1)
+
+
+def test_what_is_imported_already_is_had_as_ever():
+    """PyTorch itself imports in its functions: thousands of times a trace."""
+    own, seen = builtins.__import__, []
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            import math
+
+            seen.append(builtins.__import__ is own)
+            return x * math.pi
+
+    wrapped, finders = ORTModule(Model()), list(sys.meta_path)
+    x = torch.ones(2, requires_grad=True)
+    assert torch.equal(wrapped(x), x * 3.141592653589793)
+    assert wrapped.fallback_reason is None
+    assert seen and all(seen)
+    assert sys.meta_path == finders

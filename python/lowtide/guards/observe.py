@@ -123,9 +123,9 @@ class Observation:
             *self.comparisons.patches(),
             (torch.nn.functional, "scaled_dot_product_attention", taking_conditions(attention, self._answered)),
             (torch.autograd, "backward", refusing(torch.autograd.backward, self._is_traced, _BACKWARD)),
-            *imports_outside(self),
         ):
             self._stack.enter_context(replaced_attribute(*patch))
+        self._stack.enter_context(imports_outside(self))
         self._stand_in_for(random, "random")
         if (numpy := sys.modules.get("numpy")) is not None:
             made = refusing(numpy.random.default_rng, self.is_running, _GENERATOR)
