@@ -9,6 +9,7 @@ import torch
 
 from lowtide.ortmodule import ORTModule
 
+_OWN = builtins.__import__
 _TABLES = """
 import torch
 
@@ -57,18 +58,15 @@ def test_what_a_module_holds_is_no_tensor_of_the_trace(by_function, tmp_path, mo
 
 def test_what_is_imported_already_is_had_as_ever():
     """PyTorch itself imports in its functions: thousands of times a trace."""
-    own, seen = builtins.__import__, []
 
     class Model(torch.nn.Module):
         def forward(self, x):
             import math
 
-            seen.append(builtins.__import__ is own)
-            return x * math.pi
+            return x * (math.pi if builtins.__import__ is _OWN else 0)
 
     wrapped, finders = ORTModule(Model()), list(sys.meta_path)
     x = torch.ones(2, requires_grad=True)
     assert torch.equal(wrapped(x), x * 3.141592653589793)
     assert wrapped.fallback_reason is None
-    assert seen and all(seen)
     assert sys.meta_path == finders
