@@ -149,12 +149,8 @@ class StepChecker {
     const bool is_packed = whole.sizes.size() == 5 && (axis == 2 || axis == 3) && part >= 0 && part < 3;
     if (!is_packed) return {-1, whole.dtype, 0, {}, {}};
     const Strided lies = parts_of_packed_heads(whole.sizes, axis)[static_cast<size_t>(part)];
-    const size_t heads = axis == 2 ? 3 : 2;
-    return {whole.buffer,
-            whole.dtype,
-            whole.offset + lies.offset,
-            {whole.sizes[0], whole.sizes[heads], whole.sizes[1], whole.sizes[4]},
-            lies.strides};
+    const Shape sizes = heads_of_packed(whole.sizes, axis);
+    return {whole.buffer, whole.dtype, whole.offset + lies.offset, sizes, lies.strides};
   }
 
   // Same offset, sizes and strides in one buffer.

@@ -1,5 +1,6 @@
 """Starts a script on several processes of this machine."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -7,7 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parents[1]
+
+# An optional library of hundreds of MB, which only ZeRO's users have.
+with_deepspeed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see requirements-libraries.txt"
+)
 
 
 def run_ranks(script, *arguments, ranks=2, timeout=240, max_restarts=0, **variables):

@@ -1,12 +1,11 @@
 """A rank that fails: the other one ends by itself, with an error, within the group's timeout, and no rank has changed a
 parameter in half. torchrun starts all of them again, and they go on to the same losses."""
 
-import importlib.util
 import re
 
 import pytest
 from faults import GROUP_TIMEOUT_S
-from ranks import run_ranks, run_until_one_ends
+from ranks import run_ranks, run_until_one_ends, with_deepspeed
 
 FAULTS = ["dies", "hangs", "raises in forward", "is interrupted"]
 
@@ -19,11 +18,6 @@ def test_the_other_rank_ends(how, tmp_path):
     took = re.search(r"rank 0 ended after ([\d.]+) s: \w+", output)
     assert status == 1 and took, output[-4000:]
     assert float(took.group(1)) < GROUP_TIMEOUT_S + 3
-
-
-with_deepspeed = pytest.mark.skipif(
-    importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see requirements-libraries.txt"
-)
 
 
 @pytest.mark.long

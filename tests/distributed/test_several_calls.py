@@ -1,10 +1,8 @@
 """A module that is called several times in a step, on two processes: losses and final parameters are eager's, and those
 of DistributedDataParallel."""
 
-import importlib.util
-
 import pytest
-from ranks import run_ranks
+from ranks import run_ranks, with_deepspeed
 
 CASES = [
     "siamese",
@@ -22,13 +20,14 @@ CASES = [
 @pytest.mark.parametrize(
     "wrapper",
     [
-        pytest.param(each, marks=pytest.mark.long if each in ("ddp", "zero1", "zero2") else ())
-        for each in ("ddp", "fsdp2", "zero1", "zero2", "zero3")
+        pytest.param("ddp", marks=pytest.mark.long),
+        "fsdp2",
+        pytest.param("zero1", marks=[pytest.mark.long, with_deepspeed]),
+        pytest.param("zero2", marks=[pytest.mark.long, with_deepspeed]),
+        pytest.param("zero3", marks=with_deepspeed),
     ],
 )
 def test_training_is_eagers(wrapper):
-    if wrapper.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
-        pytest.skip("DeepSpeed is not installed: see requirements-libraries.txt")
     cases = CASES if wrapper == "ddp" else [*CASES, "siamese-crossed"]
     output = run_ranks("several_calls_cases.py", wrapper, *cases, DS_ACCELERATOR="cpu")
     assert output.count(": right on rank") == 2 * len(cases)

@@ -1,16 +1,12 @@
 """DeepSpeed's ZeRO stages 1, 2 and 3 around ORTModule, on two processes: losses and final parameters are DeepSpeed's
 with the plain module, and each reads the other's checkpoints."""
 
-import importlib.util
-
 import pytest
 from on_four import CASES as ON_FOUR
 from on_four import each_model
-from ranks import run_ranks
+from ranks import run_ranks, with_deepspeed
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see requirements-libraries.txt"
-)
+pytestmark = with_deepspeed
 CASES = ("plain", "accumulation", "clipping", "budget", "autocast", "checkpoint")
 each = pytest.mark.parametrize("model, stage", [(m, s) for m in ("gpt2", "bert", "t5", "resnet") for s in (1, 2, 3)])
 

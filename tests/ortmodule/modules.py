@@ -6,6 +6,7 @@ import threading
 
 import torch
 
+from lowtide.compile_backend import lowtide
 from lowtide.ortmodule import ORTModule
 
 
@@ -112,6 +113,22 @@ def check(module, *args, steps=2, in_engine=True, tolerance=None, **kwargs):
         assert (wrapped.fallback_reason is None) == in_engine, wrapped.fallback_reason
         assert_same(found, expected, **(tolerance or {}))
     return wrapped
+
+
+def same_through_both_doors(cls, sizes):
+    """A wrapped module of this class, whose losses and state are eager's on batches of so many rows of four; so are
+    those of torch.compile."""
+    ours, theirs = pair(cls)
+    compiled = torch.compile(copy.deepcopy(theirs), backend=lowtide)
+    for rows in sizes:
+        x = torch.randn(rows, 4, dtype=torch.float64)
+        losses = [module(x) for module in (theirs, ours, compiled)]
+        for loss in losses:
+            torch.testing.assert_close(loss, losses[0], rtol=1e-10, atol=1e-12)
+            loss.backward()
+    assert_same_state(ours, theirs)
+    assert_same_state(compiled, theirs)
+    return ours
 
 
 def run_all(*functions):

@@ -6,12 +6,12 @@ import torch
 from modules import check
 
 
-class Kind(tuple):
-    def __len__(self):
-        raise NotImplementedError
+def has_none(self):
+    raise TypeError("it has neither a length nor parts")
 
-    def __iter__(self):
-        raise NotImplementedError
+
+class Kind(tuple):
+    __len__ = __iter__ = has_none
 
     @property
     def factor(self):
@@ -19,8 +19,7 @@ class Kind(tuple):
 
 
 class Kinds(list):
-    def __len__(self):
-        raise NotImplementedError
+    __len__ = has_none
 
 
 class Scaled(torch.nn.Module):

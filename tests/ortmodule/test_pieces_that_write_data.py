@@ -1,13 +1,9 @@
 """Pieces that write a tensor's data. Autograd does not see what is written so, and what waits for backward may have
 been read before: it was told of a write, and refused its backward."""
 
-import copy
-
 import pytest
 import torch
-from modules import assert_same_state, pair
-
-from lowtide.compile_backend import lowtide
+from modules import same_through_both_doors
 
 pytestmark = pytest.mark.usefixtures("with_pieces")
 
@@ -60,13 +56,4 @@ class Follows(torch.nn.Module):
 
 @pytest.mark.parametrize("cls", [Stages, Follows])
 def test_writes_that_autograd_does_not_see(cls):
-    ours, theirs = pair(cls)
-    compiled = torch.compile(copy.deepcopy(theirs), backend=lowtide)
-    for rows in (2, 2, 3):
-        x = torch.randn(rows, 4, dtype=torch.float64)
-        losses = [module(x) for module in (theirs, ours, compiled)]
-        for loss in losses:
-            torch.testing.assert_close(loss, losses[0], rtol=1e-10, atol=1e-12)
-            loss.backward()
-    assert_same_state(ours, theirs)
-    assert_same_state(compiled, theirs)
+    same_through_both_doors(cls, (2, 2, 3))

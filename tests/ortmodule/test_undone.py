@@ -17,7 +17,7 @@ class Kind(collections.namedtuple("Kind", "scale other")):
     """Dynamo asks for its length, and cannot."""
 
     def __len__(self):
-        raise NotImplementedError
+        raise TypeError("it has no length")
 
 
 class Scaled(torch.nn.Module):
