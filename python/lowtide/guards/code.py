@@ -2,6 +2,7 @@
 
 import dis
 import functools
+import itertools
 import sys
 import sysconfig
 import types
@@ -19,14 +20,14 @@ def names(code):
     return found
 
 
-_IS, _CONSTANT = dis.opmap["IS_OP"], dis.opmap["LOAD_CONST"]
-
-
 def asks_which(code):
     """Whether code may ask which object one is: by `is` with another than None and the like, or by its id."""
-    ops = code.co_code[::2]
-    asked = any(op == _IS and ops[place - 1] != _CONSTANT for place, op in enumerate(ops)) if _IS in ops else False
-    return asked or "id" in code.co_names or any(asks_which(part) for part in code.co_consts if _is_code(part))
+    if "id" in code.co_names or any(asks_which(part) for part in code.co_consts if _is_code(part)):
+        return True
+    if dis.opmap["IS_OP"] not in code.co_code:  # as most; the instructions of others are looked at one by one
+        return False
+    steps = itertools.pairwise(step.opname for step in dis.get_instructions(code))
+    return any(step == "IS_OP" and before != "LOAD_CONST" for before, step in steps)
 
 
 def _is_code(constant):

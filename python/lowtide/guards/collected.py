@@ -25,6 +25,11 @@ class Put:
         return value
 
 
+_LOOKS = (
+    "call bool len iter eq ne lt le gt ge hash add radd mul rmul sub rsub getitem setitem delitem contains float int"
+)
+
+
 class Stale:
     """Stands for what the last call left while forward is traced, which puts another one in its place: whoever looks
     at it hears that a graph cannot tell."""
@@ -36,7 +41,7 @@ class Stale:
         Stale._refuse(self)
 
 
-for _name in "call bool len iter eq ne lt le gt ge hash add radd mul rmul sub rsub getitem contains float int".split():
+for _name in _LOOKS.split():
     setattr(Stale, f"__{_name}__", Stale._refuse)
 
 
@@ -70,7 +75,7 @@ class Growing:
         return items
 
 
-for _name in "call bool len iter eq ne lt le gt ge hash add radd mul rmul getitem setitem delitem contains".split():
+for _name in _LOOKS.split():
     setattr(Growing, f"__{_name}__", Growing._refuse)
 
 
