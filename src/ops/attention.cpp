@@ -32,13 +32,13 @@ static TensorType attended(const InferArgs& args, size_t first, size_t mask) {
   };
   if (args.has(mask)) {
     const TensorType& m = args.in(mask);
-    LT_INFER_CHECK(args, m.dtype == DType::kBool || m.dtype == q.dtype, "the mask must be bool or ", name(q.dtype),
-                   ", is ", to_string(m));
+    LT_INFER_CHECK(args, m.dtype == DType::kBool || m.dtype == q.dtype || (is_half(q.dtype) && m.dtype == DType::kF32),
+                   "the mask must be bool, ", name(q.dtype), " or, for 16 bits, f32, is ", to_string(m));
     check_added(mask, "mask");
   }
   if (args.has(mask + 1)) {
-    check_same_dtype(args, first, mask + 1);
-    LT_INFER_CHECK(args, args.has(mask) && is_float(args.in(mask).dtype), "a bias needs a mask of ", name(q.dtype));
+    LT_INFER_CHECK(args, args.has(mask) && is_float(args.in(mask).dtype), "a bias needs a mask of numbers");
+    check_same_dtype(args, mask, mask + 1);
     check_added(mask + 1, "bias");
   }
   return {q.dtype, {q.shape[0], q.shape[1], q.shape[2], v.shape[3]}};

@@ -227,6 +227,13 @@ static void add_attention(List& list) {
   list.add(Op::kAttention, "learnt bias of keys", {q, k, v, real({5})}, attrs(false, 0));
   list.add(Op::kAttention, "mask and bias", {q, k, v, real({2, 1, 3, 5}), real({2, 1, 5})}, attrs(false, 0));
   list.add(Op::kAttention, "bias of queries", {q, k, v, real({5}), real({2, 3, 1})}, attrs(true, 0));
+  const auto wide = [](ExampleInput input) {
+    input.is_statistic = true;
+    return input;
+  };
+  list.add(Op::kAttention, "f32 bias of scores", {q, k, v, wide(real({1, 2, 3, 5}))}, attrs(false, 0));
+  list.add(Op::kAttention, "f32 mask and bias", {q, k, v, wide(real({2, 1, 3, 5})), wide(real({2, 1, 5}))},
+           attrs(true, 0));
   list.add(Op::kAttention, "dropout", {q, k, v}, attrs(false, 0.3));
   list.add(Op::kAttention, "all at once", {real({2, 4, 5, 4}), k, v, real({2, 1, 5, 5})}, attrs(true, 0.2));
 }

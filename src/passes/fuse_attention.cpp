@@ -44,14 +44,29 @@ ValueId through_reshape(const Graph& graph, Match& match, ValueId value) {
   return x;
 }
 
-// softmax(scores), perhaps with dropout, from the left operand of the last product
+// Goes through Reshapes between the two shapes of scores, and through Casts `from` one dtype `to` another.
+ValueId through_views(const Graph& graph, Match& match, ValueId value, DType from, DType to) {
+  while (true) {
+    const ValueId reshaped = through_reshape(graph, match, value);
+    const NodeId cast = producer(graph, reshaped, Op::kCast, true);
+    const bool casts = cast && graph.type(reshaped).dtype == to && graph.type(operand(graph, cast, 0)).dtype == from;
+    if (casts) match.pattern.add(cast);
+    const ValueId next = casts ? operand(graph, cast, 0) : reshaped;
+    if (next == value) return value;
+    value = next;
+  }
+}
+
+// softmax(scores), perhaps with dropout, from the left operand of the last product. Of products of 16 bits it may be
+// computed in f32.
 bool match_probabilities(const Graph& graph, Match& match, ValueId value) {
-  value = through_reshape(graph, match, value);
+  const DType dtype = graph.type(value).dtype, wide = is_half(dtype) ? DType::kF32 : dtype;
+  value = through_views(graph, match, value, wide, dtype);
   if (const NodeId dropout = match.pattern.take(value, Op::kDropout)) {
     if (graph.node(dropout).inputs.size() > 1) return false;  // the masks of some rows of a tensor
     match.dropout = graph.node(dropout).attrs.f("ratio");
     match.stream = graph.node(dropout).attrs.dim("stream");
-    value = through_reshape(graph, match, operand(graph, dropout, 0));
+    value = through_views(graph, match, operand(graph, dropout, 0), wide, dtype);
   }
   const NodeId softmax = match.pattern.take(value, Op::kSoftmax);
   if (!softmax) return false;
@@ -60,7 +75,7 @@ bool match_probabilities(const Graph& graph, Match& match, ValueId value) {
   // Biases, outermost first, down to the product.
   ValueId scores = operand(graph, softmax, 0);
   while (true) {
-    scores = through_reshape(graph, match, scores);
+    scores = through_views(graph, match, scores, dtype, wide);
     if (const NodeId product = producer(graph, scores, {Op::kMatMul, Op::kFusedMatMul}, true)) {
       match.pattern.add(product);
       match.scores = product;
@@ -73,7 +88,7 @@ bool match_probabilities(const Graph& graph, Match& match, ValueId value) {
     const ValueId sides[2] = {operand(graph, sum, 0), operand(graph, sum, 1)};
     const auto leads_on = [&](ValueId side) {
       return shape_of(graph, side) == shape_of(graph, scores) &&
-             producer(graph, side, {Op::kAdd, Op::kReshape, Op::kMatMul, Op::kFusedMatMul}, true);
+             producer(graph, side, {Op::kAdd, Op::kReshape, Op::kCast, Op::kMatMul, Op::kFusedMatMul}, true);
     };
     const size_t at = leads_on(sides[0]) ? 0 : 1;
     if (!leads_on(sides[at]) || (at == 0 && leads_on(sides[1]))) return false;
@@ -128,7 +143,7 @@ bool fuse_attention_at(Graph& graph, NodeId root) {
     const Shape& shape = shape_of(graph, tensor);
     const bool batches = shape.size() == 4 ? shape[0] == full[0] && shape[1] == full[1]
                                            : shape.size() == 3 && shape[0] == full[0] * full[1];
-    if (!batches) return false;
+    if (!batches || graph.type(tensor).dtype != graph.type(scores).dtype) return false;
   }
   bool key_is_transposed = true;
   if (graph.node(match.scores).op == Op::kFusedMatMul) {
@@ -137,13 +152,18 @@ bool fuse_attention_at(Graph& graph, NodeId root) {
     key_is_transposed = !product.b("transB");
     match.scale = product.f("alpha");
   }
+  // What is added to scores of 16 bits may be f32, all of it then.
+  DType added = graph.type(scores).dtype;
   for (ValueId bias : match.biases) {
     const Shape& shape = shape_of(graph, bias);
     const bool flat = shape.size() == 3 && !shape[0].is(1) && shape[0] == full[0] * full[1];
     Shape last_two = shape;
     if (shape.size() > 2) last_two.erase(last_two.begin(), last_two.end() - 2);
     if (!(flat ? broadcasts(last_two, full) : broadcasts(shape, full))) return false;
-    if (graph.type(bias).dtype != graph.type(query).dtype) return false;
+    const DType dtype = graph.type(bias).dtype;
+    if (dtype == graph.type(query).dtype) continue;
+    if (dtype != DType::kF32 || !is_half(graph.type(query).dtype)) return false;
+    added = dtype;
   }
 
   const Origin origin = match.pattern.origin(root);
@@ -160,7 +180,7 @@ bool fuse_attention_at(Graph& graph, NodeId root) {
   for (ValueId tensor : {query, key, value}) operands.push_back(with_heads(b, tensor, full));
   ValueId mask;
   for (ValueId bias : match.biases) {
-    const ValueId piece = bias_with_heads(b, bias, full);
+    const ValueId piece = b.cast(bias_with_heads(b, bias, full), added);
     mask = mask ? b.add(piece, mask) : piece;
   }
   if (mask) operands.push_back(mask);

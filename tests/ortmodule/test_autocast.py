@@ -74,6 +74,17 @@ def test_autocast_around_a_model(name):
     assert "Cast(to=bf16)" in wrapped.text("training")  # casts are nodes
 
 
+@pytest.mark.parametrize("name", ["bloom", "t5"])
+def test_what_is_added_to_scores_stays_fp32(name):
+    model, make_batch = zoo.build(name)
+    batches = batches_of(make_batch, 2)
+    wrapped = ORTModule(copy.deepcopy(model))
+    ours = [gradients(wrapped, batch, torch.bfloat16) for batch in batches]
+    assert_within_rounding(ours, *in_fp64(name, model, batches, torch.bfloat16), torch.bfloat16)
+    text = wrapped.text("training")
+    assert " Attention(" in text and "Softmax(" not in text  # no scores are written out
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("gpt2", torch.bfloat16), pytest.param("resnet", torch.bfloat16, marks=pytest.mark.long), ("bert", torch.float16)],

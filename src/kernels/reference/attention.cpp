@@ -36,7 +36,7 @@ struct Heads : AttentionTerms {
       if (given_mask) {
         const int64_t at = offset_in(mask, b, h, i, j);
         if (given_bias) {
-          dot += rounded(q.dtype, get(*given_mask, at) + get(*given_bias, offset_in(bias, b, h, i, j)));
+          dot += rounded(given_mask->dtype, get(*given_mask, at) + get(*given_bias, offset_in(bias, b, h, i, j)));
         } else if (given_mask->dtype != DType::kBool) {
           dot += get(*given_mask, at);
         } else if (get_int(*given_mask, at) == 0) {

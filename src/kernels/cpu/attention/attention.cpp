@@ -80,6 +80,7 @@ AttentionCall<Number> with_mask(const KernelCall& call, const Tasks<Number>& tas
   if (const TensorRef* mask = input(call, mask_at)) {
     task.options.mask.data = mask->data;
     task.options.mask.hides = mask->dtype == DType::kBool;
+    task.options.mask.floats = mask->dtype == DType::kF32;
   }
   if (const TensorRef* bias = input(call, mask_at + 1)) task.options.bias.data = bias->data;
   task.dropout = dropout_rule(task.options.dropout, call.random_key, tasks.stream);
@@ -303,7 +304,7 @@ KernelStatus run_backward(const KernelCall& call, const Backward<Number>& backwa
   return nullptr;
 }
 
-// ---- the kernels: all operands but a bool mask and the log-sum-exp are of one dtype
+// ---- the kernels: all operands but the mask, the bias and the log-sum-exp are of one dtype
 
 using FloatForward = Forward<float>;
 using FloatBackward = Backward<float>;

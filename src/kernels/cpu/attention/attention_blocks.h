@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cpu/attention/attention_table.h"
+#include "kernels/cpu/half_vectors.h"
 #include "kernels/cpu/random/philox_vector.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -55,51 +56,57 @@ LT_INLINE const T* row_of(const ScoreView& view, const Block& block, int64_t r) 
          (block.first_query + r) * view.query_stride + block.first_key * view.key_stride;
 }
 
-// f(j, count, x): x the numbers of a row from j on.
-template <class A, class F>
-LT_INLINE void for_added(const typename A::Number* row, int64_t step, int64_t n, F f) {
+// f(j, count, x): x the numbers of a row, stored as S, from j on.
+template <class S, class F>
+LT_INLINE void for_added(const typename S::Number* row, int64_t step, int64_t n, F f) {
   if (step == 1) {
-    for_vectors(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { f(j, count, A::load(row + j, count)); });
+    for_vectors(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { f(j, count, S::load(row + j, count)); });
   } else if (step == 0) {
-    const vf x = splat(A::load(row, 1)[0]);
+    const vf x = splat(S::load(row, 1)[0]);
     for_vectors(n, [&](int64_t j, auto count) LT_INLINE_LAMBDA { f(j, count, x); });
   } else {
-    for (int64_t j = 0; j < n; ++j) f(j, 1, A::load(row + j * step, 1));
+    for (int64_t j = 0; j < n; ++j) f(j, 1, S::load(row + j * step, 1));
   }
 }
 
-template <class A>
-void add_mask(const AttentionOptions& options, const Block& block, int64_t r, float* scores, int64_t n) {
-  using Number = typename A::Number;
+// Adds the mask and the bias, stored as S.
+template <class S>
+void add_numbers(const AttentionOptions& options, const Block& block, int64_t r, float* scores, int64_t n) {
+  using Number = typename S::Number;
   const AttentionMask& mask = options.mask;
   const ScoreView& bias = options.bias;
-  const int64_t step = mask.key_stride;
-  if (mask.hides) {
-    const auto* visible = row_of<uint8_t>(mask, block, r);
-    if (step == 1) {
-      for (int64_t j = 0; j < n; ++j) scores[j] = visible[j] ? scores[j] : -kInfinity;
-    } else {
-      for (int64_t j = 0; j < n; ++j) scores[j] = visible[j * step] ? scores[j] : -kInfinity;
-    }
-    return;
-  }
   const Number* added = row_of<Number>(mask, block, r);
   if (bias.data == nullptr) {
-    for_added<A>(added, step, n, [&](int64_t j, auto count, vf x) LT_INLINE_LAMBDA {
+    for_added<S>(added, mask.key_stride, n, [&](int64_t j, auto count, vf x) LT_INLINE_LAMBDA {
       store(scores + j, load(scores + j, count) + x, count);
     });
     return;
   }
-  for_added<A>(added, step, n, [&](int64_t j, auto count, vf x) LT_INLINE_LAMBDA {
+  for_added<S>(added, mask.key_stride, n, [&](int64_t j, auto count, vf x) LT_INLINE_LAMBDA {
     const Number* from = row_of<Number>(bias, block, r) + j * bias.key_stride;
-    vf y = splat(A::load(from, 1)[0]);
+    vf y = splat(S::load(from, 1)[0]);
     if (bias.key_stride == 1) {
-      y = A::load(from, count);
+      y = S::load(from, count);
     } else if (bias.key_stride != 0) {
-      for (int i = 1; i < count; ++i) y[i] = A::load(from + i * bias.key_stride, 1)[0];
+      for (int i = 1; i < count; ++i) y[i] = S::load(from + i * bias.key_stride, 1)[0];
     }
-    store(scores + j, load(scores + j, count) + A::rounded(x + y), count);
+    store(scores + j, load(scores + j, count) + S::rounded(x + y), count);
   });
+}
+
+template <class A>
+void add_mask(const AttentionOptions& options, const Block& block, int64_t r, float* scores, int64_t n) {
+  const AttentionMask& mask = options.mask;
+  if (!mask.hides)
+    return mask.floats ? add_numbers<Floats>(options, block, r, scores, n)
+                       : add_numbers<A>(options, block, r, scores, n);
+  const int64_t step = mask.key_stride;
+  const auto* visible = row_of<uint8_t>(mask, block, r);
+  if (step == 1) {
+    for (int64_t j = 0; j < n; ++j) scores[j] = visible[j] ? scores[j] : -kInfinity;
+  } else {
+    for (int64_t j = 0; j < n; ++j) scores[j] = visible[j * step] ? scores[j] : -kInfinity;
+  }
 }
 
 static inline void copy_scaled(const float* from, int64_t row, int64_t rows, int64_t cols, float scale, float* to,

@@ -36,6 +36,7 @@ struct ScoreView {
 // Added to the scores, together with the bias if there is one, or where it is false the key is hidden (bool, one byte).
 struct AttentionMask : ScoreView {
   bool hides = false;
+  bool floats = false;  // of f32, as the bias is then; else Numbers
 };
 
 // Where the gradients of the added mask are summed, in floats; stride 0 where it repeats. Null: they are not wanted.
@@ -58,7 +59,7 @@ struct AttentionOptions {
   float scale = 1;
   bool causal = false;  // query i sees keys j <= i, also where lengths differ
   AttentionMask mask;
-  ScoreView bias;  // rounded to a Number with the mask before it is added
+  ScoreView bias;  // rounded with the mask to what both are of before it is added
   // Dropout of the normalised probabilities by kernels/philox.h, element ((b * query_heads + h) * queries + i) * keys +
   // j.
   double dropout = 0;
