@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from best_plan import Step, least_ms
 from random_steps import random_step
 
@@ -15,6 +16,14 @@ MOST_NODES = 60
 # A plan that needs a few more bytes than the budget is no answer, however good: between the plans of a small step lie
 # stairs. Where a budget was not chosen to be one of our plans, the optimum has this share less.
 STAIR = 0.0025
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Scratch grows with threads, and other steps are drawn then: their number is not to be another test's."""
+    _lowtide.install_torch(1)
+    yield
+    _lowtide.install_torch(torch.get_num_threads())
 
 
 def drawn(seed):

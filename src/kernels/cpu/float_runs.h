@@ -5,11 +5,21 @@
 
 #include "base/half.h"
 #include "kernels/cpu/copy/copy_table.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/kernel.h"
 
 namespace lowtide::cpu {
 
 constexpr int64_t kRun = 2048;
+
+// Of f32, bf16 and f16 alone.
+inline Stored stored_as(DType dtype) {
+  return dtype == DType::kF32 ? Stored::kF32 : dtype == DType::kBF16 ? Stored::kBF16 : Stored::kF16;
+}
+
+inline void* address(const TensorRef& tensor, int64_t offset) {
+  return static_cast<char*>(tensor.data) + offset * size_bytes(tensor.dtype);
+}
 
 // n floats of a tensor: in place where they lie side by side, else gathered (and widened) into `buffer`.
 inline const float* read(const TensorRef& tensor, int64_t offset, int64_t step, int64_t n, float* buffer) {
@@ -75,7 +85,13 @@ inline void write(const TensorRef& y, int64_t offset, int64_t step, int64_t n, c
   }
 }
 
-// Calls the loop that fits how the operands advance: loops[0] both, [1] left only, [2] right only.
+// Of two operands: 0 both advance, 1 the left one only, 2 the right one only.
+template <class Steps>
+int advance_of(const Steps& steps) {
+  return steps[1] == 0 ? 1 : steps[0] == 0 ? 2 : 0;
+}
+
+// Calls the loop that fits how the operands advance, by advance_of.
 template <class Loops, class Value>
 void run_pair(const Loops& loops, const TensorRef& a, const TensorRef& b, const int64_t* at, const int64_t* steps,
               int64_t n, Value* to, DType computes = DType::kF32) {
@@ -87,7 +103,7 @@ void run_pair(const Loops& loops, const TensorRef& a, const TensorRef& b, const 
     loops[0](left, right, to, 1);
     std::fill(to + 1, to + n, to[0]);
   } else {
-    loops[b_still ? 1 : a_still ? 2 : 0](left, right, to, n);
+    loops[advance_of(steps)](left, right, to, n);
   }
 }
 

@@ -10,23 +10,34 @@ typedef half_bits vh __attribute__((vector_size(2 * LT_LANES)));
 typedef half_bits vh_unaligned __attribute__((vector_size(2 * LT_LANES), aligned(2), may_alias));
 
 LT_INLINE vh load_bits(const half_bits* p, Full) { return *(const vh_unaligned*)p; }
+LT_INLINE void store_bits(half_bits* p, vh v, Full) { *(vh_unaligned*)p = v; }
+
+#if defined(__AVX512F__) && LT_LANES == 16
+LT_INLINE vh load_bits(const half_bits* p, int count) { return (vh)_mm256_maskz_loadu_epi16(tail_mask(count), p); }
+LT_INLINE void store_bits(half_bits* p, vh v, int count) { _mm256_mask_storeu_epi16(p, tail_mask(count), (__m256i)v); }
+// One instruction each, where the compiler makes several of __builtin_convertvector.
+LT_INLINE vu to_words(vh bits) { return (vu)_mm512_cvtepu16_epi32((__m256i)bits); }
+LT_INLINE vh high_halves(vu words) { return (vh)_mm512_cvtepi32_epi16((__m512i)(words >> 16)); }
+#else
 LT_INLINE vh load_bits(const half_bits* p, int count) {
   vh v = {};
   for (int i = 0; i < count; ++i) v[i] = p[i];
   return v;
 }
-LT_INLINE void store_bits(half_bits* p, vh v, Full) { *(vh_unaligned*)p = v; }
 LT_INLINE void store_bits(half_bits* p, vh v, int count) {
   for (int i = 0; i < count; ++i) p[i] = v[i];
 }
+LT_INLINE vu to_words(vh bits) { return __builtin_convertvector(bits, vu); }
+LT_INLINE vh high_halves(vu words) { return __builtin_convertvector(words >> 16, vh); }
+#endif
 
-LT_INLINE vf widen_bf16(vh bits) { return (vf)(__builtin_convertvector(bits, vu) << 16); }
+LT_INLINE vf widen_bf16(vh bits) { return (vf)(to_words(bits) << 16); }
 // To nearest even, as in PyTorch.
-LT_INLINE vh narrow_bf16(vf x) {
+LT_INLINE vu rounded_bf16(vf x) {  // in the high halves
   const vu bits = (vu)x;
-  const vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? splat_word(0x7fc0u) : rounded, vh);
+  return x == x ? bits + 0x7fffu + ((bits >> 16) & 1u) : splat_word(0x7fc00000u);
 }
+LT_INLINE vh narrow_bf16(vf x) { return high_halves(rounded_bf16(x)); }
 
 #if defined(__AVX512F__) && LT_LANES == 16
 LT_INLINE vf widen_f16(vh bits) { return _mm512_cvtph_ps((__m256i)bits); }
@@ -90,7 +101,7 @@ struct Halves {
   static void store(Number* p, vf x, Count count) {
     store_half<brain>(p, x, count);
   }
-  static vf rounded(vf x) { return brain ? widen_bf16(narrow_bf16(x)) : widen_f16(narrow_f16(x)); }
+  static vf rounded(vf x) { return brain ? (vf)(rounded_bf16(x) & 0xffff0000u) : widen_f16(narrow_f16(x)); }
 };
 
 }  // namespace lowtide::cpu::LT_ISA

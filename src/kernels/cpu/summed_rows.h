@@ -8,22 +8,15 @@ namespace lowtide::cpu {
 
 constexpr int64_t kSumPanel = 256;  // columns whose block sums stay in L1
 
-// Dense rows of `cols` numbers; bf16 and f16 are widened a block at a time.
+// Dense rows of `cols` numbers.
 struct SummedRows {
   const TensorRef& x;
   int64_t offset, rows, cols;
 
   // out[0, width) = or += the sum of n <= kRowsPerBlock rows from `row` on, columns from c on.
   void sum(int64_t row, int64_t n, int64_t c, int64_t width, float* out, bool add) const {
-    const auto sum_rows = reductions_table().sum_rows;
-    const int64_t at = offset + row * cols + c;
-    if (x.dtype == DType::kF32) return sum_rows(x.as<float>() + at, cols, out, n, width, add);
-    float block[kRowsPerBlock * kSumPanel];
-    for (int64_t i = 0; i < width; i += kSumPanel) {
-      const int64_t part = std::min(kSumPanel, width - i);
-      for (int64_t r = 0; r < n; ++r) read(x, at + r * cols + i, 1, part, block + r * part);
-      sum_rows(block, part, out + i, n, part, add);
-    }
+    const auto sum_rows = reductions_table().sum_rows[static_cast<int>(stored_as(x.dtype))];
+    sum_rows(address(x, offset + row * cols + c), cols, out, n, width, add);
   }
 
   // out[c] += sum over rows, by blocks of kRowsPerBlock.

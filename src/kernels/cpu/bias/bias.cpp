@@ -31,7 +31,7 @@ struct Run {
 // to = a + b, n <= kRun elements
 void add_run(DType computes, const Run& a, const Run& b, int64_t n, float* to) {
   const int64_t at[2] = {a.offset, b.offset}, steps[2] = {a.step, b.step};
-  run_pair(pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)], a.tensor, b.tensor, at, steps, n, to, computes);
+  run_pair(pointwise_loops().binary[static_cast<int>(BinaryOp::kAdd)], a.tensor, b.tensor, at, steps, n, to, computes);
 }
 
 // x + bias in `sum`, or where x lies if there is no bias.
@@ -41,6 +41,11 @@ const float* read_sum(DType computes, const Run& x, const TensorRef* bias, int64
   add_run(computes, x, {*bias, bias_offset, bias_step}, n, sum);
   round_run(computes, sum, n);
   return sum;
+}
+
+// The bias of a run as floats, in `buffer` unless it lies so; null where there is none or it stands still.
+const float* read_bias(DType computes, const TensorRef* bias, int64_t offset, int64_t step, int64_t n, float* buffer) {
+  return bias == nullptr || step != 1 ? nullptr : read_as(computes, *bias, offset, 1, n, buffer);
 }
 
 // x, bias?, y
@@ -60,9 +65,18 @@ template <UnaryOp op>
 KernelStatus function_of_sum(const KernelCall& call, const Sum& runs) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
   const TensorRef* bias = input(call, 1);
-  const auto loop = pointwise_table().unary[static_cast<int>(op)];
+  const auto loop = pointwise_loops().unary[static_cast<int>(op)];
+  const StoredLoops& in_memory = pointwise_loops(stored_as(y.dtype));
+  const auto of_sum = op == UnaryOp::kGelu ? in_memory.gelu_of_sum : in_memory.fast_gelu_of_sum;
+  const bool alike = x.dtype == y.dtype && runs.computes == y.dtype;
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float sum[kRun], out[kRun];
+    if (alike && steps[0] == 1 && steps[2] == 1) {
+      void* to = address(y, at[2]);
+      if (bias == nullptr) return in_memory.unary[static_cast<int>(op)](address(x, at[0]), to, n, 0, 0);
+      if (const float* added = read_bias(runs.computes, bias, at[1], steps[1], n, sum))
+        return of_sum(address(x, at[0]), added, to, n);
+    }
     float* to = target(y, at[2], steps[2], n, out);
     loop(read_sum(runs.computes, {x, at[0], steps[0]}, bias, at[1], steps[1], n, sum), to, n, 0, 0);
     write(y, at[2], steps[2], n, to);
@@ -74,9 +88,19 @@ template <UnaryGradOp op>
 KernelStatus gradient_of_sum(const KernelCall& call, const SumGrad& runs) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &dx = call.outputs[0];
   const TensorRef* bias = input(call, 2);
-  const auto loop = pointwise_table().unary_grad[static_cast<int>(op)];
+  const auto loop = pointwise_loops().unary_grad[static_cast<int>(op)];
+  const StoredLoops& in_memory = pointwise_loops(stored_as(dx.dtype));
+  const auto of_sum = op == UnaryGradOp::kGelu ? in_memory.gelu_of_sum_grad : in_memory.fast_gelu_of_sum_grad;
+  const bool alike = dy.dtype == dx.dtype && x.dtype == dx.dtype && runs.computes == dx.dtype;
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
     float sum[kRun], in[kRun], out[kRun];
+    if (alike && steps[0] == 1 && steps[1] == 1 && steps[3] == 1) {
+      const void *from = address(x, at[1]), *grad = address(dy, at[0]);
+      void* to = address(dx, at[3]);
+      if (bias == nullptr) return in_memory.unary_grad[static_cast<int>(op)](from, grad, to, n, 0);
+      if (const float* added = read_bias(runs.computes, bias, at[2], steps[2], n, sum))
+        return of_sum(from, added, grad, to, n);
+    }
     float* to = target(dx, at[3], steps[3], n, out);
     const float* saved = read_sum(runs.computes, {x, at[1], steps[1]}, bias, at[2], steps[2], n, sum);
     loop(saved, read_as(runs.computes, dy, at[0], steps[0], n, in), to, n, 0);
@@ -104,6 +128,10 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
   const TensorRef* residual = input(call, 2);
   const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
   const int64_t numel = drawn.numel, cols = drawn.cols;
+  const auto sum_up = pointwise_loops(stored_as(x.dtype)).sum;
+  const auto drop = random_table().dropout_of_floats[static_cast<int>(stored_as(y.dtype))];
+  // What the loop of sums rounds to, and that of dropout and the residual.
+  const bool sums_alike = x.dtype == drawn.computes, alike = y.dtype == drawn.computes;
   constexpr int64_t kChunk = 1024;
   static_assert(kChunk % 64 == 0 && kChunk <= kRun);
   parallel_for((numel + kChunk - 1) / kChunk, 16, [&](int64_t begin, int64_t end) {
@@ -113,18 +141,27 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
       for (int64_t i = 0, length; i < n; i += length) {
         const int64_t col = (first + i) % cols;
         length = std::min(n - i, cols - col);
-        add_run(drawn.computes, {x, first + i, 1}, {bias, col, 1}, length, values + i);
+        if (sums_alike) {
+          sum_up(address(x, first + i), read_as(drawn.computes, bias, col, 1, length, out), values + i, length);
+        } else {
+          add_run(drawn.computes, {x, first + i, 1}, {bias, col, 1}, length, values + i);
+        }
       }
-      round_run(drawn.computes, values, n);
+      if (!sums_alike) round_run(drawn.computes, values, n);
+      if (alike && (residual == nullptr || residual->dtype == y.dtype)) {
+        drop(rule, static_cast<uint64_t>(first), values, residual == nullptr ? nullptr : address(*residual, first),
+             address(y, first), n);
+        continue;
+      }
       float* to = target(y, first, 1, n, out);
       if (residual == nullptr) {
-        random_table().dropout(rule, static_cast<uint64_t>(first), values, to, n);
+        random_table().dropout[0][0](rule, static_cast<uint64_t>(first), values, to, n);
       } else {
-        random_table().dropout(rule, static_cast<uint64_t>(first), values, values, n);
+        random_table().dropout[0][0](rule, static_cast<uint64_t>(first), values, values, n);
         round_run(drawn.computes, values, n);
         float in[kRun];
         const float* added = read_as(drawn.computes, *residual, first, 1, n, in);
-        pointwise_table().binary[static_cast<int>(BinaryOp::kAdd)][0](values, added, to, n);
+        pointwise_loops().binary[static_cast<int>(BinaryOp::kAdd)][0](values, added, to, n);
       }
       write(y, first, 1, n, to);
     }

@@ -1,5 +1,4 @@
-// Layer norm and RMS norm over the rows [rows, cols] that x is from `axis` on, computed in f32; bf16 and f16 are
-// widened and rounded a row at a time, in the cache:
+// Layer norm and RMS norm over the rows [rows, cols] that x is from `axis` on, of f32, bf16 and f16, computed in f32:
 //   xhat = (x - mean) inv_std, inv_std = 1 / sqrt(variance + epsilon), y = xhat weight + bias
 //   w = dy weight;  dx = inv_std (w - mean_c(w) - xhat mean_c(w xhat));  dweight = sum_r(dy xhat);  dbias = sum_r(dy)
 // RMS norm takes mean = 0 and has no bias. An absent weight stands for ones, an absent bias for zeros.
@@ -10,7 +9,6 @@
 #include "kernels/cpu/supports.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
-#include "kernels/task_slots.h"
 
 namespace lowtide::cpu {
 namespace {
@@ -27,74 +25,52 @@ struct NormGrad : Norm {
   explicit NormGrad(const BoundCall& call) : Norm(call, 1) {}
 };
 
-// What a task needs of scratch, in floats: four rows.
-int64_t task_floats(int64_t cols) { return 4 * std::max<int64_t>(cols, 1); }
-int64_t task_scratch(int64_t cols) { return aligned(task_floats(cols) * kFloatBytes) * parallel_threads(); }
-// About 30 us of work.
-int64_t rows_per_task(const Rows& at) { return std::max<int64_t>(1, 65536 / std::max<int64_t>(at.cols, 1)); }
+int stored_in(const TensorRef* tensor) { return static_cast<int>(stored_as(tensor ? tensor->dtype : DType::kF32)); }
 
-// n floats of an operand, widened into `buffer` where it stores them in 16 bits; null where it is absent.
-const float* read_row(const TensorRef* tensor, int64_t offset, int64_t n, float* buffer) {
-  return tensor == nullptr ? nullptr : read(*tensor, offset, 1, n, buffer);
+void* address_or_null(const TensorRef* tensor, int64_t offset) { return tensor ? address(*tensor, offset) : nullptr; }
+
+// Weights and biases as floats: where they are, or widened into `room`, which moves on.
+const float* widened(const TensorRef* tensor, int64_t cols, float*& room) {
+  if (tensor == nullptr) return nullptr;
+  float* buffer = room;
+  if (tensor->dtype != DType::kF32) room += cols;
+  return cols == 0 ? nullptr : read(*tensor, 0, 1, cols, buffer);
 }
-
-bool is_wide(const TensorRef* tensor) { return tensor == nullptr || tensor->dtype == DType::kF32; }
-
-struct ForwardOperands {
-  const TensorRef &x, *weight, *bias, *y;
-  float *mean, *inv_std;
-};
-
-// f32 rows at once, others one by one through scratch of the task. rows_from(x, weight, bias, y, first row, rows)
-template <class RowsFrom>
-void for_forward_rows(const KernelCall& call, const Rows& at, const ForwardOperands& o, RowsFrom rows_from) {
-  const auto [rows, cols] = at;
-  if (is_wide(&o.x) && is_wide(o.weight) && is_wide(o.bias) && is_wide(o.y)) {
-    const auto floats = [](const TensorRef* tensor) { return tensor == nullptr ? nullptr : tensor->as<float>(); };
-    float* y = floats(o.y);
-    for_row_chunks(rows, cols, 0.4, [&, cols = cols](int64_t r, int64_t n) {
-      rows_from(o.x.as<float>() + r * cols, floats(o.weight), floats(o.bias), shifted(y, r * cols), r, n);
-    });
-    return;
-  }
-  const int64_t each = rows_per_task(at), tasks = (rows + each - 1) / each;
-  run_tasks(tasks, task_floats(cols), call.scratch, call.scratch_bytes, tasks <= 1,
-            [&, rows = rows, cols = cols](int64_t task, float* own) {
-              const float* weight = read_row(o.weight, 0, cols, own);
-              const float* bias = read_row(o.bias, 0, cols, own + cols);
-              for (int64_t r = task * each; r < std::min(rows, (task + 1) * each); ++r) {
-                const float* x = read(o.x, r * cols, 1, cols, own + 2 * cols);
-                float* y = o.y == nullptr ? nullptr : target(*o.y, r * cols, 1, cols, own + 3 * cols);
-                rows_from(x, weight, bias, y, r, 1);
-                if (o.y != nullptr) write(*o.y, r * cols, 1, cols, y);
-              }
-            });
+int64_t widened_floats(const TensorRef* tensor, int64_t cols) {
+  return tensor != nullptr && tensor->dtype != DType::kF32 ? cols : 0;
 }
 
 KernelStatus layer_norm(const KernelCall& call, const Norm& norm) {
-  const ForwardOperands o{call.inputs[0],  input(call, 1),         input(call, 2),
-                          output(call, 0), output_floats(call, 1), output_floats(call, 2)};
-  for_forward_rows(call, norm.rows, o,
-                   [&](const auto* x, const auto* weight, const auto* bias, float* y, auto r, auto n) {
-                     norms_table().layer_norm(x, weight, bias, y, shifted(o.mean, r), shifted(o.inv_std, r), n,
-                                              norm.rows.cols, norm.epsilon);
-                   });
-  return nullptr;
-}
-
-KernelStatus rms_norm(const KernelCall& call, const Norm& norm) {
-  const ForwardOperands o{call.inputs[0], input(call, 1), nullptr, output(call, 0), nullptr, output_floats(call, 1)};
-  for_forward_rows(call, norm.rows, o, [&](const auto* x, const auto* weight, const auto*, float* y, auto r, auto n) {
-    norms_table().rms_norm(x, weight, y, shifted(o.inv_std, r), n, norm.rows.cols, norm.epsilon);
+  const auto [rows, cols] = norm.rows;
+  const TensorRef &x = call.inputs[0], *y = output(call, 0);
+  auto* room = static_cast<float*>(call.scratch);
+  const float *weight = widened(input(call, 1), cols, room), *bias = widened(input(call, 2), cols, room);
+  float *mean = output_floats(call, 1), *inv_std = output_floats(call, 2);
+  const auto run = norms_table().layer_norm[stored_in(&x)][stored_in(y)];
+  for_row_chunks(rows, cols, 0.4, [&, cols = cols](int64_t r, int64_t n) {
+    run(address(x, r * cols), weight, bias, address_or_null(y, r * cols), shifted(mean, r), shifted(inv_std, r), n,
+        cols, norm.epsilon);
   });
   return nullptr;
 }
 
+KernelStatus rms_norm(const KernelCall& call, const Norm& norm) {
+  const auto [rows, cols] = norm.rows;
+  const TensorRef &x = call.inputs[0], *y = output(call, 0);
+  auto* room = static_cast<float*>(call.scratch);
+  const float* weight = widened(input(call, 1), cols, room);
+  float* inv_std = output_floats(call, 1);
+  const auto run = norms_table().rms_norm[stored_in(&x)][stored_in(y)];
+  for_row_chunks(rows, cols, 0.4, [&, cols = cols](int64_t r, int64_t n) {
+    run(address(x, r * cols), weight, address_or_null(y, r * cols), shifted(inv_std, r), n, cols, norm.epsilon);
+  });
+  return nullptr;
+}
+
+// Of the weight, and of layer norm's bias.
 int64_t norm_scratch(const BoundCall& call) {
-  for (const std::span<const TensorRef> operands : {call.inputs, call.outputs})
-    for (const TensorRef& tensor : operands)
-      if (tensor.present && is_half(tensor.dtype)) return task_scratch(Norm(call).rows.cols);
-  return 0;
+  const int64_t cols = Norm(call).rows.cols;
+  return (widened_floats(input(call, 1), cols) + widened_floats(input(call, 2), cols)) * kFloatBytes;
 }
 
 struct GradOperands {
@@ -103,48 +79,24 @@ struct GradOperands {
   const TensorRef *weight, *dx, *dweight, *dbias;
 };
 
-// Some rows; their sums are added to dweight and dbias.
-void norm_grad_rows(const GradOperands& g, int64_t cols, int64_t first, int64_t n, float* dweight, float* dbias,
-                    float* own) {
-  const auto run = norms_table().norm_grad;
-  const float* weight = read_row(g.weight, 0, cols, own);
-  if (is_wide(&g.dy) && is_wide(&g.x) && is_wide(g.dx)) {
-    const float *dy = g.dy.as<float>() + first * cols, *x = g.x.as<float>() + first * cols;
-    float* dx = g.dx == nullptr ? nullptr : g.dx->as<float>() + first * cols;
-    run(dy, x, weight, shifted(g.mean, first), g.inv_std + first, dx, dweight, dbias, n, cols);
-    return;
-  }
-  for (int64_t r = first; r < first + n; ++r) {
-    const float* dy = read(g.dy, r * cols, 1, cols, own + cols);
-    const float* x = read(g.x, r * cols, 1, cols, own + 2 * cols);
-    float* dx = g.dx == nullptr ? nullptr : target(*g.dx, r * cols, 1, cols, own + 3 * cols);
-    run(dy, x, weight, shifted(g.mean, r), g.inv_std + r, dx, dweight, dbias, 1, cols);
-    if (g.dx != nullptr) write(*g.dx, r * cols, 1, cols, dx);
-  }
-}
-
 KernelStatus norm_grad(const KernelCall& call, const NormGrad& norm, const GradOperands& g) {
   const auto [rows, cols] = norm.rows;
   const int64_t weights = g.dweight == nullptr ? 0 : cols, width = weights + (g.dbias == nullptr ? 0 : cols);
   const int64_t blocks = row_blocks(rows);
   // One partial holds dweight's columns, then dbias's, of those that are asked for; then the sums of them all.
-  float *partials = static_cast<float*>(call.scratch), *sums = partials + blocks * width;
-  char* own = static_cast<char*>(call.scratch) + aligned((blocks + 1) * width * kFloatBytes);
-  const int64_t own_bytes = call.scratch_bytes - (own - static_cast<char*>(call.scratch));
-  // Several blocks of rows a task, and about 30 us.
-  const int64_t each = std::max<int64_t>(1, rows_per_task(norm.rows) / kRowsPerBlock);
-  const int64_t tasks = (blocks + each - 1) / each;
-  run_tasks(tasks, task_floats(cols), own, own_bytes, tasks <= 1,
-            [&, rows = rows, cols = cols](int64_t task, float* room) {
-              for (int64_t b = task * each; b < std::min(blocks, (task + 1) * each); ++b) {
-                const int64_t first = b * kRowsPerBlock;
-                float* partial = partials + b * width;
-                std::fill(partial, partial + width, 0.0f);
-                norm_grad_rows(g, cols, first, std::min(kRowsPerBlock, rows - first),
-                               g.dweight == nullptr ? nullptr : partial,
-                               g.dbias == nullptr ? nullptr : partial + weights, room);
-              }
-            });
+  float *partials = static_cast<float*>(call.scratch), *sums = partials + blocks * width, *room = sums + width;
+  const float* weight = widened(g.weight, cols, room);
+  const auto run = norms_table().norm_grad[stored_in(&g.dy)][stored_in(&g.x)][stored_in(g.dx)];
+  for_row_chunks(blocks, kRowsPerBlock * cols, 0.5, [&, rows = rows, cols = cols](int64_t begin, int64_t count) {
+    for (int64_t b = begin; b < begin + count; ++b) {
+      const int64_t first = b * kRowsPerBlock, n = std::min(kRowsPerBlock, rows - first);
+      float* partial = partials + b * width;
+      std::fill(partial, partial + width, 0.0f);
+      run(address(g.dy, first * cols), address(g.x, first * cols), weight, shifted(g.mean, first), g.inv_std + first,
+          address_or_null(g.dx, first * cols), g.dweight == nullptr ? nullptr : partial,
+          g.dbias == nullptr ? nullptr : partial + weights, n, cols);
+    }
+  });
   const auto add_up = [&, rows = rows, cols = cols](const TensorRef* to, int64_t column) {
     if (to == nullptr) return;
     float* sum = to->dtype == DType::kF32 ? to->as<float>() : sums + column;
@@ -182,8 +134,7 @@ KernelStatus rms_norm_grad(const KernelCall& call, const NormGrad& norm) {
 
 int64_t norm_grad_scratch(const BoundCall& call) {
   const Rows at = NormGrad(call).rows;
-  const int64_t sums = aligned((row_blocks(at.rows) + 1) * 2 * at.cols * kFloatBytes);
-  return sums + task_scratch(at.cols);
+  return ((row_blocks(at.rows) + 1) * 2 + 1) * at.cols * kFloatBytes;
 }
 
 // Rows of any of the three dtypes, which are computed in f32.

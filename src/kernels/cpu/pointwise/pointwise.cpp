@@ -39,26 +39,35 @@ struct Selection : OperandRuns<3> {
   explicit Selection(const BoundCall& call) : OperandRuns(call, 4 * kRun) {}
 };
 
-KernelStatus run_unary(const KernelCall& call, const Unary& runs, UnaryOp op, double a = 0, double b = 0) {
+KernelStatus run_unary(const KernelCall& call, const Unary& runs, UnaryOp op, double alpha = 0, double beta = 0) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0];
-  const auto loop = pointwise_table().unary[static_cast<int>(op)];
+  const auto loop = pointwise_loops().unary[static_cast<int>(op)];
+  const auto in_memory = pointwise_loops(stored_as(y.dtype)).unary[static_cast<int>(op)];
+  const float a = static_cast<float>(alpha), b = static_cast<float>(beta);
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    if (x.dtype == y.dtype && steps[0] == 1 && steps[1] == 1)
+      return in_memory(address(x, at[0]), address(y, at[1]), n, a, b);
     float in[kRun], out[kRun];
     float* to = target(y, at[1], steps[1], n, out);
-    loop(read(x, at[0], steps[0], n, in), to, n, static_cast<float>(a), static_cast<float>(b));
+    loop(read(x, at[0], steps[0], n, in), to, n, a, b);
     write(y, at[1], steps[1], n, to);
   });
   return nullptr;
 }
 
 // Inputs: dy, saved.
-KernelStatus run_unary_grad(const KernelCall& call, const Binary& runs, UnaryGradOp op, double a = 0) {
+KernelStatus run_unary_grad(const KernelCall& call, const Binary& runs, UnaryGradOp op, double alpha = 0) {
   const TensorRef &dy = call.inputs[0], &saved = call.inputs[1], &dx = call.outputs[0];
-  const auto loop = pointwise_table().unary_grad[static_cast<int>(op)];
+  const auto loop = pointwise_loops().unary_grad[static_cast<int>(op)];
+  const auto in_memory = pointwise_loops(stored_as(dx.dtype)).unary_grad[static_cast<int>(op)];
+  const bool alike = dy.dtype == dx.dtype && saved.dtype == dx.dtype;
+  const float a = static_cast<float>(alpha);
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    if (alike && steps[0] == 1 && steps[1] == 1 && steps[2] == 1)
+      return in_memory(address(saved, at[1]), address(dy, at[0]), address(dx, at[2]), n, a);
     float in[2][kRun], out[kRun];
     float* to = target(dx, at[2], steps[2], n, out);
-    loop(read(saved, at[1], steps[1], n, in[1]), read(dy, at[0], steps[0], n, in[0]), to, n, static_cast<float>(a));
+    loop(read(saved, at[1], steps[1], n, in[1]), read(dy, at[0], steps[0], n, in[0]), to, n, a);
     write(dx, at[2], steps[2], n, to);
   });
   return nullptr;
@@ -66,8 +75,12 @@ KernelStatus run_unary_grad(const KernelCall& call, const Binary& runs, UnaryGra
 
 KernelStatus run_binary(const KernelCall& call, const Binary& runs, BinaryOp op) {
   const TensorRef &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
-  const auto& loops = pointwise_table().binary[static_cast<int>(op)];
+  const auto& loops = pointwise_loops().binary[static_cast<int>(op)];
+  const auto& in_memory = pointwise_loops(stored_as(y.dtype)).binary[static_cast<int>(op)];
+  const bool alike = a.dtype == y.dtype && b.dtype == y.dtype;
   runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    if (alike && (steps[0] | steps[1]) == 1 && steps[2] == 1)
+      return in_memory[advance_of(steps)](address(a, at[0]), address(b, at[1]), address(y, at[2]), n);
     float out[kRun];
     float* to = target(y, at[2], steps[2], n, out);
     run_pair(loops, a, b, at.data(), steps.data(), n, to);

@@ -1,3 +1,4 @@
+#include "kernels/cpu/half_vectors.h"
 #include "kernels/cpu/pointwise/activation.h"
 #include "kernels/cpu/pointwise/pointwise_table.h"
 
@@ -102,51 +103,79 @@ LT_INLINE vf binary_value(vf a, vf b) {
   }
 }
 
-template <UnaryOp op>
-void unary_loop(const float* x, float* y, int64_t n, float a, float b) {
+// Operands stored as S.
+template <class S, UnaryOp op>
+void unary_loop(const void* x, void* y, int64_t n, float a, float b) {
+  const auto* from = (const typename S::Number*)x;
+  auto* to = (typename S::Number*)y;
   const vf va = splat(a), vb = splat(b);
   for_vectors(n, [&](int64_t i, auto count)
-                     LT_INLINE_LAMBDA { store(y + i, unary_value<op>(load(x + i, count), va, vb), count); });
+                     LT_INLINE_LAMBDA { S::store(to + i, unary_value<op>(S::load(from + i, count), va, vb), count); });
 }
 
-template <UnaryGradOp op>
-void grad_loop(const float* saved, const float* dy, float* dx, int64_t n, float a) {
+template <class S, UnaryGradOp op>
+void grad_loop(const void* saved, const void* dy, void* dx, int64_t n, float a) {
+  const auto *from = (const typename S::Number*)saved, *grad = (const typename S::Number*)dy;
+  auto* to = (typename S::Number*)dx;
   const vf va = splat(a);
   for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-    store(dx + i, grad_value<op>(load(saved + i, count), load(dy + i, count), va), count);
+    S::store(to + i, grad_value<op>(S::load(from + i, count), S::load(grad + i, count), va), count);
   });
 }
 
-// f(i, count, a, b) over a row whose operands advance or stand still.
-template <Advance advance, class F>
-LT_INLINE void for_pairs(const float* a, const float* b, int64_t n, F f) {
-  const vf first_a = splat(*a), first_b = splat(*b);
-  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-    f(i, count, advance == Advance::kRight ? first_a : load(a + i, count),
-      advance == Advance::kLeft ? first_b : load(b + i, count));
-  });
-}
-
-template <BinaryOp op, Advance advance>
-void binary_loop(const float* a, const float* b, float* y, int64_t n) {
+template <class S, BinaryOp op, Advance advance>
+void binary_loop(const void* a, const void* b, void* y, int64_t n) {
+  const auto *left = (const typename S::Number*)a, *right = (const typename S::Number*)b;
+  auto* to = (typename S::Number*)y;
+  const vf first_a = splat(S::load(left, 1)[0]), first_b = splat(S::load(right, 1)[0]);
   if constexpr (op == BinaryOp::kPow && advance == Advance::kLeft) {
     // The exponents of norms and of written-out activations.
     using enum UnaryOp;
-    if (*b == 2.0f) return unary_loop<kSquare>(a, y, n, 0, 0);
-    if (*b == 0.5f) return unary_loop<kSqrt>(a, y, n, 0, 0);
-    if (*b == -0.5f) return unary_loop<kRsqrt>(a, y, n, 0, 0);
-    if (*b == -1.0f) return unary_loop<kReciprocal>(a, y, n, 0, 0);
-    if (*b == 1.0f) return unary_loop<kCopy>(a, y, n, 0, 0);
-    if (*b == 3.0f) {
+    const float exponent = first_b[0];
+    if (exponent == 2.0f) return unary_loop<S, kSquare>(a, y, n, 0, 0);
+    if (exponent == 0.5f) return unary_loop<S, kSqrt>(a, y, n, 0, 0);
+    if (exponent == -0.5f) return unary_loop<S, kRsqrt>(a, y, n, 0, 0);
+    if (exponent == -1.0f) return unary_loop<S, kReciprocal>(a, y, n, 0, 0);
+    if (exponent == 1.0f) return unary_loop<S, kCopy>(a, y, n, 0, 0);
+    if (exponent == 3.0f) {
       for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
-        const vf x = load(a + i, count);
-        store(y + i, x * x * x, count);
+        const vf x = S::load(left + i, count);
+        S::store(to + i, x * x * x, count);
       });
       return;
     }
   }
-  for_pairs<advance>(a, b, n, [&](int64_t i, auto count, vf va, vf vb) LT_INLINE_LAMBDA {
-    store(y + i, binary_value<op>(va, vb), count);
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    const vf va = advance == Advance::kRight ? first_a : S::load(left + i, count);
+    const vf vb = advance == Advance::kLeft ? first_b : S::load(right + i, count);
+    S::store(to + i, binary_value<op>(va, vb), count);
+  });
+}
+
+template <class S>
+LT_INLINE vf sum_at(const void* x, const float* bias, int64_t i, auto count) {
+  return S::rounded(S::load((const typename S::Number*)x + i, count) + load(bias + i, count));
+}
+
+template <class S>
+void sum_loop(const void* x, const float* bias, float* sum, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA { store(sum + i, sum_at<S>(x, bias, i, count), count); });
+}
+
+template <class S, UnaryOp op>
+void of_sum_loop(const void* x, const float* bias, void* y, int64_t n) {
+  auto* to = (typename S::Number*)y;
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    S::store(to + i, unary_value<op>(sum_at<S>(x, bias, i, count), vf{}, vf{}), count);
+  });
+}
+
+template <class S, UnaryGradOp op>
+void of_sum_grad_loop(const void* x, const float* bias, const void* dy, void* dx, int64_t n) {
+  const auto* grad = (const typename S::Number*)dy;
+  auto* to = (typename S::Number*)dx;
+  for_vectors(n, [&](int64_t i, auto count) LT_INLINE_LAMBDA {
+    S::store(to + i, grad_value<op>(sum_at<S>(x, bias, i, count), S::load(grad + i, count), vf{}), count);
   });
 }
 
@@ -177,29 +206,42 @@ void select_loop(const uint8_t* condition, const float* a, const float* b, float
   }
 }
 
-template <int op>
-constexpr void fill_unary(PointwiseTable& table) {
+template <class S, int op>
+constexpr void fill_unary(StoredLoops& loops) {
   if constexpr (op < kUnaryOps) {
-    table.unary[op] = unary_loop<static_cast<UnaryOp>(op)>;
-    fill_unary<op + 1>(table);
+    loops.unary[op] = unary_loop<S, static_cast<UnaryOp>(op)>;
+    fill_unary<S, op + 1>(loops);
   }
 }
-template <int op>
-constexpr void fill_grad(PointwiseTable& table) {
+template <class S, int op>
+constexpr void fill_grad(StoredLoops& loops) {
   if constexpr (op < kUnaryGradOps) {
-    table.unary_grad[op] = grad_loop<static_cast<UnaryGradOp>(op)>;
-    fill_grad<op + 1>(table);
+    loops.unary_grad[op] = grad_loop<S, static_cast<UnaryGradOp>(op)>;
+    fill_grad<S, op + 1>(loops);
   }
 }
-template <int op>
-constexpr void fill_binary(PointwiseTable& table) {
+template <class S, int op>
+constexpr void fill_binary(StoredLoops& loops) {
   if constexpr (op < kBinaryOps) {
     constexpr BinaryOp each = static_cast<BinaryOp>(op);
-    table.binary[op][0] = binary_loop<each, Advance::kBoth>;
-    table.binary[op][1] = binary_loop<each, Advance::kLeft>;
-    table.binary[op][2] = binary_loop<each, Advance::kRight>;
-    fill_binary<op + 1>(table);
+    loops.binary[op][0] = binary_loop<S, each, Advance::kBoth>;
+    loops.binary[op][1] = binary_loop<S, each, Advance::kLeft>;
+    loops.binary[op][2] = binary_loop<S, each, Advance::kRight>;
+    fill_binary<S, op + 1>(loops);
   }
+}
+template <class S>
+constexpr StoredLoops loops_of() {
+  StoredLoops loops = {};
+  fill_unary<S, 0>(loops);
+  fill_grad<S, 0>(loops);
+  fill_binary<S, 0>(loops);
+  loops.sum = sum_loop<S>;
+  loops.gelu_of_sum = of_sum_loop<S, UnaryOp::kGelu>;
+  loops.fast_gelu_of_sum = of_sum_loop<S, UnaryOp::kFastGelu>;
+  loops.gelu_of_sum_grad = of_sum_grad_loop<S, UnaryGradOp::kGelu>;
+  loops.fast_gelu_of_sum_grad = of_sum_grad_loop<S, UnaryGradOp::kFastGelu>;
+  return loops;
 }
 template <int op>
 constexpr void fill_compare(PointwiseTable& table) {
@@ -214,9 +256,9 @@ constexpr void fill_compare(PointwiseTable& table) {
 
 constexpr PointwiseTable make_table() {
   PointwiseTable table = {};
-  fill_unary<0>(table);
-  fill_grad<0>(table);
-  fill_binary<0>(table);
+  table.stored[(int)Stored::kF32] = loops_of<Floats>();
+  table.stored[(int)Stored::kBF16] = loops_of<Halves<true>>();
+  table.stored[(int)Stored::kF16] = loops_of<Halves<false>>();
   fill_compare<0>(table);
   table.select[0] = select_loop<0>;
   table.select[1] = select_loop<1>;

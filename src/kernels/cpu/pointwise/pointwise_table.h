@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/stored.h"
 
 namespace lowtide::cpu {
 
@@ -48,19 +49,35 @@ constexpr int kCompareOps = static_cast<int>(CompareOp::kGreaterOrEqual) + 1;
 // How the two operands of a row advance.
 enum class Advance : uint8_t { kBoth, kLeft, kRight };
 
-struct PointwiseTable {
-  using Unary = void (*)(const float* x, float* y, int64_t n, float a, float b);
-  using UnaryGrad = void (*)(const float* saved, const float* dy, float* dx, int64_t n, float a);
-  using Binary = void (*)(const float* a, const float* b, float* y, int64_t n);
-  using Compare = void (*)(const float* a, const float* b, uint8_t* y, int64_t n);
-  using Select = void (*)(const uint8_t* condition, const float* a, const float* b, float* y, int64_t n);
+// Loops whose operands are stored alike, but for the biases, which are floats: computed in f32, rounded once.
+struct StoredLoops {
+  using Unary = void (*)(const void* x, void* y, int64_t n, float a, float b);
+  using UnaryGrad = void (*)(const void* saved, const void* dy, void* dx, int64_t n, float a);
+  using Binary = void (*)(const void* a, const void* b, void* y, int64_t n);
+  // Of sum = x + bias, rounded as x is stored: the sum as floats, f(sum), dy f'(sum).
+  using Sum = void (*)(const void* x, const float* bias, float* sum, int64_t n);
+  using OfSum = void (*)(const void* x, const float* bias, void* y, int64_t n);
+  using OfSumGrad = void (*)(const void* x, const float* bias, const void* dy, void* dx, int64_t n);
   Unary unary[kUnaryOps];
   UnaryGrad unary_grad[kUnaryGradOps];
   Binary binary[kBinaryOps][3];
+  Sum sum;
+  OfSum gelu_of_sum, fast_gelu_of_sum;
+  OfSumGrad gelu_of_sum_grad, fast_gelu_of_sum_grad;
+};
+
+struct PointwiseTable {
+  using Compare = void (*)(const float* a, const float* b, uint8_t* y, int64_t n);
+  using Select = void (*)(const uint8_t* condition, const float* a, const float* b, float* y, int64_t n);
+  StoredLoops stored[kStored];
   Compare compare[kCompareOps][3];
   Select select[4];  // by (a advances) + 2 (b advances)
 };
 
 LT_ISA_TABLES(PointwiseTable, pointwise_table)
+
+inline const StoredLoops& pointwise_loops(Stored stored = Stored::kF32) {
+  return pointwise_table().stored[static_cast<int>(stored)];
+}
 
 }  // namespace lowtide::cpu

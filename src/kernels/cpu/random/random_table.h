@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/stored.h"
 
 namespace lowtide::cpu {
 
@@ -18,8 +19,12 @@ struct DropoutRule {
 DropoutRule dropout_rule(double p, uint64_t key, uint64_t stream);
 
 struct RandomTable {
-  // y[i] = keep(i) ? scale x[i] : 0. The gradient is the same function of dy. y may be x.
-  void (*dropout)(const DropoutRule& rule, uint64_t first, const float* x, float* y, int64_t n);
+  // y[i] = keep(i) ? scale x[i] : 0, by how x and y are stored. The gradient is the same function of dy. y may be x
+  // where both are stored alike.
+  void (*dropout[kStored][kStored])(const DropoutRule& rule, uint64_t first, const void* x, void* y, int64_t n);
+  // The same of floats, rounded as y is stored, plus `added`, stored as y is; null: nothing. y may be `added`.
+  void (*dropout_of_floats[kStored])(const DropoutRule& rule, uint64_t first, const float* x, const void* added,
+                                     void* y, int64_t n);
   void (*words)(uint64_t key, uint64_t stream, uint64_t first, uint32_t* words, int64_t n);
 };
 

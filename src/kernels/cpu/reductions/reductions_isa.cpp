@@ -1,3 +1,4 @@
+#include "kernels/cpu/half_vectors.h"
 #include "kernels/cpu/reductions/reductions_table.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -60,14 +61,14 @@ void reduce_rows(const float* x, float* out, int64_t rows, int64_t cols) {
   }
 }
 
-// row(r) points to row r.
-template <class Row>
+// row(r) points to row r, stored as S.
+template <class S, class Row>
 LT_INLINE void add_up(Row row, float* out, int64_t rows, int64_t cols, bool add) {
   const auto panel = [&](int64_t c, auto width, auto count) LT_INLINE_LAMBDA {
     vf sum[width];
     for (int k = 0; k < width; ++k) sum[k] = vf{};
     for (int64_t r = 0; r < rows; ++r) {
-      for (int k = 0; k < width; ++k) sum[k] += load(row(r) + c + k * kLanes, count);
+      for (int k = 0; k < width; ++k) sum[k] += S::load(row(r) + c + k * kLanes, count);
     }
     for (int k = 0; k < width; ++k) {
       float* to = out + c + k * kLanes;
@@ -86,13 +87,15 @@ LT_INLINE void add_up(Row row, float* out, int64_t rows, int64_t cols, bool add)
   if (c < cols) panel(c, One{}, static_cast<int>(cols - c));
 }
 
-void sum_rows(const float* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add) {
-  add_up([&](int64_t r) LT_INLINE_LAMBDA { return x + r * stride; }, out, rows, cols, add);
+template <class S>
+void sum_rows(const void* x, int64_t stride, float* out, int64_t rows, int64_t cols, bool add) {
+  const auto* from = (const typename S::Number*)x;
+  add_up<S>([&](int64_t r) LT_INLINE_LAMBDA { return from + r * stride; }, out, rows, cols, add);
 }
 
 void gather_sum(const float* x, int64_t stride, const int32_t* rows_at, int64_t rows, float* out, int64_t cols,
                 bool add) {
-  add_up([&](int64_t r) LT_INLINE_LAMBDA { return x + rows_at[r] * stride; }, out, rows, cols, add);
+  add_up<Floats>([&](int64_t r) LT_INLINE_LAMBDA { return x + rows_at[r] * stride; }, out, rows, cols, add);
 }
 
 }  // namespace
@@ -101,7 +104,7 @@ constinit const ReductionsTable reductions_table = {
     {reduce_rows<RowReduce::kSum>, reduce_rows<RowReduce::kMean>, reduce_rows<RowReduce::kMax>,
      reduce_rows<RowReduce::kMin>, reduce_rows<RowReduce::kProd>, reduce_rows<RowReduce::kL2>,
      reduce_rows<RowReduce::kLogSumExp>},
-    sum_rows,
+    {sum_rows<Floats>, sum_rows<Halves<true>>, sum_rows<Halves<false>>},
     gather_sum};
 
 }  // namespace lowtide::cpu::LT_ISA
