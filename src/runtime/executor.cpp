@@ -222,7 +222,9 @@ void Executor::allocate(RunState& state, int64_t most_bytes) {
   BlockPool& pool = process_pool();
   const bool in_two = packing.placement.in_two;
   const int64_t kept = in_two ? packing.kept_bytes : packing.arenas[0].size_bytes;
-  state.mark_->hold(packing.host_bytes(program_, 1) + binding.report.output_bytes + binding.report.external_bytes);
+  // In two, what it only works in is there for whichever runs.
+  state.mark_->hold((in_two ? kept : packing.host_bytes(program_, 1)) + binding.report.output_bytes +
+                    binding.report.external_bytes);
   state.is_within_budget_ = most_bytes != INT64_MAX;
   state.step_arena_ = step_arena_;
   state.step_place_ = step_place_;

@@ -32,15 +32,27 @@ Executor& Plans::serving(std::span<const TensorRef> inputs) {
   const Program& program = executors_[0]->program();
   // What is wrong with them is said where they are bound.
   if (inputs.size() != program.inputs.size()) return serve({});
-  latest_budget_ = options_.memory_budget;
-  bool is_known = true;
-  if (latest_budget_ > 0 && !is_a_share_) {
-    // What those that are pending leave, in equal parts for those that are expected: as many as at once before.
-    const int64_t now = pending_->now();
-    is_known = now < pending_->most();
-    latest_budget_ = std::max<int64_t>(latest_budget_ - pending_->held_bytes(), 0) / (at_once() - now);
-  }
-  return serving(read_symbols(program, inputs), latest_budget_, is_known);
+  latest_left_ = left();
+  const bool is_known = is_a_share_ || options_.memory_budget == 0 || pending_->now() < pending_->most();
+  std::vector<int64_t> values = read_symbols(program, inputs);
+  if (pending_->now() > 0 && values == pending_values_) latest_left_.plan = pending_choice_.plan;
+  Executor& executor = serving(values, latest_left_, is_known);
+  pending_choice_ = latest_choice_;
+  pending_values_ = std::move(values);
+  pending_passing_bytes_ = std::max(latest_left_.passing_bytes, latest_choice_.passing_bytes);
+  return executor;
+}
+
+Plans::Left Plans::left() const {
+  if (options_.memory_budget == 0 || is_a_share_) return {options_.memory_budget};
+  // As many forwards are expected as there were at once before.
+  const int64_t now = pending_->now(), to_come = at_once() - now;
+  const bool has_halves = executors_[0]->program().regions.size() > 1;
+  return {.bytes = std::max<int64_t>(options_.memory_budget - pending_->held_bytes(), 0),
+          .forwards = to_come,
+          .may_be_whole = now == 0 || !pending_choice_.in_two,
+          .may_be_in_two = has_halves && (now == 0 ? to_come > 1 : pending_choice_.in_two),
+          .passing_bytes = now == 0 ? 0 : pending_passing_bytes_};
 }
 
 int64_t Plans::at_once() const { return std::max(pending_->most(), pending_->now() + 1); }
@@ -48,13 +60,14 @@ int64_t Plans::at_once() const { return std::max(pending_->most(), pending_->now
 Executor& Plans::serving(std::span<const int64_t> symbol_values) {
   if (asked_plan_ >= 0) return serve({.plan = asked_plan_});
   if (!has_budget(options_) && !takes_knee()) return serve({});
-  return serving(symbol_values, latest_budget_ > 0 ? latest_budget_ : options_.memory_budget, true);
+  return serving(symbol_values, latest_left_.bytes > 0 ? latest_left_ : Left{options_.memory_budget}, true);
 }
 
-Executor& Plans::serving(std::span<const int64_t> symbol_values, int64_t budget, bool is_known) {
+Executor& Plans::serving(std::span<const int64_t> symbol_values, Left left, bool is_known) {
   const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
   std::vector<int64_t> key = values;
-  key.push_back(budget);
+  key.insert(key.end(),
+             {left.bytes, left.forwards, left.may_be_whole, left.may_be_in_two, left.passing_bytes, left.plan});
   if (separates_gradients() != chosen_for_separate_) {
     chosen_for_separate_ = !chosen_for_separate_;
     chosen_.clear();
@@ -62,7 +75,7 @@ Executor& Plans::serving(std::span<const int64_t> symbol_values, int64_t budget,
   auto at = chosen_.find(key);
   if (at == chosen_.end()) {
     if (chosen_.size() >= kMostChosen) chosen_.clear();
-    at = chosen_.emplace(key, choose(values, budget, is_known)).first;
+    at = chosen_.emplace(key, choose(values, left, is_known)).first;
   }
   return serve(at->second);
 }
@@ -71,7 +84,10 @@ Executor& Plans::serve(Choice choice) {
   latest_ = choice.plan;
   most_bytes_ = choice.most_bytes;
   over_bytes_ = choice.over_bytes;
-  return of(latest_);
+  latest_choice_ = choice;
+  Executor& executor = of(latest_);
+  executor.set_in_two(choice.in_two ? true : in_two_);
+  return executor;
 }
 
 static bool has_collectives(const Graph& graph) {
@@ -158,7 +174,14 @@ int64_t Plans::needed(int32_t plan, const std::vector<int64_t>& symbol_values) {
          separate.gradient_block_bytes;
 }
 
-Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values, int64_t budget, bool is_known) {
+MemoryReport Plans::needs_in_two(int32_t plan, const std::vector<int64_t>& symbol_values, int64_t forwards) {
+  const Program& program = program_of(plan);
+  const std::unique_ptr<Binding> binding = bound(plan, symbol_values);
+  const Placement placement{.separate = true, .used_up = {}, .in_two = true};
+  return memory_with(program, *binding, options_.guard, placement, forwards);
+}
+
+Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values, Left left, bool is_known) {
   if (takes_knee()) {
     read_stored();
     if (archives_.empty()) seek(symbol_values);
@@ -166,51 +189,81 @@ Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values, int64_t b
   }
   const int64_t without = needed(0, symbol_values);
   if (options_.memory_budget == 0)
-    budget = static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
+    left.bytes = static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
+  Fit least;
+  if (left.plan >= 0)
+    if (const std::optional<Fit> same = fit(left.plan, symbol_values, left, least))
+      return within(*same, symbol_values, left);
   // Among plans that were sought one may be smaller than the first and faster: a larger budget takes no slower one.
-  if (without <= budget && archives_.empty()) return {0, budget};
+  if (archives_.empty())
+    if (const std::optional<Fit> first = fit(0, symbol_values, left, least)) return within(*first, symbol_values, left);
   LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ", with_commas(without),
-                " bytes, the memory budget is ", with_commas(budget),
+                " bytes, the memory budget is ", with_commas(left.of_one()),
                 ": without a backward pass nothing can be made again",
                 largest_values(program_of(0), executors_[0]->binding(symbol_values)));
-  int32_t least = 0;
   read_stored();
   if (archives_.empty()) seek(symbol_values);
-  int32_t found = serving_within(symbol_values, budget, least);
+  std::optional<Fit> found = serving_within(symbol_values, left, least);
   const bool sought_here = std::any_of(archives_.begin(), archives_.end(),
                                        [&](const auto& archive) { return archive->symbol_values == symbol_values; });
-  if (found < 0 && !sought_here) {
+  if (!found && !sought_here) {
     seek(symbol_values);
-    found = serving_within(symbol_values, budget, least);
+    found = serving_within(symbol_values, left, least);
   }
-  if (found >= 0) return {found, budget};
-  if (is_known) refuse(least, symbol_values, budget);
-  const int64_t bytes = needed(least, symbol_values);
-  return {least, bytes, bytes - budget};
+  if (found) return within(*found, symbol_values, left);
+  if (is_known) refuse(least, symbol_values, left);
+  Choice smallest = within(least, symbol_values, {.bytes = least.bytes, .forwards = left.forwards});
+  smallest.over_bytes = least.bytes - left.bytes;
+  return smallest;
 }
 
-int32_t Plans::serving_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {
+std::optional<Plans::Fit> Plans::fit(int32_t plan, const std::vector<int64_t>& symbol_values, const Left& left,
+                                     Fit& least) {
+  const auto fits = [&](const Fit& found) {
+    if (found.bytes < least.bytes) least = found;
+    return found.bytes <= left.bytes;
+  };
+  if (left.may_be_whole) {
+    const Fit whole{plan, false, left.forwards * needed(plan, symbol_values)};
+    if (fits(whole)) return whole;
+  }
+  if (left.may_be_in_two) {
+    const MemoryReport needs = needs_in_two(plan, symbol_values, left.forwards);
+    // Where a pending one works in more, that is there in its backward.
+    const int64_t more = std::max<int64_t>(left.passing_bytes - needs.passing_bytes, 0);
+    const Fit halves{plan, true, needs.peak_bytes + more, needs.passing_bytes};
+    if (fits(halves)) return halves;
+  }
+  return std::nullopt;
+}
+
+// One forward may have, beside what it needs, its part of what is left over.
+Plans::Choice Plans::within(const Fit& fit, const std::vector<int64_t>& symbol_values, const Left& left) {
+  if (!fit.in_two) return {fit.plan, left.of_one()};
+  const int64_t one = needs_in_two(fit.plan, symbol_values, 1).peak_bytes;
+  return {fit.plan, one + (left.bytes - fit.bytes) / left.forwards, 0, true, fit.passing_bytes};
+}
+
+std::optional<Plans::Fit> Plans::serving_within(const std::vector<int64_t>& symbol_values, const Left& left,
+                                                Fit& least) {
   while (true) {
-    const int32_t found = fastest_within(symbol_values, budget, least);
-    if (found < 0 || executors_[static_cast<size_t>(found)]) return found;
-    of(found);  // from here on the program is what serves
+    least = {};
+    const std::optional<Fit> found = fastest_within(symbol_values, left, least);
+    if (!found || executors_[static_cast<size_t>(found->plan)]) return found;
+    of(found->plan);  // from here on the program is what serves
   }
 }
 
-int32_t Plans::fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least) {
+std::optional<Plans::Fit> Plans::fastest_within(const std::vector<int64_t>& symbol_values, const Left& left,
+                                                Fit& least) {
   const std::vector<double> extra = extra_milliseconds(symbol_values);
   std::vector<int32_t> order(places_.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return extra[static_cast<size_t>(a)] < extra[static_cast<size_t>(b)]; });
-  int64_t fewest = INT64_MAX;
-  for (int32_t plan : order) {
-    const int64_t bytes = needed(plan, symbol_values);
-    if (bytes <= budget) return plan;
-    if (bytes < fewest) least = plan;
-    fewest = std::min(fewest, bytes);
-  }
-  return -1;
+  for (int32_t plan : order)
+    if (const std::optional<Fit> found = fit(plan, symbol_values, left, least)) return found;
+  return std::nullopt;
 }
 
 std::vector<double> Plans::extra_milliseconds(const std::vector<int64_t>& symbol_values) const {
@@ -311,15 +364,19 @@ std::vector<std::string> Plans::stored_archives() {
   return texts;
 }
 
-void Plans::refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget) {
-  const Program& program = program_of(least);
-  const std::unique_ptr<Binding> binding = bound(least, symbol_values);
-  const bool is_part = options_.memory_budget > 0 && budget < options_.memory_budget && !is_a_share_;
+void Plans::refuse(const Fit& least, const std::vector<int64_t>& symbol_values, const Left& left) {
+  const Program& program = program_of(least.plan);
+  const std::unique_ptr<Binding> binding = bound(least.plan, symbol_values);
+  // Of all that are to come where they share what they work in, else of one of them.
+  const int64_t parts = least.in_two ? 1 : left.forwards;
+  const bool is_part = options_.memory_budget > 0 && left.bytes / parts < options_.memory_budget && !is_a_share_;
+  const std::string of = least.in_two ? ", what is left to " + std::to_string(left.forwards) : ", the part of one";
   const std::string part =
-      is_part ? ", the part of one of " + std::to_string(at_once()) + " forwards that wait for one backward" : "";
-  LT_USER_FAIL(ErrorKind::kOutOfMemory, "no plan of this step keeps within the memory budget of ", with_commas(budget),
-               " bytes", part, ": the least that one needs at these sizes is ",
-               with_commas(needed(least, symbol_values)), largest_values(program, *binding));
+      is_part || least.in_two ? of + " of " + std::to_string(at_once()) + " forwards that wait for one backward" : "";
+  LT_USER_FAIL(ErrorKind::kOutOfMemory, "no plan of this step keeps within the memory budget of ",
+               with_commas(left.bytes / parts), " bytes", part, ": the least that ",
+               least.in_two ? "they need" : "one needs", " at these sizes is ", with_commas(least.bytes / parts),
+               largest_values(program, *binding));
 }
 
 }  // namespace lowtide

@@ -47,7 +47,7 @@ class Plans {
   // The options have another budget now: sizes that come again are served anew.
   void change_budget() {
     chosen_.clear();
-    latest_budget_ = 0;
+    latest_left_ = {};
   }
   // Whether the budget is that of one forward, and others have theirs.
   void take_for_a_share(bool is_a_share) { is_a_share_ = is_a_share; }
@@ -75,30 +75,54 @@ class Plans {
     int32_t plan = 0;
     int64_t most_bytes = INT64_MAX;
     int64_t over_bytes = 0;
+    bool in_two = false;  // forwards that wait for one backward share what they only work in, of so many bytes
+    int64_t passing_bytes = 0;
+  };
+  // What pending forwards leave of the budget to those that are to come, this one among them; of a part of the plan
+  // without a budget the bytes are unused.
+  struct Left {
+    int64_t bytes = 0;
+    int64_t forwards = 1;
+    bool may_be_whole = true, may_be_in_two = false;  // as the pending ones are
+    int64_t passing_bytes = 0;                        // the most that one of these works in
+    int32_t plan = -1;                                // that serves a pending one of the same sizes, if it fits
+
+    int64_t of_one() const { return bytes / forwards; }
+  };
+  // A plan whole or in two, and what the forwards to come need in it.
+  struct Fit {
+    int32_t plan = 0;
+    bool in_two = false;
+    int64_t bytes = INT64_MAX;
+    int64_t passing_bytes = 0;
   };
 
   Executor& serve(Choice choice);
   // Forwards, with the one that comes.
   int64_t at_once() const;
-  // `budget`: for this forward; of a part of the plan without one: unused.
-  Executor& serving(std::span<const int64_t> symbol_values, int64_t budget, bool is_known);
-  Choice choose(const std::vector<int64_t>& symbol_values, int64_t budget, bool is_known);
+  Left left() const;
+  Executor& serving(std::span<const int64_t> symbol_values, Left left, bool is_known);
+  Choice choose(const std::vector<int64_t>& symbol_values, Left left, bool is_known);
   // As fastest_within, of plans as they serve: messages that travel may need more at other sizes than the archive's.
-  int32_t serving_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
-  // The fastest of the plans there are that fits; -1: none. `least`: the smallest of them.
-  int32_t fastest_within(const std::vector<int64_t>& symbol_values, int64_t budget, int32_t& least);
+  std::optional<Fit> serving_within(const std::vector<int64_t>& symbol_values, const Left& left, Fit& least);
+  // The fastest of the plans there are that fits. `least`: the smallest of them.
+  std::optional<Fit> fastest_within(const std::vector<int64_t>& symbol_values, const Left& left, Fit& least);
+  std::optional<Fit> fit(int32_t plan, const std::vector<int64_t>& symbol_values, const Left& left, Fit& least);
+  Choice within(const Fit& fit, const std::vector<int64_t>& symbol_values, const Left& left);
   // By plan, the predicted time of a step at these sizes beyond that of all nodes once.
   std::vector<double> extra_milliseconds(const std::vector<int64_t>& symbol_values) const;
   std::unique_ptr<Binding> bound(int32_t plan, const std::vector<int64_t>& symbol_values);
   // The peak of a step in this plan.
   int64_t needed(int32_t plan, const std::vector<int64_t>& symbol_values);
+  // Of a step of so many forwards whose arenas are in two.
+  MemoryReport needs_in_two(int32_t plan, const std::vector<int64_t>& symbol_values, int64_t forwards);
   const PlanArchive& seek(const std::vector<int64_t>& symbol_values);
   void add(std::unique_ptr<PlanArchive> archive);
   void read_stored();
   const Program& program_of(int32_t plan);
   Rung& rung_of(int32_t plan);
   ArchiveContext context() const { return {*stages_().memory_optimizer, {options_.disabled_kernels}, options_.guard}; }
-  [[noreturn]] void refuse(int32_t least, const std::vector<int64_t>& symbol_values, int64_t budget);
+  [[noreturn]] void refuse(const Fit& least, const std::vector<int64_t>& symbol_values, const Left& left);
 
   const SessionOptions& options_;
   const std::shared_ptr<PendingForwards> pending_ = std::make_shared<PendingForwards>();
@@ -115,7 +139,13 @@ class Plans {
   std::map<int32_t, ServedRung> served_;                // by plan, where somebody asked or messages travel
   int32_t latest_ = 0;
   int64_t most_bytes_ = INT64_MAX;
-  int64_t over_bytes_ = 0, latest_budget_ = 0;
+  int64_t over_bytes_ = 0;
+  Left latest_left_;
+  Choice latest_choice_;
+  // Of the forward that began last, and its sizes.
+  Choice pending_choice_;
+  std::vector<int64_t> pending_values_;
+  int64_t pending_passing_bytes_ = 0;  // the most that a pending one works in
   bool is_a_share_ = false;
   int32_t asked_plan_ = -1;
   std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes, then the budget

@@ -59,7 +59,7 @@ from memory_counter import MemoryCounter
 from test_budget_of_several_calls import batches, make, step
 
 module, given = make(memory_budget=int(sys.argv[3])), batches()
-for _ in range(3):
+for _ in range(5):
     step(module, given)
 module.zero_grad()
 release_caches()
@@ -86,8 +86,9 @@ def test_each_call_has_its_part_of_it(caplog):
     assert not [record for record in caplog.records if "wait for one backward" in record.getMessage()]
 
 
-def test_what_is_measured_is_within_it():
-    budget = int(0.7 * needed(CALLS))
+@pytest.mark.parametrize(("share", "in_two"), [(1.0, True), (0.7, False)])
+def test_what_is_measured_is_within_it(share, in_two):
+    budget = int(share * needed(CALLS))
     command = [sys.executable, "-c", MEASURED, str(TRAINING), str(Path(__file__).parent), str(budget)]
     done = subprocess.run(command, env=counted_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -95,6 +96,7 @@ def test_what_is_measured_is_within_it():
     assert result["reason"] is None
     assert result["planned_peak_bytes"] <= budget
     assert result["measured"] <= budget + 1.5e6, result  # what PyTorch has of the loss, and Python
+    assert (result["passing_bytes"] > 0) == in_two  # calls share what they only work in where a faster plan fits so
 
 
 def test_one_call_has_all_of_it_again():
@@ -124,6 +126,6 @@ def test_an_old_result_that_is_held_leaves_the_rest():
 
 def test_what_no_plan_of_so_many_has_is_refused():
     module = make(memory_budget=int(0.9 * needed(1)))
-    with pytest.raises(OutOfMemory, match=r"the part of one of 20 forwards that wait for one backward: the least"):
+    with pytest.raises(OutOfMemory, match=r"left to 20 of 20 forwards that wait for one backward: the least"):
         for _ in range(2):
             step(module, batches(20))
