@@ -37,6 +37,7 @@ from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
+from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
 from .vmap_regions import write_out_vmaps
@@ -327,6 +328,7 @@ def _export(module, call, facts, observation, whole):
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(exporters_subclasses_untold(module))
+            stack.enter_context(stale_gradients_aside(module))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
