@@ -69,7 +69,7 @@ class _Importer:
         self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
         self._attributes = Attributes(self._sizes, functools.partial(_value_of, self._values))
         self._numbers = Numbers(self._graph, self._sizes, origin)
-        self._data_sizes = DataSizes(self._graph, self._sizes, program)
+        self._data_sizes = DataSizes(self._graph, self._sizes, program, self._facts.usual)
         for name, (low, high) in self._sizes.ranges().items():
             self._graph.add_symbol_range(name, low, high)
         for index, node in enumerate(inputs):
