@@ -426,8 +426,8 @@ def repeats_samples(call, facts):
 
 
 def tells_of_free_sizes(error):
-    """Whether the exporter's reason names a symbol that stands for a size, such as s77."""
-    return re.search(r"^torch\.export: .*\bs\d+\b", str(error)) is not None
+    """Whether the reason names a symbol that stands for a size, such as s77, or its class, as NumPy does."""
+    return re.search(r"^torch\.export: .*\b(s\d+|SymInt)\b", str(error)) is not None
 
 
 def may_be_of_ones(error, call):
