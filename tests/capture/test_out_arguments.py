@@ -30,7 +30,20 @@ def spectral_norm_by_hooks():
     return nn.utils.spectral_norm(nn.Linear(4, 3))
 
 
-@pytest.mark.parametrize("make", [WritesIntoABuffer, spectral_norm, spectral_norm_by_hooks])
+class MadeOfNothing(nn.Linear):
+    """AdaLoRA's penalty of what is not orthogonal, and steps between two ends, in the dtype of out."""
+
+    def __init__(self):
+        super().__init__(4, 3, dtype=torch.float64)
+
+    def forward(self, x):
+        product = self.weight @ self.weight.T
+        ones = torch.eye(*product.size(), out=torch.empty_like(product))
+        steps = torch.linspace(0, 0.1, 4, out=torch.empty_like(self.weight[0]))
+        return super().forward(x.double() * steps) + (product - ones).norm()
+
+
+@pytest.mark.parametrize("make", [WritesIntoABuffer, spectral_norm, spectral_norm_by_hooks, MadeOfNothing])
 def test_steps(make):
     torch.manual_seed(0)
     module = make()

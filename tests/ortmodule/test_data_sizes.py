@@ -334,6 +334,12 @@ def check_of_a_tensor(m, x, classes):
     return m.n(m.l(x)) * classes.sum()
 
 
+def check_of_all_behind_another(m, x, classes):
+    if classes is not None and not torch.all(classes < 5):
+        raise ValueError("no such class")
+    return m.n(m.l(x)) * classes.sum()
+
+
 def check_of_two(m, x, classes):
     if not torch.isfinite(x).all() or (classes >= 5).any():
         raise ValueError("not such numbers")
@@ -363,6 +369,7 @@ def check_before_another_way(m, x, classes):
     "forward",
     [
         check_of_a_tensor,
+        check_of_all_behind_another,
         check_of_two,
         assertion_of_a_number,
         check_of_a_count,

@@ -2,6 +2,7 @@
 fails, the module and all that its code reaches are the same objects with the same contents."""
 
 import collections
+import datetime
 import gc
 import pkgutil
 import random
@@ -413,3 +414,12 @@ def test_what_finalizers_compute_is_not_traced():
     assert wrapped.fallback_reason is None
     gc.collect()
     assert set(REGISTRY.kept) == {torch.Tensor}
+
+
+def test_a_span_of_time_is_what_it_is():
+    """Its members are numbers of C's, another object each time that they are read."""
+    module = Of(lambda m, a: m.l(a) * m.settings.limit.seconds)
+    module.settings = types.SimpleNamespace(limit=datetime.timedelta(seconds=5000, microseconds=5000))
+    wrapped = ORTModule(module)
+    wrapped(x())
+    assert wrapped.fallback_reason is None

@@ -159,3 +159,15 @@ def test_accelerates_loop(precision, tmp_path):
     assert not torch.equal(wrapped.state_dict()["lm_head.weight"], final)
     batch = make_batch(batch=2, length=12)
     torch.testing.assert_close(wrapped(**batch).loss, wrapped.module(**batch).loss, rtol=1e-5, atol=1e-6)
+
+
+def test_the_label_smoother_knows_a_causal_model_by_its_name(tmp_path):
+    """It shifts labels for classes whose names it has in a list."""
+    model, make_batch = zoo.build("gpt2")
+    model.eval()
+    losses = []
+    for each in (ORTModule(copy.deepcopy(model)), model):
+        settings = transformers.TrainingArguments(str(tmp_path), label_smoothing_factor=0.1, use_cpu=True, report_to=[])
+        trainer = transformers.Trainer(model=each, args=settings)
+        losses.append(trainer.compute_loss(each, make_batch()).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -17,6 +17,7 @@ from .op_schemas import arguments_of
 from .read_sizes import is_from_data
 from .sizes import asserted
 
+_LARGEST = (torch.ops.aten.max.default, torch.ops.aten.amax.default)
 _MOST = 2**40  # of a number that is no dim's size: a position, or one that is only checked
 
 
@@ -28,9 +29,10 @@ def symbols_of(value):
 class DataSizes:
     """Of one graph that is being imported."""
 
-    def __init__(self, graph, sizes, program):
-        """`graph`: being made; `sizes`: Sizes of the program."""
-        self._graph, self._sizes = graph, sizes
+    def __init__(self, graph, sizes, program, takes_as_usual):
+        """`graph`: being made; `sizes`: Sizes of the program; `takes_as_usual`: whether labels are fewer than what they
+        are put on."""
+        self._graph, self._sizes, self._takes_as_usual = graph, sizes, takes_as_usual
         self._conditions = [sizes.resolve(condition) for condition in asserted(program)]
         # Symbols that these name, and arguments that are integers.
         self._checked = set().union(*map(_free_symbols, self._conditions))
@@ -87,14 +89,14 @@ class DataSizes:
     def add_number(self, node, number, origin):
         """From here on what `item()` read, the value `number`, is a size."""
         expression = self._sizes.resolve(node.meta["val"])
-        high = self._high(expression)
+        high = self._high(expression, node)
         for symbol in _free_symbols(expression):
             self._name(symbol)
         low = self._low(expression) if expression.is_Symbol else 0
         attrs = {"size": ("int", self._sizes.dim(expression)), "low": ("int", low), "high": ("int", high)}
         self._graph.add_aten("lowtide::size.default", [number], ["self"], [], attrs, *origin(node))
 
-    def _high(self, symbol):
+    def _high(self, symbol, node):
         if _free_symbols(symbol) <= self._sizes.known_symbols():
             return _MOST  # it is compared with what is known
         upper = self._sizes.range_of(symbol).upper if symbol.is_Symbol else int_oo
@@ -105,9 +107,19 @@ class DataSizes:
         for condition in self._conditions:
             if (bound := self._bound(symbol, condition)) is not None:
                 return self._sizes.dim(bound)
+        if self._takes_as_usual and (last := self._last_label(node)) is not None:
+            return self._sizes.dim(last)
         raise UnsupportedError(
             "a number that item() reads is a size without an upper bound: torch._check(number <= limit) gives it one"
         )
+
+    def _last_label(self, node):
+        """What the largest of labels is at most: there are no more of them than elements. None of another number."""
+        largest = node.args[0]
+        if largest.target not in _LARGEST or largest.args[0].meta["val"].dtype not in (torch.int64, torch.int32):
+            return None
+        elements = self._sizes.resolve(largest.args[0].meta["val"].numel())
+        return elements - 1 if _free_symbols(elements) <= self._sizes.known_symbols() else None
 
     def _bound(self, symbol, condition):
         """What a condition says that the symbol is at most, in sizes that are known; None where it says nothing."""

@@ -37,6 +37,7 @@ from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
+from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
 from .vmap_regions import write_out_vmaps
@@ -76,6 +77,7 @@ class Facts:
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
+    ints: frozenset = frozenset()  # names of Python modules whose code calls int() of largest numbers
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
@@ -327,6 +329,8 @@ def _export(module, call, facts, observation, whole):
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(exporters_subclasses_untold(module))
+            stack.enter_context(stale_gradients_aside(module))
+            stack.enter_context(observation.largest.standing_in(facts.ints))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
@@ -340,6 +344,7 @@ def _export(module, call, facts, observation, whole):
                 else:
                     failures.append(failure_from(error, handled))
                     failures[0].of_lists = observation.listed.are_read
+                    failures[0].asks_int = observation.largest.asked_by
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:
@@ -421,8 +426,8 @@ def repeats_samples(call, facts):
 
 
 def tells_of_free_sizes(error):
-    """Whether the exporter's reason names a symbol that stands for a size, such as s77."""
-    return re.search(r"^torch\.export: .*\bs\d+\b", str(error)) is not None
+    """Whether the reason names a symbol that stands for a size, such as s77, or its class, as NumPy does."""
+    return re.search(r"^torch\.export: .*\b(s\d+|SymInt)\b", str(error)) is not None
 
 
 def may_be_of_ones(error, call):

@@ -25,6 +25,7 @@ from .numbers import Numbers, is_item
 from .op_schemas import (
     arguments_of,
     is_silent,
+    takes_dtype,
     target_name,
     without_out,
     writes_of_users_op,
@@ -68,7 +69,7 @@ class _Importer:
         self._sizes = Sizes(self._exported, self._facts, [node.meta["val"] for node in inputs])
         self._attributes = Attributes(self._sizes, functools.partial(_value_of, self._values))
         self._numbers = Numbers(self._graph, self._sizes, origin)
-        self._data_sizes = DataSizes(self._graph, self._sizes, program)
+        self._data_sizes = DataSizes(self._graph, self._sizes, program, self._facts.usual)
         for name, (low, high) in self._sizes.ranges().items():
             self._graph.add_symbol_range(name, low, high)
         for index, node in enumerate(inputs):
@@ -343,6 +344,10 @@ class _Importer:
         out = operands.pop(place)
         del names[place]
         self._aliases.check_write(out)
+        if takes_dtype(functional) and not takes_dtype(overload):
+            attrs["dtype"] = ("dtype", *dtypes)
+        if torch.Tag.nondeterministic_seeded in functional.tags:
+            self._random = True
         self._append(node, target_name(functional), operands, names, attrs)
         copied = (f"{node.name}_out", *self._graph.type_of(out))
         back = [out, self._values[node]]

@@ -24,6 +24,10 @@ def writes_of_users_op(overload, names):
     return [index for index, name in enumerate(names) if name in written]
 
 
+# What a call that makes a tensor of nothing is asked, and one with out= is told by its out.
+_OF_MADE = ("dtype", "layout", "device", "pin_memory")
+
+
 def without_out(overload):
     """The overload that returns what this one of ATen's writes into `out`; None where there is none."""
     arguments = overload._schema.arguments
@@ -32,9 +36,14 @@ def without_out(overload):
     wanted = [(argument.name, str(argument.real_type)) for argument in arguments if argument.name != "out"]
     for name in overload.overloadpacket.overloads():
         found = getattr(overload.overloadpacket, name)
-        if [(argument.name, str(argument.real_type)) for argument in found._schema.arguments] == wanted:
+        told = [(argument.name, str(argument.real_type)) for argument in found._schema.arguments]
+        if wanted in (told, [pair for pair in told if pair[0] not in _OF_MADE]):
             return found
     return None
+
+
+def takes_dtype(overload):
+    return any(argument.name == "dtype" for argument in overload._schema.arguments)
 
 
 def labels_of(argument):

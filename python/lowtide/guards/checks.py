@@ -15,8 +15,9 @@ def answer_that_goes_on(frame):
         return None
     places, at = list(positions()), frame.f_lasti // 2
     answers = _answers(frame.f_code.co_filename)
-    # Python's jump stands for the question, or for the whole statement: then what it is about stands before it.
-    return answers.get(places[at], answers.get(places[at - 1]))
+    # What the question is about stands before it. Python's jump stands for the question too, or for the statement, or
+    # (3.11) for the operand before this one: `if limit is not None and not torch.all(…)`.
+    return answers.get(places[at - 1], answers.get(places[at]))
 
 
 def checked(tensor, answer):

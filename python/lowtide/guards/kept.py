@@ -384,11 +384,11 @@ def is_plain_object(thing):
 
 
 def slots_of(cls):
-    """Names of the attributes that objects of a class have without a __dict__."""
-    found = [
-        name for base in cls.__mro__ for name, value in vars(base).items() if type(value) is types.MemberDescriptorType
-    ]
-    return [name for name in found if name[:2] != "__"]
+    """Names of the attributes that objects of a class have without a __dict__. Members of classes in C, which only
+    describe objects that are what they are (the days of a timedelta), are none."""
+    bases = [base for base in cls.__mro__ if "__slots__" in vars(base)]
+    found = [(name, value) for base in bases for name, value in vars(base).items()]
+    return [name for name, value in found if type(value) is types.MemberDescriptorType and name[:2] != "__"]
 
 
 class _Generator(_Thing):

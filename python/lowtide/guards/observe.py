@@ -34,6 +34,7 @@ from .holders import holders
 from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
+from .largest import LargestNumbers
 from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
@@ -90,6 +91,7 @@ class Observation:
         self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
+        self.largest = LargestNumbers()
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one

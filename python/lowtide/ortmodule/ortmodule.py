@@ -404,7 +404,11 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
         return self._original.extra_repr()
 
     def _get_name(self):
-        return ORTModule.__name__
+        """The module's: transformers' label smoother shifts labels for classes of a list of names."""
+        return self._original._get_name()
+
+    def __repr__(self):
+        return ORTModule.__name__ + super().__repr__().removeprefix(self._get_name())
 
     def _replicate_for_data_parallel(self):
         raise UnsupportedModel(
