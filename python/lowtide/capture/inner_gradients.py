@@ -59,6 +59,8 @@ def gradients(
     """torch.autograd.grad while forward is traced."""
     if is_grads_batched or torch.is_autocast_enabled("cpu"):
         raise UnsupportedError(f"{_WHERE} under autocast, or of a batch of gradients")
+    if torch._C._functorch.get_dynamic_layer_stack_depth():
+        raise UnsupportedError("forward calls transforms of torch.func, which differentiate PyTorch's own operations")
     outputs, inputs = _listed(outputs), _listed(inputs)
     incoming = [None] * len(outputs) if grad_outputs is None else _listed(grad_outputs)
     with disable_proxy_modes_tracing():  # the user's mistakes, and which inputs have a gradient
@@ -85,6 +87,13 @@ def _listed(tensors):
 
 def without_history(value):
     return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def without_detach(graph):
+    """Of what was recorded below autograd, which detaches what it keeps for its backward."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
 
 
 def write_out_gradients(graph_module):
@@ -175,6 +184,7 @@ def _write_out(module, node):
     with torch.enable_grad(), preserve_node_meta():
         traced = make_fx(whole, decomposition_table=plain_calls())(leaves, values)
     refuse_statistics(traced.graph)
+    without_detach(traced.graph)
     _splice(module.graph, node, between, operands, traced.graph, order)
 
 
@@ -245,9 +255,6 @@ def _splice(graph, node, between, operands, traced, order):
             if each.op == "get_attr":
                 raise UnsupportedError(f"{_WHERE} needs a constant")
             if each.op != "call_function":
-                continue
-            if each.target is torch.ops.aten.detach.default:  # autograd's own, of what it keeps
-                copies[each] = copies[each.args[0]]
                 continue
             copies[each] = copy = graph.node_copy(each, copies.__getitem__)
             copy.meta = {**origin, **copy.meta}
