@@ -118,7 +118,51 @@ class Adversary(InnerStep):
         return loss + (self.net(x + 0.1 * slope) - y).square().mean()
 
 
-CASES = [Residual, Smooth, Forces, Penalty, OfBatches, OfGroups, OfSamples, InnerStep, Adversary]
+class HandedOn(Forces):
+    """Calls that return their argument itself, which the exporter took for their result: other paths were lost."""
+
+    def forward(self, places):
+        places = places.detach().requires_grad_()
+        moved = self.net[0](places)[:, :3]
+        loss = nn.functional.mse_loss(moved, places) + (places.contiguous() * moved).to(moved.dtype).sum()
+        (slope,) = torch.autograd.grad(loss, places, create_graph=True)
+        return loss + slope.sin().sum() + self.net(places).sum()
+
+
+class Sigmoids(Forces):
+    """What it keeps for its backward has no gradient in PyTorch."""
+
+    def forward(self, places):
+        places = places.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(nn.functional.logsigmoid(self.net[0](places)).sum(), places, create_graph=True)
+        return slope.square().sum() + self.net(places).sum()
+
+
+class Parts(Forces):
+    """Results that are lists, and zeros of sizes that autograd makes."""
+
+    def forward(self, places):
+        places = places.detach().requires_grad_()
+        first, second, third = self.net[0](places).sin().split([3, 3, 2], 1)
+        energy = sum(row.sum() for row in (first * second).unbind(1)) + third[:, 0].chunk(1)[0].square().sum()
+        (slope,) = torch.autograd.grad(energy, places, create_graph=True)
+        return slope.square().sum() + self.net(places).sum()
+
+
+CASES = [
+    Residual,
+    Smooth,
+    Forces,
+    Penalty,
+    OfBatches,
+    OfGroups,
+    OfSamples,
+    InnerStep,
+    Adversary,
+    HandedOn,
+    Sigmoids,
+    Parts,
+]
 
 
 @pytest.mark.parametrize("cls", CASES)

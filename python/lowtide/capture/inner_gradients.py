@@ -11,6 +11,7 @@ The exporter traces above autograd and sees nothing of what autograd does. So th
 the loss has are then those of ordinary calls.
 """
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -137,6 +138,33 @@ def _between(inputs, outputs, incoming, order):
     return _Between([each for each in dict.fromkeys(inputs) if each in leaves], calls, operands, ends)
 
 
+# What they return may be their argument itself, which the exporter then takes for a result of theirs.
+_HANDING_ON = (
+    *("alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cartesian_prod", "conj"),
+    *("conj_physical", "contiguous", "dropout", "feature_alpha_dropout", "feature_dropout", "flatten", "lift"),
+    *("positive", "real", "resolve_conj", "resolve_neg", "sum_to_size", "to", "type_as"),
+)
+
+
+def _as_it_came(node):
+    """The node that made the tensor which this one returns."""
+    while True:
+        call, place = (node.args[0], node.args[1]) if node.target is operator.getitem else (node, 0)
+        if getattr(call.target, "_opname", "") not in _HANDING_ON:
+            return node
+        given = call.args[0] if isinstance(call.args[0], list | tuple) else [call.args[0]]
+        if place >= len(given) or not _may_be_one(call, given[place], node):
+            return node
+        node = given[place]
+
+
+def _may_be_one(call, source, result):
+    ours, theirs = source.meta["val"], result.meta["val"]
+    given = {argument.name: value for argument, value in arguments_of(call)}
+    is_new = given.get("copy") or given.get("train") and given.get("p")
+    return not is_new and (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
+
+
 def _cuts(node):
     """Whether gradients end here."""
     if node.op != "call_function":
@@ -152,6 +180,7 @@ _DROPOUT = torch.ops.aten.dropout.default
 
 def _write_out(module, node):
     outputs, inputs, incoming = node.args
+    inputs = [_as_it_came(each) for each in inputs]
     order = _order(module.graph)
     between = _between(inputs, outputs, incoming, order)
     if drops := [call for call in between.calls if call.target is _DROPOUT and call.args[1] and call.args[2]]:
@@ -167,6 +196,8 @@ def _write_out(module, node):
     operands = [each for each in used if each.op != "get_attr" and each not in known]
     constants = [each for each in used if each.op == "get_attr"]
 
+    single = [call for call in between.calls if not isinstance(call.meta["val"], list | tuple)]
+
     def whole(leaves, values):
         again = _Again(module)
         again.env.update(zip(between.leaves, leaves, strict=True))
@@ -177,15 +208,15 @@ def _write_out(module, node):
         found = torch.autograd.grad(sources, [again.env[each] for each in inputs], flowing, allow_unused=True)
         if any(gradient is None for gradient in found):
             raise UnsupportedError(f"{_WHERE} of what does not depend on it")
-        return [*found, *(again.env[call] for call in between.calls)]
+        return [*found, *(again.env[call] for call in single)]
 
     leaves = [torch.empty_like(leaf.meta["val"]).requires_grad_() for leaf in between.leaves]
     values = [without_history(operand.meta["val"]) for operand in operands]
     with torch.enable_grad(), preserve_node_meta():
-        traced = make_fx(whole, decomposition_table=plain_calls())(leaves, values)
+        traced = make_fx(whole, plain_calls(), "symbolic")(leaves, values)
     refuse_statistics(traced.graph)
     without_detach(traced.graph)
-    _splice(module.graph, node, between, operands, traced.graph, order)
+    _splice(module.graph, node, (*between.leaves, *operands), single, traced.graph, order)
 
 
 def _order(graph):
@@ -245,10 +276,10 @@ def _refuse_writes(module, between, order, end):
                     raise UnsupportedError(f"{_WHERE} of what is changed in place")
 
 
-def _splice(graph, node, between, operands, traced, order):
-    """The calls of `traced` in the place of the node."""
+def _splice(graph, node, given, calls, traced, order):
+    """The calls of `traced`, which takes `given`, in the place of the node; behind it also in that of `calls`."""
     places = [each for each in traced.nodes if each.op == "placeholder"]
-    copies = dict(zip(places, (*between.leaves, *operands), strict=True))
+    copies = dict(zip(places, given, strict=True))
     origin = {key: node.meta[key] for key in _ORIGIN if key in node.meta}
     with graph.inserting_before(node):
         for each in traced.nodes:
@@ -265,6 +296,6 @@ def _splice(graph, node, between, operands, traced, order):
         user.replace_all_uses_with(results[user.args[1]])
         graph.erase_node(user)
     graph.erase_node(node)
-    for call, result in zip(between.calls, results[count:], strict=True):
+    for call, result in zip(calls, results[count:], strict=True):
         if result is not None:
             call.replace_all_uses_with(result, lambda user: order.get(user, -1) > order[node])

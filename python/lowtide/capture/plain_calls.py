@@ -18,9 +18,10 @@ def plain_calls():
     found = {op: rule for op, rule in table.items() if "_backward" in str(op)}
     return found | {
         aten.convolution_backward.default: _convolution_backward,
+        aten.log_sigmoid_forward.default: _log_sigmoid,
         aten.native_layer_norm.default: _layer_norm,
         aten.native_group_norm.default: _group_norm,
-        aten.native_batch_norm.default: _batch_norm,
+        aten._native_batch_norm_legit.no_stats: _batch_norm,
     }
 
 
@@ -42,6 +43,11 @@ def _convolution_backward(
     return aten.convolution.default(gradient, weight, *settings), None, None
 
 
+def _log_sigmoid(input):
+    small = torch.exp(-input.abs())
+    return torch.minimum(input, torch.zeros_like(input)) - torch.log1p(small), small
+
+
 def _layer_norm(input, normalized_shape, weight, bias, eps):
     dims = list(range(-len(normalized_shape), 0))
     centred, mean, scale = _centred(input, dims, eps)
@@ -56,9 +62,7 @@ def _group_norm(input, weight, bias, samples, channels, elements, groups, eps):
     return _scaled((centred * scale).view(input.shape), weight, bias), mean.squeeze(2), scale.squeeze(2)
 
 
-def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    if not training or running_mean is not None or running_var is not None:
-        return NotImplemented
+def _batch_norm(input, weight, bias, training, momentum, eps):
     dims = [dim for dim in range(input.dim()) if dim != 1]
     centred, mean, scale = _centred(input, dims, eps)
     shape = [1, -1] + [1] * (input.dim() - 2)
@@ -82,9 +86,20 @@ def refuse_statistics(graph):
     """Some results are kept for one backward alone, whose own gradient knows what they are of; nobody else does."""
     for node in graph.nodes:
         source = node.args[0] if node.target is operator.getitem and node.args[1] > 0 else None
-        name = getattr(getattr(source, "target", None), "_opname", "")
-        if name.startswith(_KEEPING) and node.users and node.meta["val"].is_floating_point():
+        name = getattr(getattr(source, "target", None), "_opname", _PLAIN[0])
+        if not name.startswith(_PLAIN) and node.users and node.meta["val"].is_floating_point():
             raise UnsupportedError(f"gradients of the backward of {source.target} in forward")
 
 
-_KEEPING = ("native_", "_native_", "_scaled_dot_product_", "_fused_", "mkldnn_", "_batch_norm_")
+# All of their results have gradients.
+_PLAIN = (
+    "split",
+    "unbind",
+    "unsafe_split",
+    "var_mean",
+    "std_mean",
+    "linalg_qr",
+    "_linalg_eigh",
+    "convolution_",
+    "nll_",
+)

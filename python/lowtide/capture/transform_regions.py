@@ -69,7 +69,7 @@ def _written(module, region, operands):
         return [inner.env[result] for result in region.results]
 
     with disable_proxy_modes_tracing(), torch._C.DisableTorchFunction():
-        written = make_fx(whole, decomposition_table=plain_calls())(*map(without_history, operands))
+        written = make_fx(whole, plain_calls(), "symbolic")(*map(without_history, operands))
     refuse_statistics(written.graph)
     without_detach(written.graph)
     written.recompile()
