@@ -20,6 +20,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from lowtide.errors import UnsupportedError
 
+from .failures import failure_from
 from .op_schemas import arguments_of, is_silent, memory_of_nodes
 from .plain_calls import plain_calls, refuse_statistics
 
@@ -195,7 +196,6 @@ def _write_out(module, node):
     known = {*between.leaves, *between.calls}
     operands = [each for each in used if each.op != "get_attr" and each not in known]
     constants = [each for each in used if each.op == "get_attr"]
-
     single = [call for call in between.calls if not isinstance(call.meta["val"], list | tuple)]
 
     def whole(leaves, values):
@@ -213,7 +213,10 @@ def _write_out(module, node):
     leaves = [torch.empty_like(leaf.meta["val"]).requires_grad_() for leaf in between.leaves]
     values = [without_history(operand.meta["val"]) for operand in operands]
     with torch.enable_grad(), preserve_node_meta():
-        traced = make_fx(whole, plain_calls(), "symbolic")(leaves, values)
+        try:
+            traced = make_fx(whole, plain_calls(), "symbolic")(leaves, values)
+        except Exception as error:  # PyTorch's, of what it cannot trace, or cannot without data
+            raise failure_from(error) from None
     refuse_statistics(traced.graph)
     without_detach(traced.graph)
     _splice(module.graph, node, (*between.leaves, *operands), single, traced.graph, order)
