@@ -16,7 +16,7 @@ from .dynamo_gradients import differentiates_within
 from .dynamo_writes import Writes
 from .export import Facts
 from .hooked import hooks_as_functions
-from .transforms import refuse_transforms
+from .transform_regions import Transformed
 
 _PREFIX = re.compile(r"^l_(self_)?|(?<![a-z])(modules|parameters|buffers)_")
 
@@ -62,9 +62,8 @@ class DynamoGraph(torch.nn.Module):
 
     def _interpreted(self, *args):
         """Node by node, so that what is exported knows the user's lines and modules."""
-        refuse_transforms(self.graph_module.graph)
         with preserve_node_meta():
-            return torch.fx.Interpreter(self.graph_module).run(*args)
+            return Transformed(self.graph_module).run(*args)
 
 
 def _carried_sizes(example_inputs):

@@ -30,6 +30,7 @@ from .containers import containers_of, items_of
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
+from .inner_gradients import write_out_gradients
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .numbers import Item, as_tensor, depends_on, difference
@@ -350,6 +351,7 @@ def _export(module, call, facts, observation, whole):
             if failures:
                 raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
         _forget(node.meta.get("val") for node in program.graph.nodes)
+        write_out_gradients(program.graph_module)
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:

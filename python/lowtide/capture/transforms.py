@@ -1,16 +1,7 @@
 """torch.func's transforms (grad, jvp …) inside of forward: torch.export cannot follow them, and what fails within one
-leaves it active. vmap it keeps, see vmap_regions.py."""
+leaves it active. vmap it keeps, see vmap_regions.py; of a graph of Dynamo's see transform_regions.py."""
 
 import torch
-
-from lowtide.errors import UnsupportedError
-
-
-def refuse_transforms(graph):
-    """UnsupportedError where Dynamo has left a transform other than vmap in a graph."""
-    names = (getattr(node.target, "__name__", "") for node in graph.nodes if node.op == "call_function")
-    if any(name.endswith("_increment_nesting") and not name.startswith("_vmap") for name in names):
-        raise UnsupportedError("forward calls transforms of torch.func, which differentiate PyTorch's own operations")
 
 
 def undoing_transforms(function, /, *args, **kwargs):

@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .contiguous import contiguous, copy_in
+from .inner_gradients import gradients
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define(
@@ -105,6 +106,7 @@ _WHOLE = {
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.Tensor.contiguous: contiguous,
+    torch.autograd.grad: gradients,
 }
 
 # With generator=None these are overloads of their own, whose sizes PyTorch wants as numbers.
