@@ -24,11 +24,9 @@ from .export import (
     exclusive,
     export,
     exports_elsewhere,
-    may_be_of_ones,
     repeats_samples,
-    tells_of_free_sizes,
 )
-from .failures import user_line
+from .failures import may_be_of_ones, tells_of_free_sizes, user_line
 from .imported import ImportedGraph, Source
 from .importer import import_program
 from .kept_outputs import keep_only, parse_keep_outputs

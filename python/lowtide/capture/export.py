@@ -427,16 +427,6 @@ def repeats_samples(call, facts):
     return _example_sizes(call, facts) != [list(size) for size in call.sizes()]
 
 
-def tells_of_free_sizes(error):
-    """Whether the reason names a symbol that stands for a size, such as s77, or its class, as NumPy does."""
-    return re.search(r"^torch\.export: .*\b(s\d+|SymInt)\b", str(error)) is not None
-
-
-def may_be_of_ones(error, call):
-    """Whether the trace of forward failed where a tensor has a size of 1, which the exporter's squeeze leaves."""
-    return str(error).startswith("torch.export: ") and any(1 in size for size in call.sizes())
-
-
 def _is_dynamic(dim, tensor, facts):
     """Images and the like first get a free batch only: free heights and widths make exports and plans several times
     slower, and most training never changes them. A call that does teaches it, and who wants formulas asks for it.

@@ -80,3 +80,13 @@ def user_line(frames):
             continue
         return f"{path.rsplit('/', 1)[-1]}:{frame.lineno}"
     return ""
+
+
+def tells_of_free_sizes(error):
+    """Whether the reason names a symbol that stands for a size, such as s77, or its class, as NumPy does."""
+    return re.search(r"^torch\.export: .*\b(s\d+|SymInt)\b", str(error)) is not None
+
+
+def may_be_of_ones(error, call):
+    """Whether the trace of forward failed where a tensor has a size of 1, which the exporter's squeeze leaves."""
+    return str(error).startswith("torch.export: ") and any(1 in size for size in call.sizes())
