@@ -1,5 +1,6 @@
 // Pointwise ops on f32, bf16 and f16 by the vector loops of the table; operands that are stored in several of these, or
-// apart, are widened run by run; f64 is in doubles.h. What is left is the reference's, which does it run by run as well.
+// apart, are widened run by run; f64 is in doubles.h. What is left is the reference's, which does it run by run as
+// well.
 #include <limits>
 
 #include "kernels/cpu/float_runs.h"
