@@ -37,9 +37,9 @@ Executor& Plans::serving(std::span<const TensorRef> inputs) {
   std::vector<int64_t> values = read_symbols(program, inputs);
   if (pending_->now() > 0 && values == pending_values_) latest_left_.plan = pending_choice_.plan;
   Executor& executor = serving(values, latest_left_, is_known);
-  pending_choice_ = latest_choice_;
+  pending_choice_ = latest_;
   pending_values_ = std::move(values);
-  pending_passing_bytes_ = std::max(latest_left_.passing_bytes, latest_choice_.passing_bytes);
+  pending_passing_bytes_ = std::max(latest_left_.passing_bytes, latest_.passing_bytes);
   return executor;
 }
 
@@ -81,11 +81,8 @@ Executor& Plans::serving(std::span<const int64_t> symbol_values, Left left, bool
 }
 
 Executor& Plans::serve(Choice choice) {
-  latest_ = choice.plan;
-  most_bytes_ = choice.most_bytes;
-  over_bytes_ = choice.over_bytes;
-  latest_choice_ = choice;
-  Executor& executor = of(latest_);
+  latest_ = choice;
+  Executor& executor = of(choice.plan);
   executor.set_in_two(choice.in_two ? true : in_two_);
   return executor;
 }
@@ -187,9 +184,8 @@ Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values, Left left
     if (archives_.empty()) seek(symbol_values);
     return {static_cast<int32_t>(archives_.front()->knee)};  // plans have the numbers of the first archive's rungs
   }
-  const int64_t without = needed(0, symbol_values);
   if (options_.memory_budget == 0)
-    left.bytes = static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(without));
+    left.bytes = static_cast<int64_t>(options_.memory_budget_fraction * static_cast<double>(needed(0, symbol_values)));
   Fit least;
   if (left.plan >= 0)
     if (const std::optional<Fit> same = fit(left.plan, symbol_values, left, least))
@@ -197,8 +193,8 @@ Plans::Choice Plans::choose(const std::vector<int64_t>& symbol_values, Left left
   // Among plans that were sought one may be smaller than the first and faster: a larger budget takes no slower one.
   if (archives_.empty())
     if (const std::optional<Fit> first = fit(0, symbol_values, left, least)) return within(*first, symbol_values, left);
-  LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ", with_commas(without),
-                " bytes, the memory budget is ", with_commas(left.of_one()),
+  LT_USER_CHECK(ErrorKind::kOutOfMemory, options_.training, "the forward pass needs ",
+                with_commas(needed(0, symbol_values)), " bytes, the memory budget is ", with_commas(left.of_one()),
                 ": without a backward pass nothing can be made again",
                 largest_values(program_of(0), executors_[0]->binding(symbol_values)));
   read_stored();

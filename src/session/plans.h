@@ -23,15 +23,15 @@ class Plans {
   Executor& serving(std::span<const int64_t> symbol_values);
   Executor& serving(std::span<const TensorRef> inputs);
   // The budget that the latest call is served under, its part of it where several are pending at once; INT64_MAX: none.
-  int64_t most_bytes() const { return most_bytes_; }
+  int64_t most_bytes() const { return latest_.most_bytes; }
   // Where others are pending whose plans could not know of this one: what they and the smallest plan for it need beyond
   // the budget; else 0.
-  int64_t over_bytes() const { return over_bytes_; }
+  int64_t over_bytes() const { return latest_.over_bytes; }
   // That of RunState::plan.
   Executor& of(int32_t plan);
   // That served last.
-  Executor& latest() { return *executors_[static_cast<size_t>(latest_)]; }
-  int32_t latest_number() const { return latest_; }
+  Executor& latest() { return *executors_[static_cast<size_t>(latest_.plan)]; }
+  int32_t latest_number() const { return latest_.plan; }
 
   // The archive of plans, sought at these sizes where there is none yet.
   const PlanArchive& archive(std::span<const int64_t> symbol_values);
@@ -137,11 +137,8 @@ class Plans {
   std::vector<Place> places_;                           // by plan; of the first: none
   std::vector<std::unique_ptr<Executor>> executors_;    // by plan; none until it serves
   std::map<int32_t, ServedRung> served_;                // by plan, where somebody asked or messages travel
-  int32_t latest_ = 0;
-  int64_t most_bytes_ = INT64_MAX;
-  int64_t over_bytes_ = 0;
+  Choice latest_;
   Left latest_left_;
-  Choice latest_choice_;
   // Of the forward that began last, and its sizes.
   Choice pending_choice_;
   std::vector<int64_t> pending_values_;

@@ -69,7 +69,7 @@ print(json.dumps({"measured": counter.peak_above(), "reason": module.fallback_re
 """
 
 
-def test_each_call_has_its_part_of_it(caplog):
+def test_one_plan_serves_them_all_within_it(caplog):
     budget = int(0.7 * needed(CALLS))
     expected = step(make(), batches())
     module = make(memory_budget=budget)

@@ -62,26 +62,26 @@ def _to_fp64(value):
     return value.double() if value.is_floating_point() else value
 
 
+def trained_under_autocast(name):
+    """The program, whose numbers were compared."""
+    model, make_batch = zoo.build(name)
+    batches = batches_of(make_batch, 2)
+    wrapped = ORTModule(copy.deepcopy(model))
+    ours = [gradients(wrapped, batch, torch.bfloat16) for batch in batches]
+    assert_within_rounding(ours, *in_fp64(name, model, batches, torch.bfloat16), torch.bfloat16)
+    return wrapped.text("training")
+
+
 @pytest.mark.parametrize(
     "name", ["gpt2", "bert", *(pytest.param(name, marks=pytest.mark.long) for name in ("llama", "resnet"))]
 )
 def test_autocast_around_a_model(name):
-    model, make_batch = zoo.build(name)
-    batches = batches_of(make_batch, 2)
-    wrapped = ORTModule(copy.deepcopy(model))
-    ours = [gradients(wrapped, batch, torch.bfloat16) for batch in batches]
-    assert_within_rounding(ours, *in_fp64(name, model, batches, torch.bfloat16), torch.bfloat16)
-    assert "Cast(to=bf16)" in wrapped.text("training")  # casts are nodes
+    assert "Cast(to=bf16)" in trained_under_autocast(name)  # casts are nodes
 
 
 @pytest.mark.parametrize("name", ["bloom", "t5"])
 def test_what_is_added_to_scores_stays_fp32(name):
-    model, make_batch = zoo.build(name)
-    batches = batches_of(make_batch, 2)
-    wrapped = ORTModule(copy.deepcopy(model))
-    ours = [gradients(wrapped, batch, torch.bfloat16) for batch in batches]
-    assert_within_rounding(ours, *in_fp64(name, model, batches, torch.bfloat16), torch.bfloat16)
-    text = wrapped.text("training")
+    text = trained_under_autocast(name)
     assert " Attention(" in text and "Softmax(" not in text  # no scores are written out
 
 

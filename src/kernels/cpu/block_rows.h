@@ -39,7 +39,7 @@ inline void add_row_blocks(const float* partials, int64_t rows, int64_t width, f
   const int64_t blocks = row_blocks(rows);
   const int64_t grain = std::max<int64_t>(64, (int64_t{1} << 17) / std::max<int64_t>(blocks, 1));
   parallel_for(cols, grain, [&](int64_t begin, int64_t end) {
-    reductions_table().sum_rows[0](partials + begin, width, out + begin, blocks, end - begin, false);
+    reductions_table().sum_rows[kStoredF32](partials + begin, width, out + begin, blocks, end - begin, false);
   });
 }
 

@@ -14,7 +14,7 @@ constexpr int64_t kRun = 2048;
 
 // Of f32, bf16 and f16 alone.
 inline Stored stored_as(DType dtype) {
-  return dtype == DType::kF32 ? Stored::kF32 : dtype == DType::kBF16 ? Stored::kBF16 : Stored::kF16;
+  return dtype == DType::kF32 ? kStoredF32 : dtype == DType::kBF16 ? kStoredBF16 : kStoredF16;
 }
 
 inline void* address(const TensorRef& tensor, int64_t offset) {

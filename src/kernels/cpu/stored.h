@@ -1,11 +1,11 @@
-// How loops that compute in f32 find their operands in memory.
+// How loops that compute in f32 find their operands in memory: an index of their tables.
 #pragma once
 
 #include <cstdint>
 
 namespace lowtide::cpu {
 
-enum class Stored : uint8_t { kF32, kBF16, kF16 };
+enum Stored : uint8_t { kStoredF32, kStoredBF16, kStoredF16 };
 constexpr int kStored = 3;
 
 }  // namespace lowtide::cpu

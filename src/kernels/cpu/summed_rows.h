@@ -15,7 +15,7 @@ struct SummedRows {
 
   // out[0, width) = or += the sum of n <= kRowsPerBlock rows from `row` on, columns from c on.
   void sum(int64_t row, int64_t n, int64_t c, int64_t width, float* out, bool add) const {
-    const auto sum_rows = reductions_table().sum_rows[static_cast<int>(stored_as(x.dtype))];
+    const auto sum_rows = reductions_table().sum_rows[stored_as(x.dtype)];
     sum_rows(address(x, offset + row * cols + c), cols, out, n, width, add);
   }
 

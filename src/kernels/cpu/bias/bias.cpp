@@ -129,7 +129,7 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
   const DropoutRule rule = dropout_rule(drawn.ratio, call.random_key, drawn.stream);
   const int64_t numel = drawn.numel, cols = drawn.cols;
   const auto sum_up = pointwise_loops(stored_as(x.dtype)).sum;
-  const auto drop = random_table().dropout_of_floats[static_cast<int>(stored_as(y.dtype))];
+  const auto drop = random_table().dropout_of_floats[stored_as(y.dtype)];
   // What the loop of sums rounds to, and that of dropout and the residual.
   const bool sums_alike = x.dtype == drawn.computes, alike = y.dtype == drawn.computes;
   constexpr int64_t kChunk = 1024;
@@ -155,9 +155,9 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
       }
       float* to = target(y, first, 1, n, out);
       if (residual == nullptr) {
-        random_table().dropout[0][0](rule, static_cast<uint64_t>(first), values, to, n);
+        random_table().dropout[kStoredF32][kStoredF32](rule, static_cast<uint64_t>(first), values, to, n);
       } else {
-        random_table().dropout[0][0](rule, static_cast<uint64_t>(first), values, values, n);
+        random_table().dropout[kStoredF32][kStoredF32](rule, static_cast<uint64_t>(first), values, values, n);
         round_run(drawn.computes, values, n);
         float in[kRun];
         const float* added = read_as(drawn.computes, *residual, first, 1, n, in);

@@ -140,7 +140,7 @@ void sum_rows_at(const TensorRef& dy, int64_t cols, int64_t first, int64_t width
   }
   float rows[kRowsPerBlock * kPanel];
   for (int64_t i = 0; i < n; ++i) read(dy, positions[i] * cols + first, 1, width, rows + i * width);
-  table.sum_rows[0](rows, width, out, n, width, add);
+  table.sum_rows[kStoredF32](rows, width, out, n, width, add);
 }
 
 // Of rows of one number: sorting would take longer than the sums, whose order is that of the indices.

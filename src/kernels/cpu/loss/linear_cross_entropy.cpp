@@ -72,7 +72,7 @@ struct Layer {
 // dbias += column sums of dz[rows, classes], by blocks of kRowsPerBlock.
 void add_columns(const float* dz, int64_t first, int64_t rows, int64_t classes, float* dbias) {
   constexpr int64_t kPanel = 256;
-  const auto sum_rows = reductions_table().sum_rows[0];
+  const auto sum_rows = reductions_table().sum_rows[kStoredF32];
   for_row_chunks((classes + kPanel - 1) / kPanel, kPanel * rows, 0.2, [&](int64_t panel, int64_t count) {
     const int64_t begin = panel * kPanel, cols = std::min(count * kPanel, classes - begin);
     if (first == 0) std::fill(dbias + begin, dbias + begin + cols, 0.0f);

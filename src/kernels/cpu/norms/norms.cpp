@@ -25,7 +25,7 @@ struct NormGrad : Norm {
   explicit NormGrad(const BoundCall& call) : Norm(call, 1) {}
 };
 
-int stored_in(const TensorRef* tensor) { return static_cast<int>(stored_as(tensor ? tensor->dtype : DType::kF32)); }
+Stored stored_in(const TensorRef* tensor) { return stored_as(tensor ? tensor->dtype : DType::kF32); }
 
 void* address_or_null(const TensorRef* tensor, int64_t offset) { return tensor ? address(*tensor, offset) : nullptr; }
 

@@ -92,24 +92,24 @@ void norm_grad_rows(const void* rows_of_dy, const void* rows_of_x, const float* 
 }
 
 template <class First, class Second>
-constexpr void fill_pairs(NormsTable& table, int first, int second) {
+constexpr void fill_pairs(NormsTable& table, Stored first, Stored second) {
   table.layer_norm[first][second] = layer_norm_rows<First, Second>;
   table.rms_norm[first][second] = rms_norm_rows<First, Second>;
-  table.norm_grad[first][second][(int)Stored::kF32] = norm_grad_rows<First, Second, Floats>;
-  table.norm_grad[first][second][(int)Stored::kBF16] = norm_grad_rows<First, Second, Halves<true>>;
-  table.norm_grad[first][second][(int)Stored::kF16] = norm_grad_rows<First, Second, Halves<false>>;
+  table.norm_grad[first][second][kStoredF32] = norm_grad_rows<First, Second, Floats>;
+  table.norm_grad[first][second][kStoredBF16] = norm_grad_rows<First, Second, Halves<true>>;
+  table.norm_grad[first][second][kStoredF16] = norm_grad_rows<First, Second, Halves<false>>;
 }
 template <class First>
 constexpr void fill(NormsTable& table, Stored first) {
-  fill_pairs<First, Floats>(table, (int)first, (int)Stored::kF32);
-  fill_pairs<First, Halves<true>>(table, (int)first, (int)Stored::kBF16);
-  fill_pairs<First, Halves<false>>(table, (int)first, (int)Stored::kF16);
+  fill_pairs<First, Floats>(table, first, kStoredF32);
+  fill_pairs<First, Halves<true>>(table, first, kStoredBF16);
+  fill_pairs<First, Halves<false>>(table, first, kStoredF16);
 }
 constexpr NormsTable make_table() {
   NormsTable table = {};
-  fill<Floats>(table, Stored::kF32);
-  fill<Halves<true>>(table, Stored::kBF16);
-  fill<Halves<false>>(table, Stored::kF16);
+  fill<Floats>(table, kStoredF32);
+  fill<Halves<true>>(table, kStoredBF16);
+  fill<Halves<false>>(table, kStoredF16);
   return table;
 }
 

@@ -256,9 +256,9 @@ constexpr void fill_compare(PointwiseTable& table) {
 
 constexpr PointwiseTable make_table() {
   PointwiseTable table = {};
-  table.stored[(int)Stored::kF32] = loops_of<Floats>();
-  table.stored[(int)Stored::kBF16] = loops_of<Halves<true>>();
-  table.stored[(int)Stored::kF16] = loops_of<Halves<false>>();
+  table.stored[kStoredF32] = loops_of<Floats>();
+  table.stored[kStoredBF16] = loops_of<Halves<true>>();
+  table.stored[kStoredF16] = loops_of<Halves<false>>();
   fill_compare<0>(table);
   table.select[0] = select_loop<0>;
   table.select[1] = select_loop<1>;

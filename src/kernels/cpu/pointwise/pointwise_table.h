@@ -76,8 +76,6 @@ struct PointwiseTable {
 
 LT_ISA_TABLES(PointwiseTable, pointwise_table)
 
-inline const StoredLoops& pointwise_loops(Stored stored = Stored::kF32) {
-  return pointwise_table().stored[static_cast<int>(stored)];
-}
+inline const StoredLoops& pointwise_loops(Stored stored = kStoredF32) { return pointwise_table().stored[stored]; }
 
 }  // namespace lowtide::cpu

@@ -74,16 +74,15 @@ struct Dropping {
   // Elements [offset, offset + n), whose words begin at `first` of the stream, a multiple of 64.
   void run(uint64_t first, int64_t offset, int64_t n) const {
     if (x.dtype == computes || computes == DType::kF32) {
-      const auto loop =
-          random_table().dropout[static_cast<int>(stored_as(x.dtype))][static_cast<int>(stored_as(y.dtype))];
+      const auto loop = random_table().dropout[stored_as(x.dtype)][stored_as(y.dtype)];
       return loop(rule, first, address(x, offset), address(y, offset), n);
     }
     for (int64_t at = 0; at < n; at += kRun) {
       float in[kRun], out[kRun];
       const int64_t length = std::min(kRun, n - at);
       float* to = target(y, offset + at, 1, length, out);
-      random_table().dropout[0][0](rule, first + static_cast<uint64_t>(at),
-                                   read_as(computes, x, offset + at, 1, length, in), to, length);
+      random_table().dropout[kStoredF32][kStoredF32](rule, first + static_cast<uint64_t>(at),
+                                                     read_as(computes, x, offset + at, 1, length, in), to, length);
       write(y, offset + at, 1, length, to);
     }
   }
@@ -95,7 +94,7 @@ struct Dropping {
       const int64_t low = std::max<int64_t>(at, 0), high = std::min(at + 64, n);
       const float* from = read_as(computes, x, offset + low, 1, high - low, in);
       std::copy(from, from + (high - low), group + (low - at));
-      random_table().dropout[0][0](rule, first + static_cast<uint64_t>(at), group, group, 64);
+      random_table().dropout[kStoredF32][kStoredF32](rule, first + static_cast<uint64_t>(at), group, group, 64);
       write(y, offset + low, 1, high - low, group + (low - at));
     }
   }
