@@ -70,7 +70,9 @@ void bind_process(nb::module_& module) {
         const TorchInstalled installed = install_torch(load_torch_symbols(), threads);
         return nb::make_tuple(installed.threads, installed.blas, installed.convolution);
       },
-      "threads"_a, "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found.");
+      "threads"_a = 0,
+      "Takes PyTorch's threads, BLAS and convolutions; returns which of them were found. Without `threads` a step runs "
+      "on as many as PyTorch has when it begins.");
 #ifdef LOWTIDE_TEST_FAULTS
   module.attr("injects_faults") = true;
 #else

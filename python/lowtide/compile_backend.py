@@ -4,8 +4,6 @@ pip install makes the name known to PyTorch (an entry point of torch_dynamo_back
 `torch.compile(model, backend=lowtide.compile_backend.lowtide)`.
 """
 
-import torch
-
 from lowtide import _lowtide
 from lowtide.capture import parse_keep_outputs
 from lowtide.errors import InvalidArgument
@@ -36,7 +34,7 @@ def lowtide(graph_module, example_inputs, *, mode=None, options=None):
     if unknown := sorted(options.keys() - set(_OPTIONS)):
         raise InvalidArgument(f"unknown option {unknown[0]!r} of backend lowtide, expected {', '.join(_OPTIONS)}")
     check_initialization()
-    _lowtide.install_torch(torch.get_num_threads())
+    _lowtide.install_torch()
     debug_options = _debug_options(options)
     terminal_log.set_up(debug_options.python_level)
     budget = asked_budget(options.get("memory_budget"))

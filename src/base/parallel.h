@@ -11,8 +11,11 @@ namespace lowtide {
 using ParallelBody = void (*)(int64_t begin, int64_t end, void* context);
 using ParallelFor = void (*)(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context);
 
-void set_parallel_for(ParallelFor function, int threads);
+// `count`: how many threads there are now, for who begins a step; null: always `threads`.
+void set_parallel_for(ParallelFor function, int threads, int (*count)() = nullptr);
 int parallel_threads();
+// Their number may have been changed since: asked where a step begins, and the same to its end.
+int refresh_parallel_threads();
 void parallel_run(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context);
 
 // Calls body(begin, end) over chunks of [0, n), none smaller than `grain` but the last. The body must not throw.

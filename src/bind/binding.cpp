@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "base/parallel.h"
 #include "base/size_code.h"
 #include "bind/packing.h"
 #include "bind/planned_sizes.h"
@@ -321,6 +322,7 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
   const auto start = std::chrono::steady_clock::now();
   auto binding = std::make_unique<Binding>();
   binding->symbol_values = std::move(symbol_values);
+  binding->threads = parallel_threads();
   evaluate(program, *binding);
   int64_t all_bytes = 0;
   for (const ProgramBuffer& buffer : program.buffers) {

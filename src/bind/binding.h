@@ -121,6 +121,7 @@ class Relocations {
 
 struct Binding {
   std::vector<int64_t> symbol_values;  // of Program::symbols
+  int threads = 1;                     // that scratch is for
   std::vector<int64_t> all_symbols;    // and of steps and loops: the most that they may be, then what they are
   std::vector<int64_t> values;         // of expressions
   std::vector<int64_t> buffer_bytes;   // by buffer

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "base/size_code.h"
 #include "bind/packing.h"
 #include "bind/planned_sizes.h"
@@ -114,8 +115,10 @@ std::string Executor::stop_trace() {
 }
 
 std::shared_ptr<Binding> Executor::find_binding(std::vector<int64_t> symbol_values) {
-  auto at = std::find_if(bindings_.begin(), bindings_.end(),
-                         [&](const auto& kept) { return kept->symbol_values == symbol_values; });
+  const int threads = refresh_parallel_threads();
+  auto at = std::find_if(bindings_.begin(), bindings_.end(), [&](const auto& kept) {
+    return kept->threads == threads && kept->symbol_values == symbol_values;
+  });
   if (at != bindings_.end()) {
     bindings_.splice(bindings_.begin(), bindings_, at);
     return bindings_.front();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "bind/binding.h"
 #include "bind/packing.h"
 #include "memory/budget/stored_archive.h"
@@ -66,8 +67,8 @@ Executor& Plans::serving(std::span<const int64_t> symbol_values) {
 Executor& Plans::serving(std::span<const int64_t> symbol_values, Left left, bool is_known) {
   const std::vector<int64_t> values(symbol_values.begin(), symbol_values.end());
   std::vector<int64_t> key = values;
-  key.insert(key.end(),
-             {left.bytes, left.forwards, left.may_be_whole, left.may_be_in_two, left.passing_bytes, left.plan});
+  key.insert(key.end(), {left.bytes, left.forwards, left.may_be_whole, left.may_be_in_two, left.passing_bytes,
+                         left.plan, refresh_parallel_threads()});
   if (separates_gradients() != chosen_for_separate_) {
     chosen_for_separate_ = !chosen_for_separate_;
     chosen_.clear();

@@ -145,7 +145,7 @@ class Plans {
   int64_t pending_passing_bytes_ = 0;  // the most that a pending one works in
   bool is_a_share_ = false;
   int32_t asked_plan_ = -1;
-  std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes, then the budget
+  std::map<std::vector<int64_t>, Choice> chosen_;  // by sizes, the budget, threads
   bool chosen_for_separate_ = false;
 };
 

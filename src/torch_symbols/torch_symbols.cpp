@@ -16,7 +16,14 @@ void resolve(void* library, Function& function, const char* name) {
 // parallel_for of base has no return value, PyTorch's has: this one stands between.
 TorchError (*torch_parallel_for)(int64_t, int64_t, int64_t, ParallelBody, void*) = nullptr;
 
+TorchError (*torch_get_num_threads)(uint32_t*) = nullptr;
+
 const char* (*last_error)() = nullptr;
+
+int torch_threads() {
+  uint32_t threads = 0;
+  return torch_get_num_threads(&threads) == 0 ? static_cast<int>(threads) : parallel_threads();
+}
 
 void run_parallel(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* context) {
   if (torch_parallel_for(begin, end, grain, body, context) == 0) return;
@@ -65,9 +72,9 @@ TorchInstalled install_torch(const TorchSymbols& symbols, int threads) {
   if (symbols.parallel_for != nullptr) {
     torch_parallel_for = symbols.parallel_for;
     last_error = symbols.last_error;
-    uint32_t own = 1;
-    if (threads < 1 && symbols.get_num_threads != nullptr) symbols.get_num_threads(&own);
-    set_parallel_for(run_parallel, threads < 1 ? static_cast<int>(own) : threads);
+    torch_get_num_threads = symbols.get_num_threads;
+    const bool follows = threads < 1 && torch_get_num_threads != nullptr;
+    set_parallel_for(run_parallel, follows ? torch_threads() : threads, follows ? torch_threads : nullptr);
     installed.threads = true;
   }
   Libraries loaded = libraries();

@@ -54,8 +54,8 @@ struct TorchSymbols {
 
 TorchSymbols load_torch_symbols();
 
-// Installs PyTorch's thread pool as parallel_for, its BLAS and its convolutions. `threads` < 1: PyTorch's own number.
-// Returns what is now installed; a process without PyTorch is left as it was.
+// Installs PyTorch's thread pool as parallel_for, its BLAS and its convolutions. `threads` < 1: as many as PyTorch
+// has whenever a step begins. Returns what is now installed; a process without PyTorch is left as it was.
 struct TorchInstalled {
   bool threads = false, blas = false, convolution = false;
 };

@@ -40,5 +40,25 @@ TEST(TorchSymbols, WhatThePoolFailedToRunIsAnError) {
   set_parallel_for(nullptr, 1);
 }
 
+TEST(TorchSymbols, StepsFollowPyTorchsNumberOfThreads) {
+  TorchSymbols symbols;
+  static uint32_t now;
+  now = 3;
+  symbols.parallel_for = [](int64_t, int64_t, int64_t, ParallelBody, void*) -> TorchError { return 0; };
+  symbols.get_num_threads = [](uint32_t* threads) -> TorchError {
+    *threads = now;
+    return 0;
+  };
+  install_torch(symbols);
+  EXPECT_EQ(parallel_threads(), 3);
+  now = 5;
+  EXPECT_EQ(parallel_threads(), 3);
+  EXPECT_EQ(refresh_parallel_threads(), 5);
+  EXPECT_EQ(parallel_threads(), 5);
+  install_torch(symbols, 2);
+  EXPECT_EQ(refresh_parallel_threads(), 2);
+  set_parallel_for(nullptr, 1);
+}
+
 }  // namespace
 }  // namespace lowtide

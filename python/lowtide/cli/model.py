@@ -33,7 +33,7 @@ class Model:
 
     def plan(self, memory_options):
         """`memory_options`: keywords of Session."""
-        install_torch(torch.get_num_threads())
+        install_torch()
         needs_grad = [name == self.loss for name in self.outputs] if self.loss else []
         options = {"prices": measured_prices(), **memory_options}
         return Session(self.graph, training=True, output_needs_grad=needs_grad, **options)

@@ -86,7 +86,7 @@ def _run_model(target, variables, evidence):
 
 
 def _run_graph(evidence):
-    install_torch(torch.get_num_threads())
+    install_torch()
     graph = Graph.parse(evidence.graph)
     session = Session(graph, **evidence.session)
     if evidence.stage == "plan":

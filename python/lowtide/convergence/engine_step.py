@@ -51,7 +51,7 @@ class EngineStep:
 def make_session(example, memory=None, **options):
     """`memory`: keywords of Session; without, what the environment asks for. `options`: the same, in place of what the
     environment asks for."""
-    install_torch(torch.get_num_threads())
+    install_torch()
     session = Session(
         example.captured.graph,
         training=True,

@@ -178,7 +178,7 @@ class ORTModule(torch.nn.Module, metaclass=_AlsoOfModule):
             environment.announce()
         try:
             check_initialization()
-            _lowtide.install_torch(torch.get_num_threads())
+            _lowtide.install_torch()
         except BadInitialization as error:
             self._refuse(error)
 
