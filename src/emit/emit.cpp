@@ -309,7 +309,9 @@ void Emitter::emit_kernel(NodeId id, int32_t position) {
 Shape Emitter::output_strides(OutputLayout layout, const Node& node, ValueId output,
                               std::span<const Storage> inputs) const {
   const Shape& shape = graph_.type(output).shape;
-  if (shape.size() != 4) return row_major_strides(shape);
+  // Kernels of images alone write channels-last by themselves; what lies so keeps it.
+  if (shape.size() != 4 && !(has_channels(shape) && layout == OutputLayout::kFollowsInput))
+    return row_major_strides(shape);
   switch (layout) {
     case OutputLayout::kChannelsLast: return channels_last_strides(shape);
     case OutputLayout::kHeadsLast: return heads_last_strides(shape);

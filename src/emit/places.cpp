@@ -150,8 +150,8 @@ Storage Emitter::comply(ValueId value, Accept accept, bool channels_last, const 
   const Storage& storage = *places_[value.at()];
   const TensorType& type = graph_.type(value);
   const Layout layout = layout_of(type.shape, storage.strides);
-  const bool wants_channels_last =
-      type.shape.size() == 4 && (accept == Accept::kChannelsLast || (accept == Accept::kDense && channels_last));
+  const bool wants_channels_last = (type.shape.size() == 4 && accept == Accept::kChannelsLast) ||
+                                   (has_channels(type.shape) && accept == Accept::kDense && channels_last);
   if (accept == Accept::kAnyRepeated) return comply_repeated(value, node);
   const bool fine = accept == Accept::kAny ||
                     (accept == Accept::kInnerDense && layout != Layout::kStrided && layout != Layout::kChannelsLast) ||

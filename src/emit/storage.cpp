@@ -7,9 +7,10 @@
 namespace lowtide {
 
 Shape channels_last_strides(const Shape& shape) {
-  LT_CHECK(shape.size() == 4, "channels-last needs rank 4, not ", shape.size());
-  const Dim &channels = shape[1], &height = shape[2], &width = shape[3];
-  return {height * width * channels, 1, width * channels, channels};
+  LT_CHECK(has_channels(shape), "channels-last needs rank 3 or 4, not ", shape.size());
+  const Dim &channels = shape[1], &width = shape.back();
+  if (shape.size() == 3) return {width * channels, 1, channels};
+  return {shape[2] * width * channels, 1, width * channels, channels};
 }
 
 Shape heads_last_strides(const Shape& shape) {
@@ -20,7 +21,7 @@ Shape heads_last_strides(const Shape& shape) {
 
 Layout layout_of(const Shape& shape, const Shape& strides) {
   if (same_strides(shape, strides, row_major_strides(shape))) return Layout::kRowMajor;
-  if (shape.size() == 4 && same_strides(shape, strides, channels_last_strides(shape))) return Layout::kChannelsLast;
+  if (has_channels(shape) && same_strides(shape, strides, channels_last_strides(shape))) return Layout::kChannelsLast;
   if (!shape.empty() && (strides.back().is(1) || shape.back().is(1))) return Layout::kInnerDense;
   return Layout::kStrided;
 }

@@ -15,6 +15,8 @@ struct Storage {
   Shape strides;   // elements, one per dim of the value
 };
 
+// Of images and lines: [N, C, H, W] and [N, C, L].
+inline bool has_channels(const Shape& shape) { return shape.size() == 3 || shape.size() == 4; }
 Shape channels_last_strides(const Shape& shape);
 Shape heads_last_strides(const Shape& shape);  // [B, H, S, D] stored as [B, S, H, D]
 

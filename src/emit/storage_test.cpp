@@ -76,6 +76,7 @@ TEST(ReshapeStrides, AgreesWithElementOrder) {
 TEST(Layout, IsRecognised) {
   EXPECT_EQ(layout_of({b, 3, s, s}, row_major_strides({b, 3, s, s})), Layout::kRowMajor);
   EXPECT_EQ(layout_of({b, 3, s, s}, channels_last_strides({b, 3, s, s})), Layout::kChannelsLast);
+  EXPECT_EQ(layout_of({b, 3, s}, {s * 3, 1, 3}), Layout::kChannelsLast);
   EXPECT_EQ(layout_of({b, 12, s, 64}, {s * 768, 64, 768, 1}), Layout::kInnerDense);
   EXPECT_EQ(layout_of({b, s}, {0, 0}), Layout::kStrided);
   EXPECT_TRUE(is_dense({b, 12, s, 64}, {s * 768, 64, 768, 1}));

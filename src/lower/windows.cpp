@@ -34,6 +34,20 @@ static Attrs convolution(const Shape& w, const std::vector<Dim>& strides, const 
   return attrs;
 }
 
+// Kernels of large windows are of images. Those of PyTorch over lines are as fast for the others, whose images would
+// have to be turned around norms that take rows.
+static bool has_a_large_window_over_lines(DType dtype, const Shape& w) {
+  constexpr int64_t kLarge = int64_t{1} << 19;
+  const Dim numbers = numel(w);
+  return dtype == DType::kF32 && w.size() == 3 && numbers.is_constant() && numbers.constant() >= kLarge;
+}
+
+// [N, C, L] as [N, C, 1, L].
+static ValueId as_image_of_a_line(Builder& b, ValueId x) {
+  const Shape& shape = b.shape(x);
+  return b.reshape(x, {shape[0], shape[1], 1, shape[2]});
+}
+
 // The gradient, for its input, of the convolution that maps the result to the operand.
 bool lower_conv_transpose(Call& c) {
   const DType dtype = c.dtype();
@@ -97,7 +111,7 @@ bool lower_conv(Call& c) {
   const size_t spatial = static_cast<size_t>(c.b.rank(w)) - 2;
   if (c.flag("transposed")) return lower_conv_transpose(c);
   if (!is_float(dtype)) return false;
-  const std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
+  std::vector<Dim> strides = c.window("stride", spatial, 1), dilations = c.window("dilation", spatial, 1);
   std::vector<Dim> pads(2 * spatial, Dim(0));
   ValueId x = batched(c, c.operand("input", dtype), spatial);
   if (const std::string padding = c.text_or_empty("padding"); padding == "same") {
@@ -121,7 +135,14 @@ bool lower_conv(Call& c) {
         c.b.op(Op::kConv, operands, convolution(c.b.shape(operands[1]), {1, 1}, {0, 0, 0, 0}, {1, 1}, groups));
     return c.result(c.b.reshape(y, c.shape()));
   }
-  const ValueId y = c.b.op(Op::kConv, operands, convolution(c.b.shape(w), strides, pads, dilations, groups));
+  if (has_a_large_window_over_lines(dtype, c.b.shape(w))) {
+    operands[0] = as_image_of_a_line(c.b, x);
+    operands[1] = as_image_of_a_line(c.b, w);
+    strides.insert(strides.begin(), 1);
+    dilations.insert(dilations.begin(), 1);
+    pads = {0, pads[0], 0, pads[1]};
+  }
+  const ValueId y = c.b.op(Op::kConv, operands, convolution(c.b.shape(operands[1]), strides, pads, dilations, groups));
   return c.result(c.b.reshape(y, c.shape()));
 }
 

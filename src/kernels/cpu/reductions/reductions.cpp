@@ -119,6 +119,22 @@ void fold_columns(const float* x, float* out, int64_t planes, int64_t rows, int6
   });
 }
 
+// Lengths of the columns of planes [rows, cols], row after row.
+void lengths_of_columns(const float* x, float* out, int64_t planes, int64_t rows, int64_t cols) {
+  constexpr int64_t kPanel = 32;
+  const int64_t panels = (cols + kPanel - 1) / kPanel;
+  for_row_chunks(planes * panels, rows * std::min(cols, kPanel), 0.3, [&](int64_t first, int64_t count) {
+    for (int64_t task = first; task < first + count; ++task) {
+      const int64_t plane = task / panels, column = task % panels * kPanel, width = std::min(kPanel, cols - column);
+      const float* from = x + plane * rows * cols + column;
+      double squares[kPanel] = {};
+      for (int64_t r = 0; r < rows; ++r, from += cols)
+        for (int64_t c = 0; c < width; ++c) squares[c] += double{from[c]} * from[c];
+      for (int64_t c = 0; c < width; ++c) out[plane * cols + column + c] = static_cast<float>(std::sqrt(squares[c]));
+    }
+  });
+}
+
 using Fallback = KernelStatus (*)(const KernelCall&, const reference::Reduction&);
 
 KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, Fallback fallback) {
@@ -136,6 +152,10 @@ KernelStatus run(const KernelCall& call, const Pattern& pattern, RowReduce op, F
                       : op == RowReduce::kMin ? fold_columns<RowReduce::kMin>
                                               : fold_columns<RowReduce::kProd>;
     fold(from, to, size[0], size[1], size[2]);
+    return nullptr;
+  }
+  if (op == RowReduce::kL2 && pattern.shape == Shape::kColumns) {
+    lengths_of_columns(from, to, size[0], size[1], size[2]);
     return nullptr;
   }
   if (!sum || pattern.shape == Shape::kOther) return fallback(call, pattern.fallback);

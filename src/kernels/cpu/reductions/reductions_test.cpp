@@ -112,7 +112,7 @@ TEST(FoldColumns, AgreesWithTheReference) {
     const int64_t outputs = sizes[0] * sizes[2];
     std::vector<float> x = random_floats(outputs * sizes[1], 6);
     x[sizes[2]] = std::nanf("");
-    for (const std::string op : {"ReduceMax", "ReduceMin", "ReduceProd"}) {
+    for (const std::string op : {"ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"}) {
       SCOPED_TRACE(testing::Message() << op << " of " << testing::PrintToString(sizes));
       const auto run = [&](const std::string& provider) {
         std::vector<float> out(outputs);
@@ -124,7 +124,10 @@ TEST(FoldColumns, AgreesWithTheReference) {
       for_every_run([&] { return run("cpu"); },
                     [&](const std::vector<float>& found) {
                       expect_close(
-                          found.data(), outputs, [&](int64_t i) { return wanted[i]; }, op == "ReduceProd" ? 1e-5 : 0,
+                          found.data(), outputs, [&](int64_t i) { return wanted[i]; },
+                          op == "ReduceProd" ? 1e-5
+                          : op == "ReduceL2" ? 1e-6
+                                             : 0,
                           1e-37);
                     });
     }
