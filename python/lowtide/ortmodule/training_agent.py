@@ -1,6 +1,7 @@
 """One captured graph and its session: binds live tensors, runs halves of steps, rebuilds the module's outputs."""
 
 import contextlib
+import functools
 import itertools
 import threading
 import time
@@ -10,7 +11,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from lowtide import environment
-from lowtide._lowtide import HandOver
+from lowtide._lowtide import HandOver, Session
 from lowtide.errors import Error, InternalError
 from lowtide.guards import put_back, setters
 from lowtide.log import logger
@@ -21,6 +22,7 @@ from .bug_reports import BugReports, Evidence
 from .chain import run_chain
 from .custom_functions import CallHandler
 from .given_inputs import InputMemory
+from .hooked_outputs import links_of
 from .input_density import DensityTable
 from .options import MemoryOptions, memory_options, session_options
 from .plan_check import PlanCheck
@@ -116,6 +118,7 @@ class TrainingAgent:
             made = [entry for entry in captured.graph.outputs() if entry["kind"] == "output"]
             self.outputs_without_grad = sorted(set(range(len(made))) - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
+            self.links = links_of(self.session, self.grad_outputs, functools.partial(_session_of_part, self._calls))
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
     def bug_of_lowering(self):
@@ -134,7 +137,6 @@ class TrainingAgent:
         self._densities.print(tensors)
         if self.training and self.gradient_targets:
             outputs, views = run_chain(self, tensors, sizes)
-            outputs = list(outputs)
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
         if self._prints:
@@ -351,6 +353,12 @@ class TrainingAgent:
     def memory_stat_json(self, memory_optimization_config="", probe_config=""):
         """The same as JSON: rows, candidates with shapes, bytes, origins and reuse, the peak with and without."""
         return self.memory_stat(memory_optimization_config, probe_config)["json"]
+
+
+def _session_of_part(calls, graph):
+    session = Session(graph, **session_options(), pure_calls=pure_calls())
+    session.set_call_handler(calls)
+    return session
 
 
 class _View:
