@@ -26,7 +26,7 @@ from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .call_tensors import CallTensors
-from .containers import containers_of, items_of
+from .containers import Given, GivenContainers
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
@@ -117,7 +117,7 @@ class Exported:
 class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
-    leaves = is_tensor = structure = silent = None
+    leaves = is_tensor = structure = silent = filled = None
     mistake = None  # InvalidArgument: a path that leads nowhere
 
 
@@ -150,7 +150,7 @@ class _Flat(torch.nn.Module):
         self.observation.made(tensors)
         self.observation.behind_calls = RepeatedSamples(tensors, self.sizes, self.call.sizes()).check
         self.call_tensors.tell(self.observation.given, tensors, self.module)
-        containers = list(containers_of((args, kwargs)))
+        containers = GivenContainers(args, kwargs)
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
@@ -160,8 +160,6 @@ class _Flat(torch.nn.Module):
         self.found.silent = frozenset(place for place, *since in versions if is_silent(*since))
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
-        if any(list(items_of(container)) != items for container, items in containers):
-            raise UnsupportedError("forward changes a list or a dict among its arguments")
         # One with a history now was written into, which is told later.
         if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
             raise UnsupportedError("forward changes requires_grad of an argument or a parameter")
@@ -176,8 +174,12 @@ class _Flat(torch.nn.Module):
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
-        has_writes = self.observation.writes or self.observation.puts
-        leaves, structure = trees.flatten_output((output, values) if has_writes else output)
+        filled = containers.take_writes()
+        self.found.filled = tuple(write for write, _ in filled)
+        values += [value for _, value in filled]
+        has_writes = self.observation.writes or self.observation.puts or filled
+        leaves, structure = trees.flatten_output((output, values) if has_writes else output, containers.is_changed)
+        leaves = [containers.standing_for(leaf) if containers.is_changed(leaf) else leaf for leaf in leaves]
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
@@ -188,7 +190,7 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if is_divided(leaf):
                 raise UnsupportedError("an output is a DTensor (use_local_output=False)")
-            if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
+            if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool | Given) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [
             Item() if number else None if isinstance(leaf, torch.Tensor) else leaf
@@ -387,7 +389,7 @@ def _export(module, call, facts, observation, whole):
         flat.found.is_tensor,
         guards,
         call.number_indices(),
-        (*observation.writes, *places),
+        (*observation.writes, *places, *flat.found.filled),
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),

@@ -12,6 +12,7 @@ from torch.autograd.graph import increment_version
 
 from lowtide import environment
 from lowtide._lowtide import HandOver, Session
+from lowtide.capture import put_into
 from lowtide.errors import Error, InternalError
 from lowtide.guards import put_back, setters
 from lowtide.log import logger
@@ -131,8 +132,8 @@ class TrainingAgent:
 
     # ---- a call
 
-    def run(self, tensors, sizes, strings=()):
-        """`tensors`: BoundInputs; `strings`: those of any value among the arguments."""
+    def run(self, tensors, sizes, strings=(), arguments=None):
+        """`tensors`: BoundInputs; `strings`: those of any value among the arguments; `arguments`: (args, kwargs)."""
         self.last_sizes = sizes
         self._densities.print(tensors)
         if self.training and self.gradient_targets:
@@ -158,8 +159,9 @@ class TrainingAgent:
                 results.append(outputs[index])
         if self._write is None:
             return self.captured.rebuild(results, sizes, strings)
-        output, values = self.captured.rebuild_with_writes(results, sizes, strings)
+        output, values = self.captured.rebuild_with_writes(results, sizes, strings, arguments)
         self._write(values)
+        put_into(self.captured.exported.writes, values, *arguments)
         return output
 
     def forward_step(self, tensors, keep):
