@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import types
+import weakref
 
 import pytest
 import torch
@@ -177,3 +178,54 @@ def test_what_leads_back_to_itself_is_no_tree():
     model = Reading().double()
     models = model, ORTModule(copy.deepcopy(model))
     torch.testing.assert_close(*(each(batch) for each in models))
+
+
+class Store(collections.abc.MutableMapping):
+    def __init__(self, items):
+        self.items_of_it, self.owner = dict(items), None
+
+    def __getitem__(self, key):
+        return self.items_of_it[key]
+
+    def __setitem__(self, key, value):
+        self.items_of_it[key] = value
+
+    def __delitem__(self, key):
+        del self.items_of_it[key]
+
+    def __iter__(self):
+        return iter(self.items_of_it)
+
+    def __len__(self):
+        return len(self.items_of_it)
+
+
+class Graph:
+    """As those of torch_geometric: a store that knows its graph."""
+
+    def __init__(self, x, mask):
+        self.store = Store({"x": x, "mask": mask})
+        self.store.owner = weakref.ref(self)
+
+    def __call__(self, name):
+        return self.store.owner().store[name]
+
+
+class OfGraph(Reading):
+    def forward(self, graph):
+        graph.store["hidden"] = self.fc(graph("x"))
+        return (graph("hidden") * graph.store["mask"]).square().mean()
+
+
+def test_a_part_may_know_the_object_that_it_is_of():
+    model = OfGraph().double()
+    models, found = (model, ORTModule(copy.deepcopy(model))), []
+    for rows in (4, 6):
+        x, mask = torch.randn(rows, 8, dtype=torch.float64), torch.rand(rows, 8, dtype=torch.float64)
+        for each in models:
+            graph = Graph(x, mask)
+            each(graph).backward()
+            assert graph.store.owner() is graph and list(graph.store) == ["x", "mask", "hidden"]
+            found.append([graph("hidden"), [parameter.grad for parameter in each.parameters()]])
+        torch.testing.assert_close(*found[-2:])
+        assert models[1].fallback_reason is None

@@ -6,6 +6,7 @@ of transformers), any other Mapping, and dataclasses are nodes. Whatever else is
 
 import copy
 import dataclasses
+import weakref
 from collections import OrderedDict, UserDict
 from collections.abc import Mapping
 
@@ -43,11 +44,14 @@ class OpenedObject(Opened):
     """An object of a class of Python code, whose attributes are all that there is of it."""
 
     classes: tuple  # (name, value) of the attributes that are classes
+    back: tuple  # (key of a child, its attribute that is a weak reference to the object)
 
     def rebuild(self, children):
         made = self.type.__new__(self.type)
         vars(made).update(self.classes)
         vars(made).update(zip(self.keys, children, strict=True))
+        for key, name in self.back:
+            vars(vars(made)[key])[name] = weakref.ref(made)
         return made
 
 
@@ -173,36 +177,44 @@ def is_opened(value):
 
 def _open_plain_object(leaf):
     """The same of an argument that has nothing but attributes, with plain values and tensors at the end of each way."""
-    if not _is_object(leaf) or not _is_tree(leaf, [_MOST_ENTRIES], ()):
+    if not _is_object(leaf):
+        return None
+    ends = []
+    if not _is_tree(leaf, ends, ()) or callable(leaf) and not any(isinstance(end, torch.Tensor) for end in ends):
         return None
     classes = tuple((key, value) for key, value in vars(leaf).items() if isinstance(value, type))
     parts = {key: value for key, value in vars(leaf).items() if not isinstance(value, type)}
-    return OpenedObject(type(leaf), tuple(parts), None, classes), list(parts.values())
+    back = tuple(
+        (key, name)
+        for key, value in parts.items()
+        for name, other in getattr(value, "__dict__", {}).items()
+        if type(other) is weakref.ref and other() is leaf
+    )
+    return OpenedObject(type(leaf), tuple(parts), None, classes, back), list(parts.values())
 
 
 def _is_object(value):
-    return is_plain_object(value) and has_dict(value) and not slots_of(type(value)) and not callable(value)
+    return is_plain_object(value) and has_dict(value) and not slots_of(type(value))
 
 
-def _is_tree(value, left, above):
-    """Whether an object's attributes lead back to nothing above them, and to no more than so many entries."""
-    left[0] -= 1
-    if left[0] < 0 or id(value) in above:
-        return False
+def _is_tree(value, ends, above):
+    """Whether an object's attributes lead back to nothing above them, and to few things; `ends` gets those."""
     if isinstance(value, torch.Tensor | type) or is_plain(value):
-        return True
+        ends.append(value)
+        return len(ends) <= _MOST_ENTRIES
+    if id(value) in above:
+        return False
     if type(value) in (list, tuple):
         children = value
     elif type(value) is dict:
         children = value.values()
+    elif (node := _open_node(value)) is not None:
+        children = node[1]
     elif _is_object(value):
         children = vars(value).values()
     else:
-        node = _open_node(value)
-        if node is None:
-            return False
-        children = node[1]
-    return all(_is_tree(child, left, (*above, id(value))) for child in children)
+        return False
+    return all(_is_tree(child, ends, (*above, id(value))) for child in children)
 
 
 def one_level(value):
