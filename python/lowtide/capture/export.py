@@ -33,6 +33,7 @@ from .garbage import garbage_waits, young_garbage_at_end
 from .inner_gradients import write_out_gradients
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
+from .lost_leaves import of_lost_leaves
 from .numbers import Item, as_tensor, depends_on, difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
@@ -78,7 +79,7 @@ class Facts:
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
-    ints: frozenset = frozenset()  # names of Python modules whose code calls int() of largest numbers
+    ints: frozenset = frozenset()  # names of Python modules whose code calls int() of tensors
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
@@ -112,12 +113,13 @@ class Exported:
     questions: tuple = ()  # what forward asked of its tensors: Questions
     silent: frozenset = frozenset()  # what forward writes through `.data` alone: see _Flat._inputs
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
+    lost: frozenset = frozenset()  # output tensors with gradients through leaves that forward makes
 
 
 class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
-    leaves = is_tensor = structure = silent = filled = None
+    leaves = is_tensor = structure = silent = filled = lost = None
     mistake = None  # InvalidArgument: a path that leads nowhere
 
 
@@ -198,9 +200,10 @@ class _Flat(torch.nn.Module):
         ]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.structure = structure
-        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-        refuse_inlined(tensors)
-        return tensors
+        outputs = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self.found.lost = of_lost_leaves(outputs, (tensor for _, tensor in self._inputs(tensors)))
+        refuse_inlined(outputs)
+        return outputs
 
     def let_go(self):
         """What the exporter leaves behind, which only the garbage collector frees, holds this and nothing of the
@@ -333,7 +336,7 @@ def _export(module, call, facts, observation, whole):
             whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
-            stack.enter_context(observation.largest.standing_in(facts.ints))
+            stack.enter_context(observation.whole_numbers.standing_in(facts.ints))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
@@ -347,7 +350,7 @@ def _export(module, call, facts, observation, whole):
                 else:
                     failures.append(failure_from(error, handled))
                     failures[0].of_lists = observation.listed.are_read
-                    failures[0].asks_int = observation.largest.asked_by
+                    failures[0].asks_int = observation.whole_numbers.asked_by
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:
@@ -397,6 +400,7 @@ def _export(module, call, facts, observation, whole):
         bool(call.strings()) and may_ask_for_classes(observation.seen),
         (*observation.given.asked.values(), *observation.comparisons.asked.values()),
         flat.found.silent,
+        lost=flat.found.lost,
     )
 
 

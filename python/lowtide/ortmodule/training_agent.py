@@ -157,6 +157,9 @@ class TrainingAgent:
                 results.append(view.build(base, self.captured.imported.sizes, sizes))
             else:
                 results.append(outputs[index])
+        for place in self.captured.exported.lost if self.training else ():
+            if not results[place].requires_grad:
+                results[place] = _OfLostLeaf.apply(torch.empty(0, requires_grad=True), results[place])
         if self._write is None:
             return self.captured.rebuild(results, sizes, strings)
         output, values = self.captured.rebuild_with_writes(results, sizes, strings, arguments)
@@ -361,6 +364,18 @@ def _session_of_part(calls, graph):
     session = Session(graph, **session_options(), pure_calls=pure_calls())
     session.set_call_handler(calls)
     return session
+
+
+class _OfLostLeaf(torch.autograd.Function):
+    """Of an output whose only gradients are of what forward makes itself: a backward that does nothing."""
+
+    @staticmethod
+    def forward(ctx, leaf, output):
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None
 
 
 class _View:

@@ -45,6 +45,8 @@ def to_text(captured, module, digest):
     exported, imported = captured.exported, captured.imported
     if exported.inspections or exported.inspections.steps:
         raise NotStorable("forward inspects activations")
+    if exported.lost:
+        raise NotStorable("an output has gradients through a leaf that forward makes")
     if imported.groups:
         raise NotStorable("it is a graph of several processes")
     classes = Classes(exported.guards)
