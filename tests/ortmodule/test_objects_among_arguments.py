@@ -229,3 +229,20 @@ def test_a_part_may_know_the_object_that_it_is_of():
             found.append([graph("hidden"), [parameter.grad for parameter in each.parameters()]])
         torch.testing.assert_close(*found[-2:])
         assert models[1].fallback_reason is None
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_one_object_under_two_names_is_changed_under_both():
+    class Model(Reading):
+        def forward(self, first, second):
+            first.x = self.fc(first.x)
+            return (second.x * second.mask).square().mean()
+
+    model = Model().double()
+    models, found = (model, ORTModule(copy.deepcopy(model))), []
+    x, mask = torch.randn(4, 8, dtype=torch.float64), torch.rand(4, 8, dtype=torch.float64)
+    for each in models:
+        batch = Batch(x, mask)
+        each(batch, batch).backward()
+        found.append([batch.x, [parameter.grad for parameter in each.parameters()]])
+    torch.testing.assert_close(*found)

@@ -1,6 +1,7 @@
 """Lists, dicts and objects among the arguments: what forward puts into them is put into the caller's own after each
 call, and where it returns one of them, that is returned."""
 
+import collections
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -50,9 +51,9 @@ class GivenContainers:
         self._paths = {id(container): path for path, container, _ in self._found}
         self._changed = {}  # id → path of those that forward changes, or what is in them
 
-    def take_writes(self):
-        """[(Filled, values)] at the end of forward."""
-        found = []
+    def take_writes(self, arguments):
+        """[(Filled, values)] at the end of forward. `arguments`: those of the call, of which the trace's are copies."""
+        found, callers = [], collections.Counter(id(one) for _, one, _ in _containers_of(arguments, ()))
         for path, container, before in self._found:
             after = _entries(container)
             if _same(before, after):
@@ -62,6 +63,8 @@ class GivenContainers:
             values = [value for (_, value), (_, is_new) in zip(after, entries, strict=True) if is_new]
             if any(id(inner) in self._paths for _, inner, _ in _containers_of(values, ())):
                 raise UnsupportedError("forward puts one of its arguments into another one")
+            if callers[id(trees.at(arguments, path))] > 1:
+                raise UnsupportedError("forward changes an argument that it also takes under another name")
             found.append((Filled(path, entries), values))
         for path, container, _ in self._found:
             if any(write.path[: len(path)] == path for write, _ in found):

@@ -176,7 +176,7 @@ class _Flat(torch.nn.Module):
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
-        filled = containers.take_writes()
+        filled = containers.take_writes((self.call.args, self.call.kwargs))
         self.found.filled = tuple(write for write, _ in filled)
         values += [value for _, value in filled]
         has_writes = self.observation.writes or self.observation.puts or filled
