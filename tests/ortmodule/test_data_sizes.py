@@ -426,7 +426,7 @@ def test_a_check_that_eager_does_not_ask_is_pytorchs_own():
 
 
 def test_a_size_without_a_bound_goes_to_pieces_in_words():
-    wrapped = ORTModule(Of(lambda m, x: torch.zeros((x[:, 0] > 0).sum().item()).sum() + m.l(x)).double())
+    wrapped = ORTModule(Of(lambda m, x: torch.zeros((x[:, 0] > 0).long().sum().mul(2).item()).sum() + m.l(x)).double())
     wrapped(rows(3))
     assert "without an upper bound: torch._check" in wrapped.fallback_reason
 

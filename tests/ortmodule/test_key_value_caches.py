@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
+import transformers
 import zoo
 
-from lowtide.errors import FallbackWarning
 from lowtide.ortmodule import ORTModule
 
 
@@ -61,8 +61,8 @@ def compare(found, expected):
             assert found[key] == value, key
 
 
-def test_a_cache_that_goes_on_from_the_last_call_is_pytorchs():
-    """Forward writes into the caller's own."""
+def test_a_cache_that_goes_on_from_the_last_call():
+    """Forward writes into the caller's own. (PyTorch ran such calls.)"""
     model, make_batch = zoo.build("gpt2")
     model.config.use_cache = True
     model.eval()
@@ -71,7 +71,29 @@ def test_a_cache_that_goes_on_from_the_last_call_is_pytorchs():
     results = []
     for each in (wrapped, eager):
         first = each(input_ids=ids[:, :4])
-        with pytest.warns(FallbackWarning, match="DynamicCache") if each is wrapped else torch.enable_grad():
-            results.append((each(input_ids=ids[:, 4:5], past_key_values=first.past_key_values).logits, first))
+        second = each(input_ids=ids[:, 4:5], past_key_values=first.past_key_values)
+        assert second.past_key_values is first.past_key_values
+        results.append((second.logits, first))
+    assert wrapped.fallback_reason is None
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-4, atol=1e-5)
     compare(*(attributes(first.past_key_values) for _, first in results))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_gradients_through_a_cache_that_starts_empty(name):
+    model, make_batch = zoo.build(name)
+    model.config.use_cache = True
+    model.eval()
+    eager, wrapped, batch = copy.deepcopy(model), ORTModule(model), make_batch()["input_ids"]
+    for length in (6, 9):
+        found = []
+        for each in (wrapped, eager):
+            each.zero_grad()
+            cache = transformers.DynamicCache(config=eager.config)
+            first = each(input_ids=batch[:, :4], past_key_values=cache)
+            second = each(input_ids=batch[:, 4:length], labels=batch[:, 4:length], past_key_values=cache)
+            (second.loss + first.logits.square().mean()).backward()
+            found.append([[parameter.grad for parameter in each.parameters()], attributes(cache)])
+        torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-3, atol=1e-4)
+        compare(found[0][1], found[1][1])
+        assert wrapped.fallback_reason is None

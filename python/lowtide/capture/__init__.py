@@ -17,6 +17,7 @@ from lowtide.guards.values import is_array
 from . import trees
 from .call import Call, schema_of
 from .call_tensors import kept_numbers
+from .containers import Filled, Given, put_into
 from .dynamo import DynamoGraph
 from .export import (
     Exported,
@@ -42,6 +43,7 @@ __all__ = [
     "Captured",
     "DynamoGraph",
     "Facts",
+    "Filled",
     "Reads",
     "Source",
     "capture",
@@ -52,6 +54,7 @@ __all__ = [
     "keep_only",
     "output_gradients",
     "parse_keep_outputs",
+    "put_into",
     "recapture",
     "schema_of",
     "tensors_by_device",
@@ -103,12 +106,13 @@ class Captured:
         any value among the arguments."""
         return self.rebuild_with_writes(tensors, sizes, strings)[0]
 
-    def rebuild_with_writes(self, tensors, sizes, strings=()):
-        """(the module's output, what forward sets: the values of `exported.writes` that have no step)."""
-        tree = self._rebuilt(tensors, sizes, strings)
+    def rebuild_with_writes(self, tensors, sizes, strings=(), arguments=None):
+        """(the module's output, what forward sets: the values of `exported.writes` that have no step). `arguments`:
+        (args, kwargs) of the call."""
+        tree = self._rebuilt(tensors, sizes, strings, arguments)
         return tree if self.exported.writes else (tree, ())
 
-    def _rebuilt(self, tensors, sizes, strings):
+    def _rebuilt(self, tensors, sizes, strings, arguments):
         if self._build_output is not None:
             return self._build_output(tensors)
         rest = iter(tensors)
@@ -120,6 +124,8 @@ class Captured:
                 leaf = leaf.copy()
             elif is_unread(leaf):
                 leaf = strings[leaf.number]
+            elif type(leaf) is Given:
+                leaf = trees.at(arguments, leaf.path)
             elif (size := SizeText.of(leaf, self.imported.sizes)) is not None:
                 leaf = size.value(self.imported.sizes, sizes)
             leaves.append(leaf)

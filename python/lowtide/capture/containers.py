@@ -1,17 +1,107 @@
-"""Lists and dicts among the arguments of a call, which forward may not change while it is traced."""
+"""Lists, dicts and objects among the arguments: what forward puts into them is put into the caller's own after each
+call, and where it returns one of them, that is returned."""
+
+import collections
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lowtide.errors import UnsupportedError
+
+from . import trees
 
 
-def containers_of(value):
-    """(a list or dict, what identifies its items) of those in the arguments. Caches that a library passes on and
-    returns are none."""
-    if type(value) in (list, dict):
-        yield value, list(items_of(value))
-    if type(value) in (list, dict, tuple):
-        for item in value.values() if type(value) is dict else value:
-            yield from containers_of(item)
+@dataclass(frozen=True)
+class Filled:
+    """A Write: what one holds after a call."""
+
+    path: tuple  # to it from (args, kwargs), as trees.at takes it
+    # By its entries then: the key, and whether the value is another one than before, the next of those written.
+    entries: tuple
+    step = None
+
+    def make(self, container, values):
+        before, rest = dict(_entries(container)), iter(values)
+        after = [(key, next(rest) if is_new else before[key]) for key, is_new in self.entries]
+        if isinstance(container, list):
+            container[:] = [value for _, value in after]
+            return
+        if isinstance(container, Mapping):
+            table = container
+        else:
+            table = vars(container)
+        for key in before.keys() - {key for key, _ in after}:
+            del table[key]
+        for key, value in after:
+            if key not in before or before[key] is not value:
+                table[key] = value
 
 
-def items_of(container):
-    if type(container) is dict:
-        return ((key, id(item)) for key, item in container.items())
-    return map(id, container)
+@dataclass(frozen=True)
+class Given:
+    """Stands for one of them in the output."""
+
+    path: tuple
+
+
+class GivenContainers:
+    """Of one trace."""
+
+    def __init__(self, args, kwargs):
+        self._found = list(_containers_of((args, kwargs), ()))
+        self._paths = {id(container): path for path, container, _ in self._found}
+        self._changed = {}  # id → path of those that forward changes, or what is in them
+
+    def take_writes(self, arguments):
+        """[(Filled, values)] at the end of forward. `arguments`: those of the call, of which the trace's are copies."""
+        found, callers = [], collections.Counter(id(one) for _, one, _ in _containers_of(arguments, ()))
+        for path, container, before in self._found:
+            after = _entries(container)
+            if _same(before, after):
+                continue
+            was = dict(before)
+            entries = tuple((key, key not in was or was[key] is not value) for key, value in after)
+            values = [value for (_, value), (_, is_new) in zip(after, entries, strict=True) if is_new]
+            if any(id(inner) in self._paths for _, inner, _ in _containers_of(values, ())):
+                raise UnsupportedError("forward puts one of its arguments into another one")
+            if callers[id(trees.at(arguments, path))] > 1:
+                raise UnsupportedError("forward changes an argument that it also takes under another name")
+            found.append((Filled(path, entries), values))
+        for path, container, _ in self._found:
+            if any(write.path[: len(path)] == path for write, _ in found):
+                self._changed[id(container)] = path
+        return found
+
+    def is_changed(self, value):
+        return id(value) in self._changed
+
+    def standing_for(self, value):
+        return Given(self._changed[id(value)])
+
+
+def put_into(writes, values, args, kwargs):
+    """What Filled among `writes` tell, into a call's own arguments; `values`: of all writes that have no step."""
+    filled = [write for write in writes if type(write) is Filled]
+    found = [trees.at((args, kwargs), write.path) for write in filled]  # before any of them changes
+    for write, container, new in zip(filled, found, values[len(values) - len(filled) :], strict=True):
+        write.make(container, new)
+
+
+def _containers_of(value, path):
+    """(path, one, its entries)."""
+    if (children := trees.named_children(value)) is None:
+        return
+    if type(value) in (list, dict) or trees.is_opened(value):
+        yield path, value, _entries(value)
+    for key, child in children:
+        yield from _containers_of(child, (*path, key))
+
+
+def _entries(container):
+    if isinstance(container, list):
+        return list(enumerate(container))
+    return list((container if isinstance(container, Mapping) else vars(container)).items())
+
+
+def _same(before, after):
+    pairs = zip(before, after, strict=False)
+    return len(before) == len(after) and all(key == now and value is then for (key, value), (now, then) in pairs)

@@ -17,6 +17,8 @@ from .op_schemas import arguments_of
 from .read_sizes import is_from_data
 from .sizes import asserted
 
+_OF_NONZERO = (torch.ops.aten.count_nonzero.default, torch.ops.aten.count_nonzero.dim_IntList)
+_COUNTS = (torch.ops.aten.sum.default, torch.ops.aten.sum.dim_IntList, *_OF_NONZERO)
 _LARGEST = (torch.ops.aten.max.default, torch.ops.aten.amax.default)
 _MOST = 2**40  # of a number that is no dim's size: a position, or one that is only checked
 
@@ -107,11 +109,26 @@ class DataSizes:
         for condition in self._conditions:
             if (bound := self._bound(symbol, condition)) is not None:
                 return self._sizes.dim(bound)
+        if (elements := self._counted(node)) is not None:
+            return self._sizes.dim(elements)
         if self._takes_as_usual and (last := self._last_label(node)) is not None:
             return self._sizes.dim(last)
         raise UnsupportedError(
             "a number that item() reads is a size without an upper bound: torch._check(number <= limit) gives it one"
         )
+
+    def _counted(self, node):
+        """Of how many elements a number counts those that are true, or not 0. None of another number."""
+        count = node.args[0]
+        if count.target not in _COUNTS:
+            return None
+        counted = count.args[0]
+        while getattr(counted.target, "_opname", "") in ("to", "_to_copy"):
+            counted = counted.args[0]
+        if count.target not in _OF_NONZERO and counted.meta["val"].dtype is not torch.bool:
+            return None
+        elements = self._sizes.resolve(counted.meta["val"].numel())
+        return elements if _free_symbols(elements) <= self._sizes.known_symbols() else None
 
     def _last_label(self, node):
         """What the largest of labels is at most: there are no more of them than elements. None of another number."""

@@ -26,13 +26,14 @@ from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .call_tensors import CallTensors
-from .containers import containers_of, items_of
+from .containers import Given, GivenContainers
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
 from .inner_gradients import write_out_gradients
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
+from .lost_leaves import of_lost_leaves
 from .numbers import Item, as_tensor, depends_on, difference
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
@@ -78,7 +79,7 @@ class Facts:
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
-    ints: frozenset = frozenset()  # names of Python modules whose code calls int() of largest numbers
+    ints: frozenset = frozenset()  # names of Python modules whose code calls int() of tensors
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
@@ -112,12 +113,13 @@ class Exported:
     questions: tuple = ()  # what forward asked of its tensors: Questions
     silent: frozenset = frozenset()  # what forward writes through `.data` alone: see _Flat._inputs
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
+    lost: frozenset = frozenset()  # output tensors with gradients through leaves that forward makes
 
 
 class _Found:
     """What a trace tells besides its graph; an attribute of a module would be put back by the exporter."""
 
-    leaves = is_tensor = structure = silent = None
+    leaves = is_tensor = structure = silent = filled = lost = None
     mistake = None  # InvalidArgument: a path that leads nowhere
 
 
@@ -150,7 +152,7 @@ class _Flat(torch.nn.Module):
         self.observation.made(tensors)
         self.observation.behind_calls = RepeatedSamples(tensors, self.sizes, self.call.sizes()).check
         self.call_tensors.tell(self.observation.given, tensors, self.module)
-        containers = list(containers_of((args, kwargs)))
+        containers = GivenContainers(args, kwargs)
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
         with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
@@ -160,8 +162,6 @@ class _Flat(torch.nn.Module):
         self.found.silent = frozenset(place for place, *since in versions if is_silent(*since))
         if (read := next((string for string in self.call.strings() if string.was_read), None)) is not None:
             read.refuse()  # forward has caught the error
-        if any(list(items_of(container)) != items for container, items in containers):
-            raise UnsupportedError("forward changes a list or a dict among its arguments")
         # One with a history now was written into, which is told later.
         if any(tensor.requires_grad != flag and tensor.grad_fn is None for tensor, flag in given):
             raise UnsupportedError("forward changes requires_grad of an argument or a parameter")
@@ -176,8 +176,12 @@ class _Flat(torch.nn.Module):
         if self.observation.tables and self.observation.changes is not None:
             raise self.observation.refusal()  # of a number from a table, perhaps: another table's graph has another
         output = self._kept(output)
-        has_writes = self.observation.writes or self.observation.puts
-        leaves, structure = trees.flatten_output((output, values) if has_writes else output)
+        filled = containers.take_writes((self.call.args, self.call.kwargs))
+        self.found.filled = tuple(write for write, _ in filled)
+        values += [value for _, value in filled]
+        has_writes = self.observation.writes or self.observation.puts or filled
+        leaves, structure = trees.flatten_output((output, values) if has_writes else output, containers.is_changed)
+        leaves = [containers.standing_for(leaf) if containers.is_changed(leaf) else leaf for leaf in leaves]
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
@@ -188,7 +192,7 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if is_divided(leaf):
                 raise UnsupportedError("an output is a DTensor (use_local_output=False)")
-            if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool) and not is_plain(leaf):
+            if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool | Given) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [
             Item() if number else None if isinstance(leaf, torch.Tensor) else leaf
@@ -196,9 +200,10 @@ class _Flat(torch.nn.Module):
         ]
         self.found.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         self.found.structure = structure
-        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-        refuse_inlined(tensors)
-        return tensors
+        outputs = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self.found.lost = of_lost_leaves(outputs, (tensor for _, tensor in self._inputs(tensors)))
+        refuse_inlined(outputs)
+        return outputs
 
     def let_go(self):
         """What the exporter leaves behind, which only the garbage collector frees, holds this and nothing of the
@@ -331,7 +336,7 @@ def _export(module, call, facts, observation, whole):
             whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
-            stack.enter_context(observation.largest.standing_in(facts.ints))
+            stack.enter_context(observation.whole_numbers.standing_in(facts.ints))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
@@ -345,7 +350,7 @@ def _export(module, call, facts, observation, whole):
                 else:
                     failures.append(failure_from(error, handled))
                     failures[0].of_lists = observation.listed.are_read
-                    failures[0].asks_int = observation.largest.asked_by
+                    failures[0].asks_int = observation.whole_numbers.asked_by
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:
@@ -387,7 +392,7 @@ def _export(module, call, facts, observation, whole):
         flat.found.is_tensor,
         guards,
         call.number_indices(),
-        (*observation.writes, *places),
+        (*observation.writes, *places, *flat.found.filled),
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),
@@ -395,6 +400,7 @@ def _export(module, call, facts, observation, whole):
         bool(call.strings()) and may_ask_for_classes(observation.seen),
         (*observation.given.asked.values(), *observation.comparisons.asked.values()),
         flat.found.silent,
+        lost=flat.found.lost,
     )
 
 

@@ -6,11 +6,15 @@ of transformers), any other Mapping, and dataclasses are nodes. Whatever else is
 
 import copy
 import dataclasses
+import weakref
 from collections import OrderedDict, UserDict
 from collections.abc import Mapping
 
 import torch
 import torch.utils._pytree as pytree
+
+from lowtide.guards.kept import has_dict, is_plain_object, slots_of
+from lowtide.guards.values import is_plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,22 @@ class Opened:
 
 
 @dataclasses.dataclass(frozen=True)
+class OpenedObject(Opened):
+    """An object of a class of Python code, whose attributes are all that there is of it."""
+
+    classes: tuple  # (name, value) of the attributes that are classes
+    back: tuple  # (key of a child, its attribute that is a weak reference to the object)
+
+    def rebuild(self, children):
+        made = self.type.__new__(self.type)
+        vars(made).update(self.classes)
+        vars(made).update(zip(self.keys, children, strict=True))
+        for key, name in self.back:
+            vars(vars(made)[key])[name] = weakref.ref(made)
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
 class Structure:
     """All of a tree but its leaves; equal for trees of the same classes, keys and sizes."""
 
@@ -43,10 +63,11 @@ class Structure:
     opened: tuple = ()  # (index of PyTorch's leaf, Opened, Structure of its children)
 
 
-def flatten(tree, open_node=None):
-    """(leaves, Structure), depth first. `open_node`: what opens nodes that PyTorch does not know."""
-    open_node = open_node or _open_node
-    leaves, spec = pytree.tree_flatten(tree)
+def flatten(tree, open_node=None, is_leaf=None):
+    """(leaves, Structure), depth first. `open_node`: what opens nodes that PyTorch does not know; `is_leaf`: whether
+    one is not opened at all."""
+    open_node = open_node or _open_argument
+    leaves, spec = pytree.tree_flatten(tree, is_leaf=is_leaf)
     nodes = [(index, node) for index, leaf in enumerate(leaves) if (node := open_node(leaf)) is not None]
     if not nodes:
         return leaves, Structure(spec)
@@ -56,16 +77,19 @@ def flatten(tree, open_node=None):
             flat.append(leaf)
             continue
         node, children = nodes[index]
-        inner, structure = flatten(children, open_node)
+        inner, structure = flatten(children, open_node, is_leaf)
         flat.extend(inner)
         opened.append((index, node, structure))
     return flat, Structure(spec, tuple(opened))
 
 
-def flatten_output(tree):
-    """`flatten` of what forward returns: a transformers model returns its key-value cache, a policy a distribution. As
-    an argument a cache stays a leaf: forward writes into the caller's own, which a graph could not."""
-    return flatten(tree, lambda leaf: _open_node(leaf) or _open_object(leaf))
+def flatten_output(tree, is_leaf=None):
+    """`flatten` of what forward returns: a transformers model returns its key-value cache, a policy a distribution."""
+
+    def open_node(leaf):
+        return None if is_leaf is not None and is_leaf(leaf) else _open_node(leaf) or _open_object(leaf)
+
+    return flatten(tree, open_node, is_leaf)
 
 
 def unflatten(leaves, structure):
@@ -139,13 +163,67 @@ def _open_object(leaf):
     return Opened(type(leaf), tuple(parts), _without_fields(leaf, parts)), list(parts.values())
 
 
+_MOST_ENTRIES = 256  # of an object with all that is in it
+
+
+def _open_argument(leaf):
+    return _open_node(leaf) or _open_plain_object(leaf)
+
+
+def is_opened(value):
+    """Whether an argument is a node that PyTorch does not know."""
+    return value is not None and not isinstance(value, torch.Tensor) and _open_argument(value) is not None
+
+
+def _open_plain_object(leaf):
+    """The same of an argument that has nothing but attributes, with plain values and tensors at the end of each way."""
+    if not _is_object(leaf):
+        return None
+    ends = []
+    if not _is_tree(leaf, ends, ()) or callable(leaf) and not any(isinstance(end, torch.Tensor) for end in ends):
+        return None
+    classes = tuple((key, value) for key, value in vars(leaf).items() if isinstance(value, type))
+    parts = {key: value for key, value in vars(leaf).items() if not isinstance(value, type)}
+    back = tuple(
+        (key, name)
+        for key, value in parts.items()
+        for name, other in getattr(value, "__dict__", {}).items()
+        if type(other) is weakref.ref and other() is leaf
+    )
+    return OpenedObject(type(leaf), tuple(parts), None, classes, back), list(parts.values())
+
+
+def _is_object(value):
+    return is_plain_object(value) and has_dict(value) and not slots_of(type(value))
+
+
+def _is_tree(value, ends, above):
+    """Whether an object's attributes lead back to nothing above them, and to few things; `ends` gets those."""
+    if isinstance(value, torch.Tensor | type) or is_plain(value):
+        ends.append(value)
+        return len(ends) <= _MOST_ENTRIES
+    if id(value) in above:
+        return False
+    if type(value) in (list, tuple):
+        children = value
+    elif type(value) is dict:
+        children = value.values()
+    elif (node := _open_node(value)) is not None:
+        children = node[1]
+    elif _is_object(value):
+        children = vars(value).values()
+    else:
+        return False
+    return all(_is_tree(child, ends, (*above, id(value))) for child in children)
+
+
 def one_level(value):
     """(children, context) of a node, contexts of equal trees being equal; None for a leaf."""
     root = id(value)  # PyTorch's function is in a cycle, which shall not hold the value
     children, spec = pytree.tree_flatten(value, is_leaf=lambda part: id(part) != root)
     if not spec.is_leaf():
         return children, spec
-    node = _open_node(value)
+    node = _open_argument(value)
     return node and (node[1], node[0])
 
 
@@ -189,7 +267,7 @@ def _without_fields(instance, keys):
 
 def flatten_with_keys(tree, prefix=()):
     """[(keys and positions from the root, leaf)], in the order of `flatten`."""
-    if (children := _named_children(tree)) is None:
+    if (children := named_children(tree)) is None:
         return [(prefix, tree)]
     return [pair for key, child in children for pair in flatten_with_keys(child, (*prefix, key))]
 
@@ -197,11 +275,11 @@ def flatten_with_keys(tree, prefix=()):
 def at(tree, path):
     """The leaf at the end of a path of `flatten_with_keys`."""
     for key in path:
-        tree = dict(_named_children(tree))[key]
+        tree = dict(named_children(tree))[key]
     return tree
 
 
-def _named_children(tree):
+def named_children(tree):
     """[(key or position, child)] of a node, None for a leaf."""
     if (node := one_level(tree)) is None:
         return None

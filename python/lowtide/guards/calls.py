@@ -58,7 +58,7 @@ class Calls(TorchFunctionMode):
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
         if func is torch.Tensor.__int__:
-            self._observation.largest.note_int(args[0], frame)
+            self._observation.whole_numbers.note_int(args[0], frame)
         if func in READ:
             self._observation.listed.note_read(args[0])
         if func in _READS_NUMBERS and not self._observation.readers:
@@ -92,7 +92,6 @@ class Calls(TorchFunctionMode):
         self._computed.note(result, args)
         self._observation.listed.note(func, args, kwargs, result)
         self._finite.note(func, args, result)
-        self._observation.largest.note(func, result)
         self._observation.made(result)
         return result
 

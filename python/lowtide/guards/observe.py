@@ -34,7 +34,6 @@ from .holders import holders
 from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
-from .largest import LargestNumbers
 from .leftovers import let_go
 from .lengths import with_free_sizes
 from .prints import recording
@@ -44,6 +43,7 @@ from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS, entries_of
+from .whole_numbers import WholeNumbers
 from .words import attribute_words, module_words
 from .writes import Counter, is_begun, is_collected, is_computed, take_writes, writes_of
 
@@ -91,7 +91,7 @@ class Observation:
         self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
-        self.largest = LargestNumbers()
+        self.whole_numbers = WholeNumbers()
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one

@@ -114,11 +114,15 @@ def _table(module, name):
     return module._buffers if name in module._buffers else vars(module)
 
 
+def _is_of_module(write):
+    return isinstance(write, Write | Collected)
+
+
 @contextlib.contextmanager
 def undone(module, writes):
     """What forward sets inside is put back: another run of it in the same call."""
     lists, others = [], []
-    for write in writes:
+    for write in filter(_is_of_module, writes):
         if not isinstance(write, Collected):
             table = _table(module.get_submodule(write.path), write.name)
             others.append((table, write.name, table.get(write.name, _table)))
@@ -141,7 +145,7 @@ def undone(module, writes):
 def setters(module, writes):
     """A function (values of those that have no step) that makes them in a module."""
     collected = [write for write in writes if isinstance(write, Collected)]
-    own = [write for write in writes if not isinstance(write, Collected)]
+    own = [write for write in writes if type(write) is Write]
     owners = [(_table(module.get_submodule(write.path), write.name), write) for write in own]
 
     def make(values):

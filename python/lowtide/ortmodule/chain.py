@@ -9,6 +9,7 @@ import weakref
 
 import torch
 
+from .hooked_outputs import LinkedOutputs
 from .regions import BackwardByRegion
 
 
@@ -24,13 +25,16 @@ def run_chain(agent, tensors, sizes):
         for number in range(len(regions.targets) - 1, 0, -1):
             token = _NextRegion.apply(chain, number, token, *tensors.take(regions.targets[number]))
         targets = regions.targets[0]
-    return _FirstRegion.apply(call, token, *tensors.take(targets)), call.views
+    outputs = list(_FirstRegion.apply(call, token, *tensors.take(targets)))
+    if agent.links is not None:
+        call.linked.link(outputs, call.context)
+    return outputs, call.views
 
 
 class _Call:
     """What the functions need of one call when they are applied."""
 
-    chain = outputs = views = forward = None
+    chain = outputs = views = forward = context = linked = None
 
     def __init__(self, agent, tensors, sizes):
         self.agent, self.tensors, self.sizes = agent, tensors, sizes
@@ -97,6 +101,9 @@ class _FirstRegion(torch.autograd.Function):
         given = ctx.given = agent.remember(call.tensors, call.sizes, plan)
         inputs = call.tensors.take(saved_inputs)
         ctx.save_for_backward(*inputs, *saved, *given.take_holder(), *call.forward.take_before())
+        if agent.links is not None:
+            call.linked = ctx.linked = LinkedOutputs(agent.links)
+            call.context = ctx
         if agent.outputs_without_grad:
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
@@ -108,6 +115,8 @@ class _FirstRegion(torch.autograd.Function):
     def backward(ctx, *gradients):
         agent, chain = ctx.agent, ctx.chain
         saved = ctx.saved_tensors  # an error of PyTorch's where its graph was not kept
+        if agent.links is not None:
+            gradients = ctx.linked.from_outside(ctx, gradients)
         incoming = [gradients[index] for index in agent.grad_outputs]
         if chain is not None and ctx.forward.pending is not None and not torch.is_grad_enabled():
             token, found = chain.begin(BackwardByRegion(agent, ctx.forward, incoming, ctx.given.of_step(saved)))

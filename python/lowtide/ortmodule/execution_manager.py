@@ -209,9 +209,9 @@ class ExecutionManager:
         """{mode: {transition: how often}}; see docs/transitions.md."""
         return {manager.mode: manager.transition_counts for manager in self._transitions.values()}
 
-    def _run(self, agent, tensors, seen):
+    def _run(self, agent, tensors, seen, arguments):
         try:
-            result = agent.run(tensors, seen.sizes(), seen.strings)
+            result = agent.run(tensors, seen.sizes(), seen.strings, arguments)
         except UnplannedSize:
             self._graph_transition_manager.ran(as_expected=False)
             raise  # the next call's data may be others
@@ -235,7 +235,7 @@ class ExecutionManager:
             return prepared, prepared[0].agent.collectives(prepared[1].sizes())
 
         def run(info, seen, tensors):
-            return self._run(info.agent, tensors, seen), info.agent
+            return self._run(info.agent, tensors, seen, (args, kwargs)), info.agent
 
         agreement = self._agreement_of_processes()
         if agreement is None:

@@ -1,6 +1,7 @@
 """One captured graph and its session: binds live tensors, runs halves of steps, rebuilds the module's outputs."""
 
 import contextlib
+import functools
 import itertools
 import threading
 import time
@@ -10,7 +11,8 @@ import torch
 from torch.autograd.graph import increment_version
 
 from lowtide import environment
-from lowtide._lowtide import HandOver
+from lowtide._lowtide import HandOver, Session
+from lowtide.capture import put_into
 from lowtide.errors import Error, InternalError
 from lowtide.guards import put_back, setters
 from lowtide.log import logger
@@ -21,6 +23,7 @@ from .bug_reports import BugReports, Evidence
 from .chain import run_chain
 from .custom_functions import CallHandler
 from .given_inputs import InputMemory
+from .hooked_outputs import links_of
 from .input_density import DensityTable
 from .options import MemoryOptions, memory_options, session_options
 from .plan_check import PlanCheck
@@ -116,6 +119,7 @@ class TrainingAgent:
             made = [entry for entry in captured.graph.outputs() if entry["kind"] == "output"]
             self.outputs_without_grad = sorted(set(range(len(made))) - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
+            self.links = links_of(self.session, self.grad_outputs, functools.partial(_session_of_part, self._calls))
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
     def bug_of_lowering(self):
@@ -128,13 +132,12 @@ class TrainingAgent:
 
     # ---- a call
 
-    def run(self, tensors, sizes, strings=()):
-        """`tensors`: BoundInputs; `strings`: those of any value among the arguments."""
+    def run(self, tensors, sizes, strings=(), arguments=None):
+        """`tensors`: BoundInputs; `strings`: those of any value among the arguments; `arguments`: (args, kwargs)."""
         self.last_sizes = sizes
         self._densities.print(tensors)
         if self.training and self.gradient_targets:
             outputs, views = run_chain(self, tensors, sizes)
-            outputs = list(outputs)
         else:
             outputs, views, _ = self.forward_step(tensors, keep=False)
         if self._prints:
@@ -154,10 +157,14 @@ class TrainingAgent:
                 results.append(view.build(base, self.captured.imported.sizes, sizes))
             else:
                 results.append(outputs[index])
+        for place in self.captured.exported.lost if self.training else ():
+            if not results[place].requires_grad:
+                results[place] = _OfLostLeaf.apply(torch.empty(0, requires_grad=True), results[place])
         if self._write is None:
             return self.captured.rebuild(results, sizes, strings)
-        output, values = self.captured.rebuild_with_writes(results, sizes, strings)
+        output, values = self.captured.rebuild_with_writes(results, sizes, strings, arguments)
         self._write(values)
+        put_into(self.captured.exported.writes, values, *arguments)
         return output
 
     def forward_step(self, tensors, keep):
@@ -351,6 +358,24 @@ class TrainingAgent:
     def memory_stat_json(self, memory_optimization_config="", probe_config=""):
         """The same as JSON: rows, candidates with shapes, bytes, origins and reuse, the peak with and without."""
         return self.memory_stat(memory_optimization_config, probe_config)["json"]
+
+
+def _session_of_part(calls, graph):
+    session = Session(graph, **session_options(), pure_calls=pure_calls())
+    session.set_call_handler(calls)
+    return session
+
+
+class _OfLostLeaf(torch.autograd.Function):
+    """Of an output whose only gradients are of what forward makes itself: a backward that does nothing."""
+
+    @staticmethod
+    def forward(ctx, leaf, output):
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None
 
 
 class _View:

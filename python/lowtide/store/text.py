@@ -11,6 +11,7 @@ import math
 import torch
 
 from lowtide._lowtide import Graph
+from lowtide.capture.containers import Filled
 from lowtide.capture.export import Exported, Facts
 from lowtide.capture.imported import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
@@ -44,6 +45,8 @@ def to_text(captured, module, digest):
     exported, imported = captured.exported, captured.imported
     if exported.inspections or exported.inspections.steps:
         raise NotStorable("forward inspects activations")
+    if exported.lost:
+        raise NotStorable("an output has gradients through a leaf that forward makes")
     if imported.groups:
         raise NotStorable("it is a graph of several processes")
     classes = Classes(exported.guards)
@@ -226,6 +229,8 @@ def _tensor_from_json(told):
 
 
 def _write_to_json(write):
+    if isinstance(write, Filled):
+        raise NotStorable("forward puts something into its arguments")
     if not isinstance(write, Collected):
         return [write.path, write.name, write.step]
     root, names = names_in(write.text)

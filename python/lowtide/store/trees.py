@@ -84,6 +84,8 @@ def structure_from_json(told, classes):
 
 def _opened_to_json(node, name):
     """A Mapping or dataclass that PyTorch does not know; `empty` must be what its class alone makes."""
+    if isinstance(node, trees.OpenedObject):
+        raise NotStorable(f"an argument is a {node.type.__qualname__}")
     kind = "of dict"
     if dataclasses.is_dataclass(node.type):
         kind = "dataclass"

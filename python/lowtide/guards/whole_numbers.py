@@ -1,37 +1,29 @@
-"""`int(labels.max()) + 1` in forward: how many rows labels name (torch_geometric's pools and norms). Python's int()
-wants a plain number, which a trace has none of. In the Python modules whose code asks so, `int` is a class that gives
-what item() gives."""
+"""`int(labels.max()) + 1`, `x[: int(count)]`, `int(mask.sum())` in forward. Python's int() wants a plain number, which
+a trace has none of. In the Python modules whose code asks so, `int` is a class that gives what item() gives."""
 
 import contextlib
 import dis
 import itertools
 import sys
 import types
-import weakref
 
 import torch
 
 from .code import functions_of, is_ours
 from .replaced import replaced_attribute
 
-_LARGEST = frozenset((torch.max, torch.amax, torch.Tensor.max, torch.Tensor.amax))
-_PLACES = frozenset((torch.int64, torch.int32))
+_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
 
 
-class LargestNumbers:
+class WholeNumbers:
     """Of one trace."""
 
     def __init__(self):
-        self._known = {}  # id → weak reference: what max() gave of whole numbers
-        self.asked_by = None  # name of the Python module whose code called int() of one
-
-    def note(self, func, result):
-        if func in _LARGEST and isinstance(result, torch.Tensor) and result.dtype in _PLACES and not result.dim():
-            self._known[id(result)] = weakref.ref(result)
+        self.asked_by = None  # name of the Python module whose code called int() of a tensor
 
     def note_int(self, tensor, frame):
         name = frame.f_globals.get("__name__")
-        if self._is_known(tensor) and not is_ours(name) and _may_have_another_int(sys.modules.get(name)):
+        if _is_whole(tensor) and not is_ours(name) and _may_have_another_int(sys.modules.get(name)):
             self.asked_by = name
 
     @contextlib.contextmanager
@@ -39,18 +31,18 @@ class LargestNumbers:
         """`names`: of Python modules that have another int meanwhile."""
         with contextlib.ExitStack() as stack:
             for name in names:
-                stack.enter_context(replaced_attribute(sys.modules[name], "int", _another_int(self)))
+                stack.enter_context(replaced_attribute(sys.modules[name], "int", _another_int()))
             yield
 
-    def _is_known(self, value):
-        reference = self._known.get(id(value)) if isinstance(value, torch.Tensor) else None
-        return reference is not None and reference() is value
+
+def _is_whole(value):
+    return isinstance(value, torch.Tensor) and value.dtype in _WHOLE and not value.dim()
 
 
-def _another_int(largest):
+def _another_int():
     class Meta(type):
         def __call__(cls, *args, **kwargs):
-            if len(args) == 1 and largest._is_known(args[0]):
+            if len(args) == 1 and _is_whole(args[0]):
                 return args[0].item()
             return int(*args, **kwargs)
 
