@@ -67,7 +67,7 @@ class UseFinder {
       const int32_t resized = last_of(operand.strides, last_of(operand.sizes, -1));
       const int32_t last = later(resized, last_[static_cast<size_t>(operand.offset)]);
       if (last >= 0) uses_[static_cast<size_t>(last)].refs.push_back(ref);
-      last_change = later(last_change, resized);
+      if (resized >= 0) last_change = later(last_change, last);  // only then the ref has its sizes
     }
     for (const auto& [name, value] : program_.steps[index].attrs) {
       const int64_t* id = std::get_if<int64_t>(&value);

@@ -3,14 +3,17 @@
 import torch
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.values import DTYPES
 
 from .op_schemas import labels_of
 
 _DETACHES = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
+_WITH_GRADIENT = {name for dtype, name in DTYPES.items() if dtype.is_floating_point or dtype.is_complex}
 
 
 class Aliases:
-    def __init__(self):
+    def __init__(self, graph):
+        self._graph = graph
         self.params = set()  # value numbers of parameters
         self.without_gradient = set()  # value numbers of inputs that take none
         self.inputs = set()  # value numbers of all inputs
@@ -51,12 +54,16 @@ class Aliases:
                 self._roots.update((value, self.root(operand)) for value in values)
                 if overload in _DETACHES or operand in self._detached:
                     self._detached.update(values)
-            if argument.alias_info.is_write and not is_plain:
+            if argument.alias_info.is_write and not is_plain and self._takes_gradient(operand):
                 self._mixed.add(self.root(operand))
-        if is_plain:
-            self._plain.update(value for value in values if self.root(value) == value)
-        elif overload not in _DETACHES:
+        own = [value for value in values if self.root(value) == value]
+        self._plain.update(value for value in own if is_plain or not self._takes_gradient(value))
+        if not is_plain and overload not in _DETACHES and (not values or any(map(self._takes_gradient, values))):
             self._read.update(self.root(operand) for operand in operands if operand is not None)
+
+    def _takes_gradient(self, value):
+        """Masks and indices have none, whatever they were made of."""
+        return self._graph.type_of(value)[0] in _WITH_GRADIENT
 
     def _is_plain(self, value):
         if value is None or value in self._detached:

@@ -54,7 +54,7 @@ class _Importer:
         self._regions = {}  # as SharedOutputs takes them
         self._sources, self._source_of_tensor = [], {}
         self._source_values = {}  # value number → index of its source
-        self._aliases = Aliases()
+        self._aliases = Aliases(self._graph)
         self._autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self._random = False
         self._row_major_inputs = True
