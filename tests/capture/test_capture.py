@@ -335,7 +335,7 @@ def test_data_dependent_branches_and_sizes_are_refused_with_the_line():
 
 def test_unknown_arguments_and_outputs_are_refused_by_type():
     class Thing:
-        pass
+        __slots__ = ()
 
     assert "Thing" in refused(Of(lambda m, x, t: m.l(x)), torch.randn(3, 4), Thing())
     assert "Thing" in refused(Of(lambda m, x: (m.l(x), Thing())))

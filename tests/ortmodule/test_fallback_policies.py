@@ -25,6 +25,7 @@ from lowtide.ortmodule.fallback import FallbackPolicy, parse_policy
 
 
 class Thing:
+    __slots__ = ()
     factor = 2
 
 

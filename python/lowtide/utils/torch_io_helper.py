@@ -29,14 +29,19 @@ class PrimitiveType:
 class TensorStub:
     """The place of a tensor in a schema: its index in the list of tensors, its dtype in words, and its rank."""
 
+    __slots__ = ("dtype", "shape_dims", "tensor_idx")  # without a table of attributes it is a leaf of trees
+
     def __init__(self, tensor_idx, dtype, shape_dims):
         self.tensor_idx, self.dtype, self.shape_dims = tensor_idx, dtype, shape_dims
 
     def __eq__(self, other):
-        return isinstance(other, TensorStub) and vars(self) == vars(other)
+        return isinstance(other, TensorStub) and self._key() == other._key()
 
     def __hash__(self):
-        return hash((self.tensor_idx, self.dtype, self.shape_dims))
+        return hash(self._key())
+
+    def _key(self):
+        return self.tensor_idx, self.dtype, self.shape_dims
 
     def __repr__(self):
         return f"TensorStub({self.tensor_idx}, {self.dtype}, {self.shape_dims} dims)"

@@ -91,47 +91,50 @@ void reduce_rows(RowReduce op, const float* x, float* out, int64_t rows, int64_t
   });
 }
 
-// Maxima, minima or products of the columns of planes [rows, cols], row after row.
-template <RowReduce op>
-void fold_columns(const float* x, float* out, int64_t planes, int64_t rows, int64_t cols) {
-  constexpr int64_t kPanel = 256;
-  const int64_t panels = (cols + kPanel - 1) / kPanel;
-  for_row_chunks(planes * panels, rows * std::min(cols, kPanel), 0.3, [&](int64_t first, int64_t count) {
+// body(the first row of up to `most` columns, their number, where their results go) for the columns of planes
+// [rows, cols].
+template <class Body>
+void for_panels(const float* x, float* out, int64_t planes, int64_t rows, int64_t cols, int64_t most, Body body) {
+  const int64_t panels = (cols + most - 1) / most;
+  for_row_chunks(planes * panels, rows * std::min(cols, most), 0.3, [&](int64_t first, int64_t count) {
     for (int64_t task = first; task < first + count; ++task) {
-      const int64_t plane = task / panels, column = task % panels * kPanel, width = std::min(kPanel, cols - column);
-      const float* from = x + plane * rows * cols + column;
-      float folded[kPanel];
-      std::copy_n(from, width, folded);
-      for (int64_t r = 1; r < rows; ++r) {
-        from += cols;
-        for (int64_t c = 0; c < width; ++c) {
-          const float value = from[c], old = folded[c];
-          if constexpr (op == RowReduce::kProd) {
-            folded[c] = old * value;
-          } else {
-            const bool better = (op == RowReduce::kMax ? value > old : value < old) | (value != value);
-            folded[c] = better ? value : old;
-          }
-        }
-      }
-      std::copy_n(folded, width, out + plane * cols + column);
+      const int64_t plane = task / panels, column = task % panels * most;
+      body(x + plane * rows * cols + column, std::min(most, cols - column), out + plane * cols + column);
     }
   });
 }
 
-// Lengths of the columns of planes [rows, cols], row after row.
+// Maxima, minima or products of columns, row after row.
+template <RowReduce op>
+void fold_columns(const float* x, float* out, int64_t planes, int64_t rows, int64_t cols) {
+  constexpr int64_t kPanel = 256;
+  for_panels(x, out, planes, rows, cols, kPanel, [&](const float* from, int64_t width, float* to) {
+    float folded[kPanel];
+    std::copy_n(from, width, folded);
+    for (int64_t r = 1; r < rows; ++r) {
+      from += cols;
+      for (int64_t c = 0; c < width; ++c) {
+        const float value = from[c], old = folded[c];
+        if constexpr (op == RowReduce::kProd) {
+          folded[c] = old * value;
+        } else {
+          const bool better = (op == RowReduce::kMax ? value > old : value < old) | (value != value);
+          folded[c] = better ? value : old;
+        }
+      }
+    }
+    std::copy_n(folded, width, to);
+  });
+}
+
+// Few columns have many rows where a weight is scaled to a length: panels are narrow, so that there are some.
 void lengths_of_columns(const float* x, float* out, int64_t planes, int64_t rows, int64_t cols) {
   constexpr int64_t kPanel = 32;
-  const int64_t panels = (cols + kPanel - 1) / kPanel;
-  for_row_chunks(planes * panels, rows * std::min(cols, kPanel), 0.3, [&](int64_t first, int64_t count) {
-    for (int64_t task = first; task < first + count; ++task) {
-      const int64_t plane = task / panels, column = task % panels * kPanel, width = std::min(kPanel, cols - column);
-      const float* from = x + plane * rows * cols + column;
-      double squares[kPanel] = {};
-      for (int64_t r = 0; r < rows; ++r, from += cols)
-        for (int64_t c = 0; c < width; ++c) squares[c] += double{from[c]} * from[c];
-      for (int64_t c = 0; c < width; ++c) out[plane * cols + column + c] = static_cast<float>(std::sqrt(squares[c]));
-    }
+  for_panels(x, out, planes, rows, cols, kPanel, [&](const float* from, int64_t width, float* to) {
+    double squares[kPanel] = {};
+    for (int64_t r = 0; r < rows; ++r, from += cols)
+      for (int64_t c = 0; c < width; ++c) squares[c] += double{from[c]} * from[c];
+    for (int64_t c = 0; c < width; ++c) to[c] = static_cast<float>(std::sqrt(squares[c]));
   });
 }
 
