@@ -101,17 +101,48 @@ void Emitter::keep_what_updates_overwrite(NodeId yield) {
   }
 }
 
+// Whether kernels have put a value's channels last, which in PyTorch lies row by row: where nobody gave images so, and
+// no view turns it.
+bool Emitter::is_turned_by_kernels(ValueId value) const {
+  const auto lies_channels_last = [](const Shape& shape, const Shape& strides) {
+    return !strides.empty() && layout_of(shape, strides) == Layout::kChannelsLast;
+  };
+  if (!lies_channels_last(graph_.type(value).shape, places_[value.at()]->strides)) return false;
+  for (const GraphInput& input : graph_.inputs())
+    if (lies_channels_last(graph_.type(input.value).shape, input.strides)) return false;
+  for (NodeId maker = graph_.value(value).producer; maker; maker = graph_.value(value).producer) {
+    const Node& node = graph_.node(maker);
+    if (!is_view(node.op)) return true;
+    value = node.inputs[0];
+    const std::optional<Storage> of_rows =
+        view_storage(graph_, node, {0, 0, row_major_strides(graph_.type(value).shape)});
+    const Shape& shown = graph_.type(node.outputs[0]).shape;
+    if (!of_rows || !same_strides(shown, of_rows->strides, row_major_strides(shown))) return false;
+  }
+  return false;
+}
+
 void Emitter::finish_outputs() {
+  const auto is_output = [&](int32_t buffer) {
+    return std::any_of(program_.outputs.begin(), program_.outputs.end(), [&](const ProgramOutput& output) {
+      return program_.operands[static_cast<size_t>(output.operand)].buffer == buffer;
+    });
+  };
+  std::map<ValueId, Storage> turned;  // copies, one for a value that is returned twice
   for (ValueId value : module_outputs(graph_)) {
     Storage storage = *places_[value.at()];
     const TensorType& type = graph_.type(value);
     const BufferKind kind = program_.buffers[static_cast<size_t>(storage.buffer)].kind;
-    if (kind == BufferKind::kConstant || kind == BufferKind::kArena) {
+    const bool is_turned = kind == BufferKind::kOutput && is_turned_by_kernels(value);
+    if (const auto at = turned.find(value); at != turned.end()) {
+      storage = at->second;
+    } else if (kind == BufferKind::kConstant || kind == BufferKind::kArena || is_turned) {
       // A constant is copied out. (An arena buffer here is a copy that a kernel asked for: never an output itself.)
-      LT_CHECK(kind == BufferKind::kConstant, "output %", graph_.value(value).name, " lies in the arena");
+      LT_CHECK(kind != BufferKind::kArena, "output %", graph_.value(value).name, " lies in the arena");
       const size_t steps = program_.steps.size();
       storage = emit_copy(type, storage, row_major_strides(type.shape), BufferKind::kOutput, graph_.value(value).name,
-                          "a constant output");
+                          is_turned ? "rows of an output" : "a constant output");
+      if (is_turned) turned.emplace(value, storage);
       // The copy belongs at the end of forward.
       std::rotate(program_.steps.begin() + forward_end(program_),
                   program_.steps.begin() + static_cast<std::ptrdiff_t>(steps), program_.steps.end());
@@ -126,6 +157,9 @@ void Emitter::finish_outputs() {
     }
     program_.outputs.push_back({graph_.value(value).name, add_operand(type, storage), false});
   }
+  for (const auto& [value, copy] : turned)
+    if (const int32_t buffer = places_[value.at()]->buffer; !is_output(buffer))
+      program_.buffers[static_cast<size_t>(buffer)].kind = BufferKind::kArena;
   for (const GraphOutput& output : graph_.outputs()) {
     if (output.kind != OutputKind::kUpdate) continue;
     program_.updates.push_back(

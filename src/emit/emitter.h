@@ -44,6 +44,7 @@ class Emitter {
   void emit_ready_gradients(NodeId id);
   void emit_gradient(size_t output_index);
   void number_gradients();
+  bool is_turned_by_kernels(ValueId value) const;
   void finish_outputs();
   void cut_backward();
   std::vector<int32_t> ready_steps() const;
