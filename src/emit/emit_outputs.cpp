@@ -137,7 +137,7 @@ void Emitter::finish_outputs() {
     if (const auto at = turned.find(value); at != turned.end()) {
       storage = at->second;
     } else if (kind == BufferKind::kConstant || kind == BufferKind::kArena || is_turned) {
-      // A constant is copied out. (An arena buffer here is a copy that a kernel asked for: never an output itself.)
+      // These are copied out. (An arena buffer here is a copy that a kernel asked for: never an output itself.)
       LT_CHECK(kind != BufferKind::kArena, "output %", graph_.value(value).name, " lies in the arena");
       const size_t steps = program_.steps.size();
       storage = emit_copy(type, storage, row_major_strides(type.shape), BufferKind::kOutput, graph_.value(value).name,

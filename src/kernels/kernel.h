@@ -72,7 +72,7 @@ using ScratchFunction = int64_t (*)(const BoundCall&);
 // and layout classes.
 enum class Layout : uint8_t {
   kRowMajor,      // dense, last dim fastest
-  kChannelsLast,  // dense, dim 1 fastest (rank 4: N H W C in memory)
+  kChannelsLast,  // dense, dim 1 fastest (N H W C in memory, or N L C)
   kInnerDense,    // last dim has stride 1 (or size 1); the others any
   kStrided,       // anything, stride 0 included
 };
@@ -113,7 +113,7 @@ enum class Accept : uint8_t {
   kChannelsLast,  // where of rank 4; else row-major
 };
 
-// How the plan lays out an output. What a layout says of rank 4 holds there alone: others are row-major.
+// How the plan lays out an output. Of rank 4 alone, and kFollowsInput of rank 3 too: others are row-major.
 enum class OutputLayout : uint8_t {
   kRowMajor,
   kChannelsLast,

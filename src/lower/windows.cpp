@@ -35,7 +35,7 @@ static Attrs convolution(const Shape& w, const std::vector<Dim>& strides, const 
 }
 
 // Kernels of large windows are of images. Those of PyTorch over lines are as fast for the others, whose images would
-// have to be turned around norms that take rows.
+// have to be turned around norms that take rows. The bound is that of kernels/cpu/convolution/window_convolution.cpp.
 static bool has_a_large_window_over_lines(DType dtype, const Shape& w) {
   constexpr int64_t kLarge = int64_t{1} << 19;
   const Dim numbers = numel(w);
