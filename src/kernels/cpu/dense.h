@@ -36,7 +36,7 @@ T* shifted(T* p, int64_t by) {
 }
 
 constexpr int64_t kFloatBytes = sizeof(float);
-// What scratch is cut into.
+
 // The sizes before an axis of row-major x, along it, and behind it.
 struct AlongAxis {
   AlongAxis(const TensorRef& x, int64_t axis)
@@ -44,6 +44,7 @@ struct AlongAxis {
   int64_t outer, size, inner;
 };
 
+// What scratch is cut into.
 constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace lowtide::cpu

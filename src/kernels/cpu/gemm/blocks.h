@@ -8,6 +8,11 @@ namespace lowtide::cpu {
 
 inline int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+// Whether a tile's rows, so many bytes apart, meet in a few sets of L1: those of a distance that is a multiple of 4 KiB
+// (64 sets of 64-byte lines, on every x86 so far) do, and where there are more of them than L1 has ways (8 to 12), each
+// panel of B reads them from L2 again. Such rows are better packed.
+constexpr bool rows_meet_in_cache(int64_t rows, int64_t bytes_apart) { return rows > 8 && bytes_apart % 4096 == 0; }
+
 // Units are whole register tiles: a cut elsewhere would multiply padding.
 struct BlockLimits {
   int64_t row_unit, col_unit;

@@ -29,7 +29,8 @@ struct HalfBlocks {
     const int64_t tallest = rounded_up(std::min(call.m, most_rows), row_unit);
     if (bf16 != nullptr) {
       const int64_t depth = rounded_up(std::min(call.k, kPackedDepth), kPackedBf16Depth);
-      takes_rows = bf16->multiply_rows != nullptr && !call.transpose_a && call.float_a == nullptr && call.k % 2 == 0;
+      takes_rows = bf16->multiply_rows != nullptr && !call.transpose_a && call.float_a == nullptr && call.k % 2 == 0 &&
+                   !rows_meet_in_cache(bf16->tile_rows, call.a_stride * 2);
       // What lies in columns is read in runs of so many numbers, each from another page.
       packed_rows = std::min(rounded_up(tallest, bf16->tile_rows), bf16->packed_rows * (call.transpose_a ? 4 : 1));
       sums = (is_short ? bf16->packed_rows : tallest) * widest;
