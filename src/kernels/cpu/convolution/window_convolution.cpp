@@ -5,6 +5,7 @@
 #include "kernels/cpu/convolution/bias_sums.h"
 #include "kernels/cpu/convolution/convolution_call.h"
 #include "kernels/cpu/convolution/window_table.h"
+#include "kernels/cpu/convolution/winograd.h"
 #include "kernels/cpu/gemm/blocks.h"
 #include "kernels/task_slots.h"
 
@@ -17,7 +18,7 @@ constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kFewestChannels = 16;
 // With AVX-512 the library has kernels as fast as these. It copies windows several times, here in parts that keep its
 // bytes few, and that is what takes time from so many numbers on.
-constexpr int64_t kFewestNumbers = int64_t{1} << 19;
+constexpr int64_t kFewestNumbers = int64_t{1} << 17;
 // Of a block of a product, whose windows are packed once.
 constexpr int64_t kMostRows = 1152;
 
@@ -31,7 +32,8 @@ const char* supports(const KernelQuery& query, const OperandInfo& w) {
     if (w.sizes[dim] == kUnknownSize) return "windows of unknown size";
   const int64_t taps = w.sizes[2] * w.sizes[3];
   if (taps > kMostTaps) return "windows of many places";
-  if (isa() >= Isa::kAvx512 && w.sizes[0] * w.sizes[1] * taps < kFewestNumbers)
+  if (isa() >= Isa::kAvx512 && w.sizes[0] * w.sizes[1] * taps < kFewestNumbers &&
+      !are_for_winograd(*query.attrs, w.sizes.data()))
     return "PyTorch's library is as fast with vectors of this width, unless windows fill megabytes";
   const bool is_wide = w.sizes[1] >= kFewestChannels && w.sizes[0] / query.attrs->i("group") >= kFewestChannels;
   return is_wide ? nullptr : "few channels";
@@ -172,14 +174,21 @@ const char* supports_windows_grad(const KernelQuery& query) { return supports(qu
 
 int64_t window_conv_scratch(const BoundCall& call) {
   const WindowForward forward(call);
-  return call.outputs[0].numel() == 0
-             ? 0
-             : window_table().product_floats(product_of_y(forward)) * kFloat * parallel_threads();
+  if (call.outputs[0].numel() == 0) return 0;
+  const WinogradConvolution winograd(forward);
+  return kFloat * parallel_threads() *
+         (winograd.is_faster_for_y() ? winograd.y_floats() : window_table().product_floats(product_of_y(forward)));
 }
 
 KernelStatus window_conv(const KernelCall& call, const WindowForward& forward) {
   const TensorRef* bias = input(call, 2);
   if (call.outputs[0].numel() == 0) return nullptr;
+  const WinogradConvolution winograd(forward);
+  if (winograd.is_faster_for_y()) {
+    winograd.y(call.inputs[0].as<float>(), call.inputs[1].as<float>(), bias == nullptr ? nullptr : bias->as<float>(),
+               call.outputs[0].as<float>(), {call.scratch, call.scratch_bytes});
+    return nullptr;
+  }
   WindowProduct product = product_of_y(forward);
   product.from = call.inputs[0].as<float>();
   product.w = call.inputs[1].as<float>();
@@ -192,21 +201,32 @@ KernelStatus window_conv(const KernelCall& call, const WindowForward& forward) {
 int64_t window_conv_grad_scratch(const BoundCall& call) {
   if (call.inputs[0].numel() == 0 || call.inputs[2].numel() == 0) return 0;
   const WindowBackward backward(call);
-  int64_t most = 0;
-  if (output(call, 0) != nullptr)
-    for_parts_of_dx(backward, [&](const WindowProduct& part) {
-      most = std::max(most, std::max<int64_t>(1, window_table().product_floats(part)) * kFloat * parallel_threads());
-    });
-  if (output(call, 1) != nullptr) most = std::max(most, floats_of_sums(backward) * kFloat * parallel_threads());
-  if (output(call, 2) != nullptr) most = std::max(most, bias_sums_bytes(places_of(backward), backward.outputs));
-  return most;
+  const WinogradConvolution winograd(backward);
+  int64_t floats = 0;
+  if (output(call, 0) != nullptr) {
+    if (winograd.is_faster_for_dx()) {
+      floats = winograd.dx_floats();
+    } else {
+      for_parts_of_dx(backward, [&](const WindowProduct& part) {
+        floats = std::max({floats, int64_t{1}, window_table().product_floats(part)});
+      });
+    }
+  }
+  if (output(call, 1) != nullptr)
+    floats = std::max(floats, winograd.is_faster_for_y() ? winograd.dw_floats() : floats_of_sums(backward));
+  const int64_t bytes = floats * kFloat * parallel_threads();
+  return output(call, 2) == nullptr ? bytes : std::max(bytes, bias_sums_bytes(places_of(backward), backward.outputs));
 }
 
 KernelStatus window_conv_grad(const KernelCall& call, const WindowBackward& backward) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
   if (are_zeros(call, dy, w)) return nullptr;
-  if (dw != nullptr) {
+  const WinogradConvolution winograd(backward);
+  const Scratch scratch = {call.scratch, call.scratch_bytes};
+  if (dw != nullptr && winograd.is_faster_for_y()) {
+    winograd.dw(dy.as<float>(), x.as<float>(), dw->as<float>(), scratch);
+  } else if (dw != nullptr) {
     WindowSums sums = sums_of_dw(backward);
     sums.dy = dy.as<float>();
     sums.x = x.as<float>();
@@ -215,6 +235,10 @@ KernelStatus window_conv_grad(const KernelCall& call, const WindowBackward& back
   }
   if (db != nullptr) sum_bias(dy, places_of(backward), *db, static_cast<char*>(call.scratch));
   if (dx == nullptr) return nullptr;
+  if (winograd.is_faster_for_dx()) {
+    winograd.dx(dy.as<float>(), w.as<float>(), dx->as<float>(), scratch);
+    return nullptr;
+  }
   for_parts_of_dx(backward, [&](WindowProduct part) {
     part.from = dy.as<float>();
     part.w = w.as<float>();

@@ -25,6 +25,9 @@ constexpr Case kCases[] = {
     {1, 16, 16, 1, 12, 10, 3, 2, 2, 3, 4, 4, 4, 4, 3, false},  // dilated; windows in the pad alone
     {2, 18, 20, 1, 11, 9, 2, 2, 3, 4, 0, 0, 0, 0, 1, true},    // places that no window meets
     {1, 17, 33, 1, 2, 2, 6, 6, 1, 1, 3, 3, 3, 3, 1, false},    // larger than the image
+    {2, 70, 200, 1, 13, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, true},  // by tiles of 2 x 2 places, as the next ones
+    {3, 300, 33, 1, 8, 8, 3, 3, 1, 1, 0, 2, 2, 0, 1},          // two parts of the depth, windows beyond one side
+    {9, 96, 64, 2, 7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, true},     // groups, and places that only half of a tile has
     {5, 40, 210, 1, 8, 9, 1, 3, 1, 1, 0, 1, 0, 1, 1, true},    // more places and rows than go at once
 };
 

@@ -62,8 +62,7 @@ void start(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
 
 // Whether tiles read A where it lies.
 bool reads_in_place(const Gemm& call) {
-  return !call.transpose_a && call.alpha == 1 &&
-         !rows_meet_in_cache(kTileRows, call.a_stride * (int64_t)sizeof(float));
+  return !call.transpose_a && call.alpha == 1 && !rows_meet_in_cache(kTileRows, call.a_stride * (int64_t)sizeof(float));
 }
 
 // A tile's rows stay in L1 while all panels of B go by.
