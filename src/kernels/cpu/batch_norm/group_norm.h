@@ -1,4 +1,5 @@
-// Group normalisation of row-major images [N, C, inner], whose groups are runs of channels side by side:
+// Group normalisation of images [N, C, inner], row-major or channels-last, whose groups are runs of channels side by
+// side:
 //   xhat = (x - mean) inv_std;  y = xhat weight + bias, mean and inv_std of each image's group
 //   dweight = sum(dy xhat);  dbias = sum(dy);  dx = inv_std (dy weight - mean(dy weight) - xhat mean(dy weight xhat))
 // A channel's mean and squared deviations are combined by Chan's formula in doubles, in order.
@@ -11,7 +12,9 @@ namespace lowtide::cpu {
 struct Groups {
   Groups(const BoundCall& call, const TensorRef& x);
   explicit Groups(const BoundCall& call) : Groups(call, call.inputs[0]) {}
+  int64_t blocks() const;                             // of rows, where channels lie last
   int64_t images, channels, inner, groups, of_group;  // channels of one
+  bool channels_last;
   double epsilon;
 };
 struct GroupsGrad : Groups {

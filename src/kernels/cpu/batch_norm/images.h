@@ -33,6 +33,7 @@ class ChannelVectors {
     return values;
   }
   float* room() { return std::exchange(room_, room_ + n_); }
+  float* end() const { return room_; }  // of those in the scratch so far
 
   // How many of them the scratch holds.
   static int64_t widened(const BoundCall& call) {
