@@ -1,5 +1,5 @@
-"""Windows of 3 x 3 at strides one, which the engine multiplies by tiles of 2 x 2 places (decision 36): eager's numbers, as
-near to those of float64 as eager's are."""
+"""Windows of 3 x 3 at strides one, which the engine multiplies by tiles of 2 x 2 places (decision 36): as near to the
+numbers of float64 as eager is."""
 
 import copy
 
