@@ -128,6 +128,38 @@ def test_what_is_no_argument_alone_is_no_question(make):
     assert models[1].fallback_reason is not None
 
 
+class Crops(Layer):
+    """As DINO has them: those of one size are one batch."""
+
+    def forward(self, crops):
+        sizes = torch.tensor([crop.shape[-2] for crop in crops])
+        start, found = 0, torch.empty(0).to(crops[0])
+        for end in torch.unique_consecutive(sizes, return_counts=True)[1].cumsum(0):
+            found = torch.cat([found, self.fc(torch.cat(crops[start:end])).tanh().mean((1, 2))])
+            start = end
+        return found.square().sum()
+
+
+def test_crops_of_several_sizes_are_exported_once():
+    models, agents = pair(Crops), set()
+    for batch, counts in ((2, (2, 3)), (2, (2, 3)), (3, (2, 3)), (2, (2, 4)), (2, (2, 3))):
+        crops = [
+            torch.randn(batch, 3, size, 8, dtype=torch.float64)
+            for size, count in zip((6, 4), counts, strict=True)
+            for _ in range(count)
+        ]
+        found = []
+        for each in models:
+            each.zero_grad()
+            loss = each(crops)
+            loss.backward()
+            found.append([loss.detach(), [parameter.grad for parameter in each.parameters()]])
+        torch.testing.assert_close(*found)
+        assert models[1].fallback_reason is None
+        agents.add(models[1]._training_manager.last_agent)
+    assert len(agents) == 2
+
+
 def pair(make):
     model = make().double()
     return model, ORTModule(copy.deepcopy(model))

@@ -173,7 +173,7 @@ class Answers:
 
     def note(self, func, args, kwargs, result):
         """`result`: of a call in the trace."""
-        if not self._nodes or not (func in _MAKERS or any(map(self._holds_some, args))):
+        if func not in _MAKERS and not (self._nodes and any(map(self._holds_some, args))):
             return
         if func is _ITEM or func is _LIST:
             node = self._node(args[0])
