@@ -96,7 +96,7 @@ class Emitter {
   std::set<int32_t> copied_for_views_;                    // buffers
   std::map<int32_t, int32_t> context_slots_;              // value of dtype ctx → slot
   std::map<int32_t, std::vector<size_t>> gradients_of_;   // value → graph outputs that are gradients
-  std::map<std::tuple<DType, double, int64_t>, int32_t> constant_buffers_;
+  std::map<std::tuple<DType, uint64_t, int64_t>, int32_t> constant_buffers_;  // by the bits of a real number
   std::map<int32_t, int32_t> begun_;             // buffer → the step that began a call which fills it
   std::map<int32_t, std::vector<int32_t>> due_;  // node → buffers whose calls have ended before it
   std::map<int32_t, std::vector<size_t>>

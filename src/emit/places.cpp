@@ -1,6 +1,7 @@
 // Emitter: expressions, buffers, operands and copies.
 
 #include <algorithm>
+#include <bit>
 #include <complex>
 #include <cstring>
 
@@ -91,7 +92,7 @@ static void append_scalar(std::string& bytes, T value) {
 }
 
 Storage Emitter::constant_storage(ValueId value, DType dtype, double number, int64_t integer) {
-  auto [at, fresh] = constant_buffers_.try_emplace({dtype, number, integer}, -1);
+  auto [at, fresh] = constant_buffers_.try_emplace({dtype, std::bit_cast<uint64_t>(number), integer}, -1);
   if (fresh) {
     std::string& bytes = program_.constants;
     switch (dtype) {

@@ -1,6 +1,7 @@
 #include "passes/cse.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "passes/rewrite.h"
@@ -40,8 +41,17 @@ bool same_outputs(const Graph& graph, const Node& a, const Node& b) {
   return true;
 }
 
+// 0.0 == -0.0, and they are two numbers.
+bool same_attrs(const Attrs& a, const Attrs& b) {
+  const auto same_sign = [](const auto& one, const auto& other) {
+    const double* real = std::get_if<double>(&one.second);
+    return real == nullptr || std::signbit(*real) == std::signbit(std::get<double>(other.second));
+  };
+  return a == b && std::equal(a.begin(), a.end(), b.begin(), same_sign);
+}
+
 bool same_value(const Graph& graph, const Node& a, const Node& b) {
-  return a.op == b.op && a.target == b.target && a.attrs == b.attrs && operands(a) == operands(b) &&
+  return a.op == b.op && a.target == b.target && same_attrs(a.attrs, b.attrs) && operands(a) == operands(b) &&
          same_outputs(graph, a, b);
 }
 

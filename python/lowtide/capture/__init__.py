@@ -19,13 +19,13 @@ from .call import Call, schema_of
 from .call_tensors import kept_numbers
 from .containers import Filled, Given, put_into
 from .dynamo import DynamoGraph
+from .examples import repeats_samples
 from .export import (
     Exported,
     Facts,
     exclusive,
     export,
     exports_elsewhere,
-    repeats_samples,
 )
 from .failures import may_be_of_ones, tells_of_free_sizes, user_line
 from .imported import ImportedGraph, Source
@@ -168,6 +168,9 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             known = replace(facts, known_buffers=True, exact=True, large=False, fixed=facts.fixed | lengths)
             with contextlib.suppress(UnsupportedError):
                 return capture(module, args, kwargs, known, numbers)
+        if error.asks_compiling and not facts.as_eager:
+            with contextlib.suppress(UnsupportedError):
+                return capture(module, args, kwargs, replace(facts, as_eager=True), numbers)
         dims = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(len(size)))
         if not tells_of_free_sizes(error) or dims <= facts.fixed:
             raise

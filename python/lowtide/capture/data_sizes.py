@@ -132,11 +132,16 @@ class DataSizes:
 
     def _last_label(self, node):
         """What the largest of labels is at most: there are no more of them than elements. None of another number."""
-        largest = node.args[0]
+        largest, least = node.args[0], 0
+        if largest.target is torch.ops.aten.clamp.default and len(largest.args) == 2:
+            largest, least = largest.args
+            least = self._sizes.resolve(least.meta["val"] if isinstance(least, torch.fx.Node) else least)
         if largest.target not in _LARGEST or largest.args[0].meta["val"].dtype not in (torch.int64, torch.int32):
             return None
         elements = self._sizes.resolve(largest.args[0].meta["val"].numel())
-        return elements - 1 if _free_symbols(elements) <= self._sizes.known_symbols() else None
+        if not _free_symbols(elements) | _free_symbols(least) <= self._sizes.known_symbols():
+            return None
+        return sympy.Max(elements - 1, least) if least else elements - 1
 
     def _bound(self, symbol, condition):
         """What a condition says that the symbol is at most, in sizes that are known; None where it says nothing."""

@@ -27,6 +27,7 @@ from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
 from .call_tensors import CallTensors
 from .containers import Given, GivenContainers
+from .examples import example, example_sizes, is_dynamic
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
@@ -80,6 +81,7 @@ class Facts:
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
     ints: frozenset = frozenset()  # names of Python modules whose code calls int() of tensors
+    as_eager: bool = False  # forward hears that nothing is compiled
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
@@ -312,11 +314,11 @@ def _without_looks(exported, stale, module, call, facts, whole, growing):
 
 
 def _export(module, call, facts, observation, whole):
-    sizes = _example_sizes(call, facts)
+    sizes = example_sizes(call, facts)
     # Fresh tensors: one object given for two arguments would make them one input; their values are never read.
-    examples = tuple(_example(tensor, size) for tensor, size in zip(call.tensors, sizes, strict=True))
+    examples = tuple(example(tensor, size) for tensor, size in zip(call.tensors, sizes, strict=True))
     dims = tuple(
-        {dim: Dim.AUTO if _is_dynamic((index, dim), tensor, facts) else Dim.STATIC for dim in range(tensor.dim())}
+        {dim: Dim.AUTO if is_dynamic((index, dim), tensor, facts) else Dim.STATIC for dim in range(tensor.dim())}
         for index, tensor in enumerate(examples)
     )
     layouts = Layouts(whole.layouts) if is_distributed() else None
@@ -337,6 +339,7 @@ def _export(module, call, facts, observation, whole):
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
             stack.enter_context(observation.whole_numbers.standing_in(facts.ints))
+            stack.enter_context(observation.compiling.answered(facts.as_eager))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
             try:
@@ -350,6 +353,7 @@ def _export(module, call, facts, observation, whole):
                 else:
                     failures.append(failure_from(error, handled))
                     failures[0].of_lists = observation.listed.are_read
+                    failures[0].asks_compiling = observation.compiling.was_asked
                     failures[0].asks_int = observation.whole_numbers.asked_by
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
@@ -398,7 +402,7 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.conditions),
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
-        (*observation.given.asked.values(), *observation.comparisons.asked.values()),
+        (*observation.given.questions(), *observation.comparisons.asked.values()),
         flat.found.silent,
         lost=flat.found.lost,
     )
@@ -426,52 +430,6 @@ def _tensors_of(graph_module):
     graphs = [module.graph for module in graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     values = [node.meta.get("val") for graph in graphs for node in graph.nodes]
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-def repeats_samples(call, facts):
-    """Whether the export's example has other sizes than the call."""
-    return _example_sizes(call, facts) != [list(size) for size in call.sizes()]
-
-
-def _is_dynamic(dim, tensor, facts):
-    """Images and the like first get a free batch only: free heights and widths make exports and plans several times
-    slower, and most training never changes them. A call that does teaches it, and who wants formulas asks for it.
-
-    A 1 that is exported as itself stays 1. The model has asked about it, perhaps for one input only, and the exporter
-    would broadcast the others, free sizes then, against it without a guard."""
-    if dim in facts.fixed:
-        return False
-    if facts.exact and tensor.shape[dim[1]] == 1 and dim not in facts.moving:
-        return False
-    if tensor.shape[dim[1]] == 0:
-        return False  # as a free size it would be taken for another one
-    return facts.free or dim in facts.moving or tensor.dim() < 4 or dim[1] == 0
-
-
-def _example_sizes(call, facts):
-    """A batch of one, or equal to another size of the same input, would be taken for a rule: export another one."""
-    sizes = [list(tensor.shape) for tensor in call.tensors]
-    if facts.exact:
-        return sizes
-    batches = {size[0] for size in sizes if size}
-    others = {value for size in sizes for value in size[1:]}
-    replaced = {}
-    for batch in batches:
-        if batch == 1 or (batch in others and batch > 0):
-            fresh = max(2, batch)
-            while fresh in others or fresh in batches or fresh in replaced.values():
-                fresh += 1
-            replaced[batch] = fresh
-    for size in sizes:
-        if size:
-            size[0] = replaced.get(size[0], size[0])
-    return sizes
-
-
-def _example(tensor, sizes):
-    order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), dim))
-    example = torch.empty_permuted(sizes, order, dtype=tensor.dtype) if sizes else torch.empty([], dtype=tensor.dtype)
-    return example.requires_grad_(tensor.requires_grad)
 
 
 # Of a module's path: as capture wraps it, and as Dynamo names the variable that it found it in: "L['self'].encoder".

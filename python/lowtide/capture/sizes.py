@@ -12,6 +12,7 @@ from lowtide.errors import GraphError, UnsupportedError
 
 from .exact_divisions import without_common_factors, without_exact_divisions
 from .known_sizes import Guard, KnownSizes
+from .least_sizes import as_bounds, smaller_that_is
 from .read_sizes import is_from_data, sizes_read_back
 from .size_printers import FormulaPrinter, GrammarPrinter, OutsideGrammar
 
@@ -71,7 +72,7 @@ class Sizes(KnownSizes):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
             if self._environment is not None:
-                value = self._environment.replace(value).xreplace(self._replacements)
+                value = as_bounds(self._environment.replace(value)).xreplace(self._replacements)
                 if self._sums and isinstance(value, sympy.Expr):
                     value = self._with_sums(value)
             return int(value) if value.is_Integer else value
@@ -229,6 +230,10 @@ class Sizes(KnownSizes):
         for symbol, equal in sizes_read_back(self._exported.program, self):
             self._replacements[symbol] = equal
             self._read_back.add(symbol)
+        for condition in asserted(self._exported.program):
+            if (found := smaller_that_is(self._environment.replace(condition.node.expr))) is not None:
+                least, equal = found
+                self._replacements[least] = equal
         self._replace_equal_data_sizes()
         for first, second in sizes_taken_as_one(self._exported.program):
             difference = sympy.expand(self.resolve(first) - self.resolve(second))

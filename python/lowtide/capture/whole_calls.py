@@ -8,7 +8,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .contiguous import contiguous, copy_in
+from .counted_labels import bincount, one_hot
 from .inner_gradients import gradients
+from .unbound import rows, unbind
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define(
@@ -106,6 +108,10 @@ _WHOLE = {
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.Tensor.contiguous: contiguous,
+    torch.nn.functional.one_hot: one_hot,
+    **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),
+    **dict.fromkeys((torch.unbind, torch.Tensor.unbind), unbind),
+    torch.Tensor.__iter__: rows,
     torch.autograd.grad: gradients,
 }
 

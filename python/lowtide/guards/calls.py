@@ -113,7 +113,14 @@ class Calls(TorchFunctionMode):
         as_usual = self._observation.takes_as_usual and func in _ASKS_FOR_TRUTH
         if as_usual and (answer := self._finite.answer(args[0])) is not None:
             return checked(*args, answer)
-        return func(*args, **kwargs)
+        answers = self._observation.given.answers
+        if func is not torch.Tensor.__int__ or not self._observation.whole_numbers.asked_by:  # which makes a size of it
+            is_answered, answer = answers.of_call(func, args, kwargs, frame)
+            if is_answered:
+                return answer
+        result = func(*args, **kwargs)
+        answers.note(func, args, kwargs, result)
+        return result
 
 
 def _asking(frame):

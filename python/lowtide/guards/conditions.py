@@ -18,10 +18,10 @@ _BETWEEN = ("__bool__", "_is_not_zero", "_tensor_min_max")
 _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
 
 
-def answering(note, assumes_large, of_numbers):
+def answering(note, assumes_large, comparisons, given):
     """In the place of SymBool.__bool__; note(condition, answer) hears what users' code and PyTorch's layers ask.
-    `assumes_large`: whether counts are taken for neither 0 nor 1; `of_numbers`: answers a comparison of numbers among
-    the inputs, and is None for any other."""
+    `assumes_large`: whether counts are taken for neither 0 nor 1; `comparisons`: of numbers among the inputs; `given`:
+    whose tensors' numbers answer what is computed of them alone."""
     ask = torch.SymBool.__bool__
 
     def answered(condition):
@@ -30,7 +30,7 @@ def answering(note, assumes_large, of_numbers):
             frame = frame.f_back
         name = frame.f_globals.get("__name__") or ""
         is_asked_by_users = not is_ours(name) or name.startswith(_LAYERS)
-        if is_asked_by_users and (answer := of_numbers(condition)) is not None:
+        if is_asked_by_users and (answer := comparisons.answer(condition)) is not None:
             return answer
         if _is_of_counts(condition) and (goes_on := answer_that_goes_on(frame)) is not None:
             return _checked(condition, goes_on)
@@ -39,7 +39,10 @@ def answering(note, assumes_large, of_numbers):
         except GuardOnDataDependentSymNode:
             count, usual = _of_large_counts(condition) if assumes_large else (None, None)
             if usual is None:
-                raise
+                answer = given.answers.of_condition(condition, frame) if is_asked_by_users else None
+                if answer is None:
+                    raise
+                return answer
             if condition.node.expr.subs(count, 0) != usual:
                 # Which the exporter does not conclude of a quotient: PyTorch's attention asks for it.
                 torch._check(condition.node.shape_env.create_symintnode(count, hint=None) != 0)

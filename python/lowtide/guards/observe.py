@@ -22,10 +22,12 @@ import torch
 
 from lowtide.errors import UnsupportedError
 
+from .builtin_functions import builtin_functions
 from .calls import Calls
 from .code import asks_itself, content, free_cells, functions_of, is_ours, is_users, is_users_name, names
 from .collected import Collected, Growing, Stale
 from .comparisons import Comparisons
+from .compiling import Compiling
 from .conditions import answering, taking_conditions
 from .conversions import conversions
 from .data import PastAutograd
@@ -35,7 +37,6 @@ from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept, has_dict, slots_of
 from .leftovers import let_go
-from .lengths import with_free_sizes
 from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
@@ -91,7 +92,7 @@ class Observation:
         self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
-        self.whole_numbers = WholeNumbers()
+        self.whole_numbers, self.compiling = WholeNumbers(), Compiling(self.is_running)
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
@@ -120,9 +121,10 @@ class Observation:
             (torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)),
             (torch.random, "default_generator", Seeds(self)),
             (builtins, "print", recording(print, self._prints_now)),
-            (builtins, "len", with_free_sizes(len)),
-            (torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons.answer)),
+            *builtin_functions(self.comparisons),
+            (torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons, self.given)),
             *self.comparisons.patches(),
+            *self.given.answers.patches(self.is_running),
             (torch.nn.functional, "scaled_dot_product_attention", taking_conditions(attention, self._answered)),
             (torch.autograd, "backward", refusing(torch.autograd.backward, self._is_traced, _BACKWARD)),
         ):

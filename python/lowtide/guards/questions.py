@@ -10,6 +10,7 @@ import torch
 
 from lowtide.errors import UnsupportedError, UnsupportedModel
 
+from .answers import Answers
 from .code import asks_itself
 
 
@@ -126,6 +127,7 @@ class Given:
     def __init__(self):
         self.asked = {}  # Question's kind, place and name → Question
         self._known = {}  # id of what stands for a tensor → (it, (kind, place, words), the tensor)
+        self.answers = Answers()
 
     def add(self, stand_in, tensor, kind, place, words):
         self._known.setdefault(id(stand_in), (stand_in, (kind, place, words), tensor))
@@ -133,9 +135,14 @@ class Given:
     def begin(self):
         """Of another run of forward."""
         self.asked = {}
+        self.answers.begin(self._known)
 
     def end(self):
         self._known = {}
+        self.answers.end()
+
+    def questions(self):
+        return (*self.asked.values(), *self.answers.questions())
 
     def answer(self, function, args, kwargs):
         """(whether the question was answered here, the answer). UnsupportedError where no graph may know it."""

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from lowtide.errors import UnsupportedError
+from lowtide.errors import UnsupportedError, UnsupportedModel
 
 from .code import is_ours
 
@@ -30,6 +30,7 @@ class Tripwire:
 
 # Between who asks for a generator's state and torch.random.
 _BETWEEN = ("torch.random", "torch._compile", "torch._dynamo", "contextlib")
+_OF_STATES = ("get_rng_state", "set_rng_state")
 
 
 class Seeds:
@@ -45,5 +46,7 @@ class Seeds:
                 called = frame.f_code.co_name if origin == "torch.random" else called
                 frame = frame.f_back
             if not is_ours(frame.f_globals.get("__name__")):
-                raise UnsupportedError(f"forward calls torch.{called}, which a graph would do once")
+                # Who takes the state draws the same numbers again, perhaps where no piece is: in a hook, in backward.
+                kind = UnsupportedModel if called in _OF_STATES else UnsupportedError
+                raise kind(f"forward calls torch.{called}, which a graph would do once")
         return getattr(self._generator, name)

@@ -1,8 +1,11 @@
 """What a stored graph's forward asked of its tensors and numbers. They only read: what a file names is found among the
 call's tensors."""
 
+from lowtide.guards.answers import Answered
 from lowtide.guards.comparisons import FUNCTIONS, OPERATORS, Comparison, Number
 from lowtide.guards.questions import Question, named_tensors
+
+from .trees import NotStorable
 
 
 def questions_to_json(questions):
@@ -10,6 +13,8 @@ def questions_to_json(questions):
 
 
 def _to_json(question):
+    if isinstance(question, Answered):
+        raise NotStorable("what forward computes of its arguments and branches on")
     if isinstance(question, Comparison):
         return ["comparison", _recipe_to_json(question.recipe), question.words, question.answer]
     return [question.kind, question.place, question.words, question.name, question.answer]
