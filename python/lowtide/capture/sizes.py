@@ -358,8 +358,9 @@ class Sizes(KnownSizes):
     def _range(self, symbol):
         bounds = self._symbol_ranges.get(symbol)
         low = 0 if bounds is None or bounds.lower in (-int_oo, -sympy.oo) else max(0, int(bounds.lower))
-        high = None if bounds is None or bounds.upper in (int_oo, sympy.oo) else int(bounds.upper)
-        return low, high
+        # A sum of sizes that come from data has for its bound the sum of theirs, each the largest int but one.
+        bounded = bounds is not None and bounds.upper < _LARGEST - 1
+        return low, int(bounds.upper) if bounded else None
 
     def ranges(self):
         """name → (low, high or None) of the symbols in the graph."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 import torch.utils._pytree as pytree
 
-from lowtide.guards.kept import has_dict, is_plain_object, slots_of
+from lowtide.guards.sameness import has_dict, is_plain_object, slots_of
 from lowtide.guards.values import is_plain
 
 

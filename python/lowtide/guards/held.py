@@ -13,8 +13,8 @@ import re
 import sys
 import types
 
-from .kept import slots_of
 from .replaced import element_at, put_element
+from .sameness import slots_of
 from .values import may_vary
 
 HELD = "self"  # the keyword argument, which no method can have, that brings {text of a place: number}

@@ -8,11 +8,11 @@ import contextlib
 import random
 import sys
 import types
-import weakref
 
 import torch
 
-from .values import LARGEST, PLAIN, base_of, is_array, same_plain
+from .sameness import is_of_trace, same, slots_of
+from .values import LARGEST, PLAIN, base_of, is_array
 
 _HELD_HERE_ALONE = 2  # of sys.getrefcount, which counts its own argument
 
@@ -170,7 +170,7 @@ class Changes:
         for thing, now in self._things:
             if type(thing) is not _Entries or list(now) != list(thing.before):
                 return []
-            keys = [key for key, value in now.items() if not _same(thing.before[key], value)]
+            keys = [key for key, value in now.items() if not same(thing.before[key], value)]
             pairs = [(type(now[key]), type(thing.before[key])) for key in keys]
             if any(is_now is not was or was not in classes for is_now, was in pairs):
                 return []
@@ -210,7 +210,7 @@ class _Thing:
         return True
 
     def changed(self):
-        return None if _same(self.before, self.now()) else self.where
+        return None if same(self.before, self.now()) else self.where
 
     def recurring_keys(self):
         """Of what was changed, and will be again in each call."""
@@ -263,8 +263,8 @@ class _Entries(_Thing):
 
     def _changed_keys(self):
         now = self.now()
-        for key in (*self.before, *(key for key in now if key not in self.before)):
-            if key not in now or key not in self.before or not _same(self.before[key], now[key]):
+        for key in (*self.before, *(key for key in now if key not in self.before and not is_of_trace(key))):
+            if key not in now or key not in self.before or not same(self.before[key], now[key]):
                 yield key
 
     def values_of(self, state):
@@ -370,27 +370,6 @@ class _Slots(_Named):
                 object.__delattr__(self.thing, name)
 
 
-def has_dict(thing):
-    """Whether an object has a __dict__ of its own. An annotation such as tuple[int, int] shows that of its class."""
-    return type(thing).__dictoffset__ != 0
-
-
-def is_plain_object(thing):
-    """Whether it is of a class of Python code, which gives objects nothing but attributes, and is none of many things
-    that PyTorch or Python itself know by identity: members of enums, singletons, modules."""
-    cls = type(thing)
-    is_made = cls.__new__ is object.__new__ or cls is types.SimpleNamespace
-    return is_made and not isinstance(thing, torch.nn.Module) and bool(has_dict(thing) or slots_of(cls))
-
-
-def slots_of(cls):
-    """Names of the attributes that objects of a class have without a __dict__. Members of classes in C, which only
-    describe objects that are what they are (the days of a timedelta), are none."""
-    bases = [base for base in cls.__mro__ if "__slots__" in vars(base)]
-    found = [(name, value) for base in bases for name, value in vars(base).items()]
-    return [name for name, value in found if type(value) is types.MemberDescriptorType and name[:2] != "__"]
-
-
 class _Generator(_Thing):
     """Of random numbers."""
 
@@ -475,22 +454,3 @@ def _may_settle(before):
 
 def _base(table):
     return collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
-
-
-def _same(one, other, depth=3):
-    """Whether Python code would take one for the other: nothing that it could count or remember is different."""
-    if one is other:
-        return True
-    if isinstance(one, PLAIN):
-        return same_plain(one, other)
-    if isinstance(one, torch.nn.Parameter):  # the exporter puts fake ones in their places, in nn.LSTM's own list too
-        return isinstance(other, torch.nn.Parameter)
-    if type(one) is not type(other) or not depth:
-        return False
-    if isinstance(one, weakref.ref):
-        return _same(one(), other(), depth - 1)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(_same(one[key], other[key], depth - 1) for key in one)
-    if isinstance(one, list | tuple | collections.deque):
-        return len(one) == len(other) and all(_same(a, b, depth - 1) for a, b in zip(one, other, strict=True))
-    return isinstance(one, set | frozenset) and one == other

@@ -2,6 +2,7 @@
 
 import bdb
 import collections
+import functools
 import gc
 import types
 
@@ -9,12 +10,19 @@ import torch
 
 _COLLECTIONS = (list, set, collections.deque)
 _TABLES = (collections.OrderedDict, dict)
+_CACHE = type(functools.cache(len))  # of lru_cache, too
+_DEEPEST = 4  # of tensors in a result of a cached function: an attribute of an object in a tuple, for one
 
 
 def let_go(references):
     """Takes tensors out of what holds them; in words, what one of these was, or None. Python looks through all of its
     objects to find who holds some: once for all of them."""
     tensors = [tensor for tensor in [reference() for reference in references] if tensor is not None]
+    said = "the cache of a function" if _clear_caches(tensors) else None
+    tensors.clear()
+    tensors += [tensor for tensor in [reference() for reference in references] if tensor is not None]
+    if not tensors:
+        return said
     ids = {id(tensor) for tensor in tensors}
     holders = [
         holder
@@ -22,7 +30,6 @@ def let_go(references):
         if holder is not tensors and not isinstance(holder, types.FrameType)
     ]
     left_alone = _of_frames([holder for holder in holders if isinstance(holder, dict)])
-    said = None
     for holder in holders:
         if id(holder) in left_alone:
             continue
@@ -37,6 +44,23 @@ def let_go(references):
             del holder.cell_contents
         said = said or f"a {type(holder).__qualname__}"
     return said
+
+
+def _clear_caches(tensors):
+    """Of functions under functools.cache and lru_cache, those whose results hold one of the tensors: nobody can take a
+    single result out, and one without its tensors would be a wrong one. Whether there were any."""
+    level, caches = tensors, []
+    for _ in range(_DEEPEST):
+        above = [holder for holder in gc.get_referrers(*level) if holder is not level] if level else []
+        caches += [holder for holder in above if isinstance(holder, _CACHE)]
+        level = [holder for holder in above if _is_a_result(holder)]
+    for cache in caches:
+        cache.cache_clear()
+    return bool(caches)
+
+
+def _is_a_result(holder):
+    return not isinstance(holder, types.FrameType | types.ModuleType | types.FunctionType | type | torch.fx.Node)
 
 
 def _kind(holder, kinds):

@@ -35,11 +35,12 @@ from .held import InPlace, container_of, told, way_to
 from .holders import holders
 from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
-from .kept import Kept, has_dict, slots_of
+from .kept import Kept
 from .leftovers import let_go
 from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
+from .sameness import has_dict, slots_of
 from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire

@@ -12,7 +12,7 @@ import torch
 from lowtide import _lowtide
 
 from .code import asks_which, content, free_cells, is_users, is_users_name, names, texts
-from .kept import has_dict
+from .sameness import has_dict
 from .states import flags, is_state, variables
 from .values import CONTAINERS, LARGEST, PLAIN, base_of, is_plain
 from .words import MISSING, module_words
