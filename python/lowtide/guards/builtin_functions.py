@@ -21,7 +21,7 @@ def _of_reals(function, is_better, comparisons):
     def is_read(number):
         return isinstance(number, torch.SymFloat) and comparisons.number(number) is None
 
-    def choose(*args, **kwargs):
+    def _python_min_max(*args, **kwargs):
         if kwargs or len(args) != 2 or not any(map(is_read, args)):
             return function(*args, **kwargs)
         if not all(type(each) in (int, float, torch.SymFloat) for each in args):
@@ -29,4 +29,4 @@ def _of_reals(function, is_better, comparisons):
         first, second = (torch.scalar_tensor(each, dtype=torch.float64) for each in args)
         return torch.where(is_better(second, first), second, first).item()
 
-    return choose
+    return _python_min_max

@@ -13,8 +13,8 @@ from .checks import answer_that_goes_on
 from .code import is_ours
 
 _LARGE = (2, 3, 2**40)  # counts that are as good as all others
-# Of a number, and what the exporter puts in the places of min() and max().
-_BETWEEN = ("__bool__", "_is_not_zero", "_tensor_min_max")
+# Of a number, and what the exporter and builtin_functions.py put in the places of min() and max().
+_BETWEEN = ("__bool__", "_is_not_zero", "_tensor_min_max", "_python_min_max")
 _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
 
 
@@ -26,7 +26,7 @@ def answering(note, assumes_large, comparisons, given):
 
     def answered(condition):
         frame = sys._getframe(1)
-        if frame.f_code.co_name in _BETWEEN:
+        while frame.f_code.co_name in _BETWEEN:
             frame = frame.f_back
         name = frame.f_globals.get("__name__") or ""
         is_asked_by_users = not is_ours(name) or name.startswith(_LAYERS)

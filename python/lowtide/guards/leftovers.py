@@ -11,14 +11,16 @@ import torch
 _COLLECTIONS = (list, set, collections.deque)
 _TABLES = (collections.OrderedDict, dict)
 _CACHE = type(functools.cache(len))  # of lru_cache, too
-_DEEPEST = 4  # of tensors in a result of a cached function: an attribute of an object in a tuple, for one
+_DEEPEST = 7  # of tensors below a cache: in the attributes of an object in a pair that is a result, for one
+_WIDEST = 100_000  # things on a level: a cache of other things
+_WITHOUT_TENSORS = ("sympy", "torch", "mpmath")  # whose caches are many and large
 
 
 def let_go(references):
     """Takes tensors out of what holds them; in words, what one of these was, or None. Python looks through all of its
     objects to find who holds some: once for all of them."""
     tensors = [tensor for tensor in [reference() for reference in references] if tensor is not None]
-    said = "the cache of a function" if _clear_caches(tensors) else None
+    said = "the cache of a function" if tensors and _clear_caches(tensors) else None
     tensors.clear()
     tensors += [tensor for tensor in [reference() for reference in references] if tensor is not None]
     if not tensors:
@@ -49,18 +51,28 @@ def let_go(references):
 def _clear_caches(tensors):
     """Of functions under functools.cache and lru_cache, those whose results hold one of the tensors: nobody can take a
     single result out, and one without its tensors would be a wrong one. Whether there were any."""
-    level, caches = tensors, []
-    for _ in range(_DEEPEST):
-        above = [holder for holder in gc.get_referrers(*level) if holder is not level] if level else []
-        caches += [holder for holder in above if isinstance(holder, _CACHE)]
-        level = [holder for holder in above if _is_a_result(holder)]
+    ids = {id(tensor) for tensor in tensors}
+    caches = [thing for thing in gc.get_objects() if isinstance(thing, _CACHE) and _holds_one(thing, ids)]
     for cache in caches:
         cache.cache_clear()
     return bool(caches)
 
 
-def _is_a_result(holder):
-    return not isinstance(holder, types.FrameType | types.ModuleType | types.FunctionType | type | torch.fx.Node)
+def _holds_one(cache, ids):
+    if (getattr(cache, "__module__", None) or "").split(".")[0] in _WITHOUT_TENSORS:
+        return False
+    level = [cache]
+    for _ in range(_DEEPEST):
+        level = [thing for thing in gc.get_referents(*level) if _is_of_a_result(thing)]
+        if any(id(thing) in ids for thing in level):
+            return True
+        if len(level) > _WIDEST:
+            return False
+    return False
+
+
+def _is_of_a_result(thing):
+    return not isinstance(thing, types.FunctionType | types.BuiltinFunctionType | types.ModuleType | type)
 
 
 def _kind(holder, kinds):
