@@ -1,11 +1,13 @@
 """Tensors that functools' caches keep: those of a trace are taken out again, with whatever is around them."""
 
 import functools
+import weakref
 
 import pytest
 import torch
 from modules import Of, assert_same, step
 
+from lowtide.guards import leftovers
 from lowtide.ortmodule import ORTModule
 
 
@@ -37,3 +39,14 @@ def test_no_tensor_of_a_trace_stays_in_a_cache(cache, made):
         x = torch.randn(rows, 4).double()
         assert_same(step(wrapped, (x,)), step(module, (x,)))
     assert type(read(cached())) is torch.Tensor
+
+
+def test_a_proxy_of_what_is_gone_is_asked_nothing():
+    class Gone:
+        pass
+
+    one = Gone()
+    proxy, held = weakref.proxy(one), [torch.ones(1)]
+    del one
+    assert leftovers.let_go([weakref.ref(held[0])]) == "a list"
+    assert held == [] and type(proxy) is weakref.ProxyType

@@ -52,7 +52,7 @@ def _clear_caches(tensors):
     """Of functions under functools.cache and lru_cache, those whose results hold one of the tensors: nobody can take a
     single result out, and one without its tensors would be a wrong one. Whether there were any."""
     ids = {id(tensor) for tensor in tensors}
-    caches = [thing for thing in gc.get_objects() if isinstance(thing, _CACHE) and _holds_one(thing, ids)]
+    caches = [thing for thing in gc.get_objects() if type(thing) is _CACHE and _holds_one(thing, ids)]
     for cache in caches:
         cache.cache_clear()
     return bool(caches)
@@ -72,7 +72,8 @@ def _holds_one(cache, ids):
 
 
 def _is_of_a_result(thing):
-    return not isinstance(thing, types.FunctionType | types.BuiltinFunctionType | types.ModuleType | type)
+    """By its type: isinstance() asks the thing, which may be the proxy of another that is gone."""
+    return not issubclass(type(thing), types.FunctionType | types.BuiltinFunctionType | types.ModuleType | type)
 
 
 def _kind(holder, kinds):
