@@ -28,10 +28,7 @@ struct WindowTap {
 };
 
 // to[row, col] = sum over taps and k of from[row + tap, k] w[col, k, tap], + bias[col].
-struct WindowProduct {
-  WindowGrid grid;
-  WindowTap taps[kMostTaps];
-  int64_t tap_count, window;  // of the window's
+struct ProductOfWindows {
   int64_t depth, cols;
   const float* from;
   int64_t from_stride;  // numbers from one place to the next
@@ -40,6 +37,12 @@ struct WindowProduct {
   const float* w;
   int64_t w_depth, w_col;  // numbers from one k, one col to the next; those of a window lie side by side
   const float* bias;       // null: none
+};
+
+struct WindowProduct : ProductOfWindows {
+  WindowGrid grid;
+  WindowTap taps[kMostTaps];
+  int64_t tap_count, window;  // of the window's
 };
 
 // dw[row, k, tap] = sum over places of dy[place, row] x[place + tap, k]: the grid has all places of dy.

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/convolution/window_table.h"
 
 namespace lowtide::cpu {
 
@@ -23,18 +23,9 @@ struct WinogradGrid {
   int64_t tiles() const { return images * down() * right(); }
 };
 
-// to[place, col] = sum over taps and k of from[place + tap, k] w[col, k, tap], + bias[col].
-struct WinogradProduct {
+struct WinogradProduct : ProductOfWindows {
   WinogradGrid grid;
-  int64_t depth, cols;
-  const float* from;
-  int64_t from_stride;  // numbers from one place to the next
-  float* to;
-  int64_t to_stride;
-  const float* w;
-  int64_t w_depth, w_col;  // numbers from one k, one col to the next; those of a window lie side by side
-  bool is_turned;          // windows are read from their last number to their first
-  const float* bias;       // null: none
+  bool is_turned;  // windows are read from their last number to their first
 };
 
 // dw[row, k, tap] = sum over places of dy[place, row] x[place + tap, k].
