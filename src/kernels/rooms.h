@@ -4,10 +4,10 @@
 
 #include "kernels/kernel.h"
 
-#define LT_ROOMS(each)                                                                                                 \
-  each(attention) each(batch_norm) each(bias) each(convolution) each(copy) each(gemm) each(indices) each(loss)         \
-      each(norms) each(orders) each(packing) each(pointwise) each(random) each(reductions) each(softmax) each(windows) \
-          each(blas) each(aten)
+#define LT_ROOMS(each)                                                                                         \
+  each(attention) each(batch_norm) each(bias) each(convolution) each(copy) each(gemm) each(indices) each(loss) \
+      each(norms) each(orders) each(packing) each(pointwise) each(random) each(recurrence) each(reductions)    \
+          each(softmax) each(windows) each(blas) each(aten)
 
 namespace lowtide::cpu {
 

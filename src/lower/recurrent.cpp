@@ -1,5 +1,8 @@
-// One step of a recurrent layer: torch.nn.GRUCell, LSTMCell, RNNCell.
+// Recurrent layers, torch.nn.LSTM, GRU and RNN, and one step of one: GRUCell, LSTMCell, RNNCell.
+#include <algorithm>
+
 #include "lower/targets.h"
+#include "opset/recurrent_cells.h"
 
 namespace lowtide {
 namespace {
@@ -75,6 +78,101 @@ bool lower_lstm_cell(Call& c) {
   if (c.wants(1)) c.result(memory, 1);
   return true;
 }
+
+namespace {
+
+// A whole layer: the products with its input for all steps at once, then the steps, in each direction.
+struct LayerCall {
+  LayerCall(Call& call, CellKind of_kind)
+      : c(call), kind(of_kind), given(call.tensors("hx")), params(call.tensors("params")) {
+    layers = c.integer("num_layers");
+    ways = c.flag("bidirectional") ? 2 : 1;
+    each = c.flag("has_biases") ? 4 : 2;
+  }
+
+  // Projected states have a weight more; autocast chooses the dtypes of what is inside of a layer.
+  bool is_served() const {
+    const DType dtype = c.dtype();
+    if ((dtype != DType::kF32 && dtype != DType::kF64) || c.node().attrs.has("autocast")) return false;
+    if (given.size() != (recurrent_cell(kind).has_memory ? 2u : 1u) || c.b.rank(c.tensor("input")) != 3) return false;
+    if (params.size() != static_cast<size_t>(layers * ways * each)) return false;
+    const auto is_plain = [&](ValueId value) { return value && c.b.dtype(value) == dtype; };
+    return is_plain(c.tensor("input")) && std::all_of(given.begin(), given.end(), is_plain) &&
+           std::all_of(params.begin(), params.end(), is_plain);
+  }
+
+  struct Way {
+    ValueId y, state, memory;
+  };
+  // x[T, B, N]; `index`: layer * ways + way.
+  Way run(ValueId x, int64_t index) const {
+    Builder& b = c.b;
+    const RecurrentCell& cell = recurrent_cell(kind);
+    const auto param = [&](int64_t which) { return params[static_cast<size_t>(index * each + which)]; };
+    const ValueId input_weight = param(0), weight = param(1);
+    const Dim steps = b.shape(x)[0], rows = b.shape(x)[1], width = b.shape(input_weight)[0];
+    std::vector<ValueId> operands{b.reshape(x, {steps * rows, b.shape(x)[2]}), input_weight};
+    // What is added to the state's part may as well be added to the input's, but where a gate scales the former.
+    if (each == 4) operands.push_back(cell.splits_state ? param(2) : b.add(param(2), param(3)));
+    const ValueId gates =
+        b.op(Op::kGemm, operands, {{"transA", false}, {"transB", true}, {"alpha", 1.0}, {"beta", 1.0}});
+    const auto first = [&](size_t which) {
+      return b.squeeze(b.slice(given[which], 0, Dim(index), Dim(index + 1)), {0});
+    };
+    std::vector<ValueId> inputs{b.reshape(gates, {steps, rows, width}), weight, first(0)};
+    if (cell.has_memory) inputs.push_back(first(1));
+    if (cell.splits_state && each == 4) {
+      inputs.push_back({});
+      inputs.push_back(param(3));
+    }
+    const NodeId made =
+        b.node(Op::kRecurrence, inputs, {{"cell", std::string(cell.name)}, {"reverse", index % ways == 1}});
+    const std::vector<ValueId>& results = b.graph().node(made).outputs;
+    return {results[0], results[1], results[4]};
+  }
+
+  ValueId joined(const std::vector<ValueId>& values, int64_t axis) const {
+    return values.size() == 1 ? values[0] : c.b.op(Op::kConcat, values, {{"axis", Dim(axis)}});
+  }
+
+  bool lower() {
+    if (!is_served()) return false;
+    Builder& b = c.b;
+    const bool batch_first = c.flag("batch_first");
+    const double dropout = c.flag("train") ? c.real("dropout", 0) : 0;
+    ValueId x = c.tensor("input");
+    if (batch_first) x = b.swap_axes(x, 0, 1);
+    std::vector<ValueId> states, memories;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      std::vector<ValueId> ys;
+      for (int64_t way = 0; way < ways; ++way) {
+        const Way made = run(x, layer * ways + way);
+        ys.push_back(made.y);
+        states.push_back(b.unsqueeze(made.state, {0}));
+        if (made.memory) memories.push_back(b.unsqueeze(made.memory, {0}));
+      }
+      x = joined(ys, 2);
+      if (dropout > 0 && layer + 1 < layers)
+        x = b.op(Op::kDropout, {x}, {{"ratio", dropout}, {"stream", c.fresh_stream()}});
+    }
+    if (c.wants(0)) c.result(batch_first ? b.swap_axes(x, 0, 1) : x, 0);
+    if (c.wants(1)) c.result(joined(states, 0), 1);
+    if (c.wants(2)) c.result(joined(memories, 0), 2);
+    return true;
+  }
+
+  Call& c;
+  CellKind kind;
+  std::vector<ValueId> given, params;
+  int64_t layers, ways, each;
+};
+
+}  // namespace
+
+bool lower_lstm(Call& c) { return LayerCall(c, CellKind::kLstm).lower(); }
+bool lower_gru(Call& c) { return LayerCall(c, CellKind::kGru).lower(); }
+bool lower_rnn_tanh(Call& c) { return LayerCall(c, CellKind::kTanh).lower(); }
+bool lower_rnn_relu(Call& c) { return LayerCall(c, CellKind::kRelu).lower(); }
 
 bool lower_rnn_tanh_cell(Call& c) { return lower_rnn_cell(c, Op::kTanh); }
 bool lower_rnn_relu_cell(Call& c) { return lower_rnn_cell(c, Op::kRelu); }

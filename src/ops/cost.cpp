@@ -133,6 +133,10 @@ class Counter {
     const auto& sizes = sizes_.shape(other);
     return {Number(2 * count) * numel_of(elements) * sizes[dim], bytes, 0};
   }
+  // Of every state, by all rows of the weight.
+  CostOf<Number> recurrence_grad(const Number& bytes) const {
+    return products(1, node_.inputs[0], node_.inputs[1], 0, bytes);
+  }
   CostOf<Number> gemm(const Number& bytes) const {
     if (node_.op == Op::kAttention) return attention(0, bytes);
     if (node_.op == Op::kAttentionGrad) {
@@ -148,6 +152,8 @@ class Counter {
     if (node_.op == Op::kPanelLinearCrossEntropyLoss) return products(1, node_.inputs[0], node_.inputs[1], 0, bytes);
     if (node_.op == Op::kPanelLinearCrossEntropyLossGrad)
       return products(wanted(0) + wanted(1), node_.inputs[5], node_.inputs[4], 0, bytes);
+    if (node_.op == Op::kRecurrence) return products(1, node_.inputs[0], node_.inputs[1], 1, bytes);
+    if (node_.op == Op::kRecurrenceGrad) return recurrence_grad(bytes);
     if (node_.op == Op::kGroupedMatMulGrad) return products(1, node_.inputs[0], node_.inputs[1], 1, bytes);
     const auto& a = sizes_.shape(node_.inputs[0]);
     const Number& inner = a[a.size() - (node_.attrs.b("transA", false) ? 2 : 1)];

@@ -67,6 +67,37 @@ static void add_ctc_losses(List& list) {
            {dloss, fixed({3, 3, 5}, -3, -1), padded, integers({3}, 0, 3), lengths}, ctc(0, true, true));
 }
 
+static void add_recurrences(List& list) {
+  const auto layer = [](const char* cell, bool reverse) { return Attrs{{"cell", cell}, {"reverse", reverse}}; };
+  const Op op = Op::kRecurrence, grad = Op::kRecurrenceGrad;
+  const ExampleInput state = real({3, 5}), lengths = integers({3}, 1, 4);
+  const auto gates = [](int64_t count) { return real({4, 3, count * 5}); };
+  const auto weight = [](int64_t count) { return real({count * 5, 5}); };
+  list.add(op, "lstm", {gates(4), weight(4), state, state}, layer("lstm", false));
+  list.add(op, "lstm from the end", {gates(4), weight(4), state, state, absent(), lengths}, layer("lstm", true));
+  list.add(op, "lstm, lengths", {gates(4), weight(4), state, state, absent(), lengths}, layer("lstm", false));
+  list.add(op, "gru", {gates(3), weight(3), state, absent(), real({15})}, layer("gru", false));
+  list.add(op, "gru from the end", {gates(3), weight(3), state, absent(), real({15}), lengths}, layer("gru", true));
+  list.add(op, "gru without bias", {gates(3), weight(3), state, absent(), absent(), lengths}, layer("gru", false));
+  list.add(op, "tanh", {gates(1), weight(1), state}, layer("tanh", true));
+  list.add(op, "relu", {gates(1), weight(1), state, absent(), absent(), lengths}, layer("relu", false));
+  const ExampleInput rows = fixed({3, 5}), steps = fixed({4, 3, 5});
+  const auto kept = [](int64_t count) { return fixed({4, 3, count * 5}, 0.1, 0.9); };
+  const auto fixed_weight = [](int64_t count) { return fixed({count * 5, 5}); };
+  const ExampleInput none = absent();
+  list.add(grad, "lstm", {steps, fixed_weight(4), rows, rows, steps, kept(4), steps, rows, rows}, layer("lstm", false));
+  list.add(grad, "lstm from the end", {steps, fixed_weight(4), rows, rows, steps, kept(4), steps, none, none, lengths},
+           layer("lstm", true));
+  list.add(grad, "lstm, its last memory",
+           {steps, fixed_weight(4), rows, rows, steps, kept(4), none, none, rows, lengths}, layer("lstm", false));
+  list.add(grad, "gru", {steps, fixed_weight(3), rows, none, none, kept(4), steps, rows}, layer("gru", false));
+  list.add(grad, "gru from the end", {steps, fixed_weight(3), rows, none, none, kept(4), steps, none, none, lengths},
+           layer("gru", true));
+  list.add(grad, "tanh", {steps, fixed_weight(1), rows, none, none, none, steps, rows, none, lengths},
+           layer("tanh", false));
+  list.add(grad, "relu", {steps, fixed_weight(1), rows, none, none, none, none, rows}, layer("relu", true));
+}
+
 static void add_linear_losses(List& list) {
   const auto loss = [](const char* reduction, int64_t ignored, double smoothing) {
     return Attrs{{"reduction", reduction}, {"ignore_index", ignored}, {"label_smoothing", smoothing}};
@@ -247,6 +278,7 @@ void add_rows_and_products(List& list) {
   add_products(list);
   add_converting(list);
   add_attention(list);
+  add_recurrences(list);
 }
 
 }  // namespace lowtide::examples

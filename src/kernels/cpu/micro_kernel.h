@@ -118,15 +118,15 @@ LT_INLINE void store_sums(vf sum0, vf sum1, float* to, const float* addend, int 
 }
 
 // Rows at or beyond `rows` compute row 0 again, or the packing's padding, and are not stored. Loops over rows are
-// unrolled, so that the sums stay in registers.
-template <Left left>
+// unrolled, so that the sums stay in registers. kRows: of the tile, where fewer than kTileRows are there to multiply.
+template <Left left, int kRows = kTileRows>
 static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_step, int rows,
                                            const float* panel, float* c, int64_t c_row, int cols, bool add) {
-  constexpr int kGroup = 3, kGroups = (kTileRows + kGroup - 1) / kGroup;
-  vf sum0[kTileRows], sum1[kTileRows];
-  const float *row[kTileRows], *group[kGroups];
+  constexpr int kGroup = 3, kGroups = (kRows + kGroup - 1) / kGroup;
+  vf sum0[kRows], sum1[kRows];
+  const float *row[kRows], *group[kGroups];
 #pragma GCC unroll 14
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     row[i] = a + (i < rows ? i : 0) * a_row;
     sum0[i] = sum1[i] = vf{};
   }
@@ -140,7 +140,7 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
       const vf b0 = load(panel), b1 = load(panel + kLanes);
       panel += kTileCols;
 #pragma GCC unroll 14
-      for (int i = 0; i < kTileRows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
         const vf x = splat(left == Left::kTile        ? a[at + i]
                            : left == Left::kWholeRows ? group[i / kGroup][i % kGroup * a_row]
                                                       : row[i][at]);
@@ -166,7 +166,7 @@ static __attribute__((noinline)) void tile(int64_t depth, const float* a, int64_
   }
   add_products(depth - between * rows);
 #pragma GCC unroll 14
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     if (i < rows) store_sums(sum0[i], sum1[i], c + i * c_row, add ? c + i * c_row : nullptr, cols);
   }
 }

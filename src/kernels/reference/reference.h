@@ -6,6 +6,7 @@
 #include "kernels/reference/ctc_states.h"
 #include "kernels/reference/moving_states.h"
 #include "kernels/reference/norm_states.h"
+#include "kernels/reference/recurrent_states.h"
 #include "kernels/reference/states.h"
 
 namespace lowtide::reference {
@@ -28,6 +29,8 @@ int64_t attention_scratch(const BoundCall& call);
 int64_t attention_grad_scratch(const BoundCall& call);
 int64_t ctc_loss_scratch(const BoundCall& call);
 int64_t ctc_loss_grad_scratch(const BoundCall& call);
+int64_t recurrence_scratch(const BoundCall& call);
+int64_t recurrence_grad_scratch(const BoundCall& call);
 int64_t sort_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_scratch(const BoundCall& call);
 int64_t linear_cross_entropy_grad_scratch(const BoundCall& call);
