@@ -83,8 +83,14 @@ namespace {
 
 // A whole layer: the products with its input for all steps at once, then the steps, in each direction.
 struct LayerCall {
-  LayerCall(Call& call, CellKind of_kind)
-      : c(call), kind(of_kind), given(call.tensors("hx")), params(call.tensors("params")) {
+  // `argument`: the one that is x; of a packed layer its rows have `lengths`.
+  LayerCall(Call& call, CellKind of_kind, std::string_view argument)
+      : c(call),
+        kind(of_kind),
+        input(call.tensor(argument)),
+        lengths(call.optional("lengths")),
+        given(call.tensors("hx")),
+        params(call.tensors("params")) {
     layers = c.integer("num_layers");
     ways = c.flag("bidirectional") ? 2 : 1;
     each = c.flag("has_biases") ? 4 : 2;
@@ -94,10 +100,10 @@ struct LayerCall {
   bool is_served() const {
     const DType dtype = c.dtype();
     if ((dtype != DType::kF32 && dtype != DType::kF64) || c.node().attrs.has("autocast")) return false;
-    if (given.size() != (recurrent_cell(kind).has_memory ? 2u : 1u) || c.b.rank(c.tensor("input")) != 3) return false;
+    if (given.size() != (recurrent_cell(kind).has_memory ? 2u : 1u) || c.b.rank(input) != 3) return false;
     if (params.size() != static_cast<size_t>(layers * ways * each)) return false;
     const auto is_plain = [&](ValueId value) { return value && c.b.dtype(value) == dtype; };
-    return is_plain(c.tensor("input")) && std::all_of(given.begin(), given.end(), is_plain) &&
+    return is_plain(input) && std::all_of(given.begin(), given.end(), is_plain) &&
            std::all_of(params.begin(), params.end(), is_plain);
   }
 
@@ -122,8 +128,12 @@ struct LayerCall {
     std::vector<ValueId> inputs{b.reshape(gates, {steps, rows, width}), weight, first(0)};
     if (cell.has_memory) inputs.push_back(first(1));
     if (cell.splits_state && each == 4) {
-      inputs.push_back({});
+      inputs.resize(4);
       inputs.push_back(param(3));
+    }
+    if (lengths) {
+      inputs.resize(5);
+      inputs.push_back(lengths);
     }
     const NodeId made =
         b.node(Op::kRecurrence, inputs, {{"cell", std::string(cell.name)}, {"reverse", index % ways == 1}});
@@ -140,7 +150,7 @@ struct LayerCall {
     Builder& b = c.b;
     const bool batch_first = c.flag("batch_first");
     const double dropout = c.flag("train") ? c.real("dropout", 0) : 0;
-    ValueId x = c.tensor("input");
+    ValueId x = input;
     if (batch_first) x = b.swap_axes(x, 0, 1);
     std::vector<ValueId> states, memories;
     for (int64_t layer = 0; layer < layers; ++layer) {
@@ -163,16 +173,22 @@ struct LayerCall {
 
   Call& c;
   CellKind kind;
+  ValueId input, lengths;
   std::vector<ValueId> given, params;
   int64_t layers, ways, each;
 };
 
 }  // namespace
 
-bool lower_lstm(Call& c) { return LayerCall(c, CellKind::kLstm).lower(); }
-bool lower_gru(Call& c) { return LayerCall(c, CellKind::kGru).lower(); }
-bool lower_rnn_tanh(Call& c) { return LayerCall(c, CellKind::kTanh).lower(); }
-bool lower_rnn_relu(Call& c) { return LayerCall(c, CellKind::kRelu).lower(); }
+bool lower_lstm(Call& c) { return LayerCall(c, CellKind::kLstm, "input").lower(); }
+bool lower_gru(Call& c) { return LayerCall(c, CellKind::kGru, "input").lower(); }
+bool lower_rnn_tanh(Call& c) { return LayerCall(c, CellKind::kTanh, "input").lower(); }
+bool lower_rnn_relu(Call& c) { return LayerCall(c, CellKind::kRelu, "input").lower(); }
+
+bool lower_packed_lstm(Call& c) { return LayerCall(c, CellKind::kLstm, "padded").lower(); }
+bool lower_packed_gru(Call& c) { return LayerCall(c, CellKind::kGru, "padded").lower(); }
+bool lower_packed_rnn_tanh(Call& c) { return LayerCall(c, CellKind::kTanh, "padded").lower(); }
+bool lower_packed_rnn_relu(Call& c) { return LayerCall(c, CellKind::kRelu, "padded").lower(); }
 
 bool lower_rnn_tanh_cell(Call& c) { return lower_rnn_cell(c, Op::kTanh); }
 bool lower_rnn_relu_cell(Call& c) { return lower_rnn_cell(c, Op::kRelu); }

@@ -158,6 +158,7 @@ STAYS = {
 
 # Lowered targets that no test here calls.
 REFUSED = "refused with its reason: " + DATA
+PACKED = "stands in a captured graph only: tests/ortmodule/test_recurrent_kernels.py"
 ELSEWHERE = "sizes from data need an export: tests/ortmodule/test_data_sizes.py"
 NO_GENERATOR = "draws without a generator have a test of their own: tests/ortmodule/test_execution_operators.py"
 AFTER = "only functionalise makes it, tested by its goldens"
@@ -181,6 +182,10 @@ NOT_CALLED = {
     "aten::unique_consecutive.default": ELSEWHERE,
     "aten::where.default": ELSEWHERE,
     "transformers::grouped_mm_fallback.default": ELSEWHERE,
+    "lowtide::packed_gru.default": PACKED,
+    "lowtide::packed_lstm.default": PACKED,
+    "lowtide::packed_rnn_relu.default": PACKED,
+    "lowtide::packed_rnn_tanh.default": PACKED,
     "aten::norm.ScalarOpt_dim_dtype": "norm.ScalarOpt_dim with a cast before it",
     "aten::to.dtype_layout": "to.dtype with a layout, which capture leaves out",
 }

@@ -18,6 +18,11 @@ def _binary(suffix, *names):
     return {f"aten::{name}.{suffix}": (_x(3, 4), second) for name in names}
 
 
+def _layer(rows):
+    """Parameters of a recurrent layer of 5 units over 4 features, both ways."""
+    return [each for _ in range(2) for each in (_x(rows, 4), _x(rows, 5), _x(rows), _x(rows))]
+
+
 def own_samples():
     """Target → its arguments, f64 where they are floating."""
     torch.manual_seed(0)
@@ -61,6 +66,10 @@ def own_samples():
         "aten::floor_divide.Scalar": (integers, 5),
         "aten::gru_cell.default": (_x(3, 4), _x(3, 5), _x(15, 4), _x(15, 5), _x(15), _x(15)),
         "aten::lstm_cell.default": (_x(3, 4), [_x(3, 5), _x(3, 5)], _x(20, 4), _x(20, 5), _x(20), _x(20)),
+        "aten::gru.input": (_x(4, 3, 4), _x(2, 3, 5), _layer(15), True, 1, 0.0, True, True, False),
+        "aten::lstm.input": (_x(3, 4, 4), [_x(2, 3, 5), _x(2, 3, 5)], _layer(20), True, 1, 0.0, True, True, True),
+        "aten::rnn_tanh.input": (_x(4, 3, 4), _x(2, 3, 5), _layer(5), True, 1, 0.0, True, True, False),
+        "aten::rnn_relu.input": (_x(4, 3, 4), _x(2, 3, 5), _layer(5), True, 1, 0.0, True, True, False),
         "aten::rnn_tanh_cell.default": (_x(3, 4), _x(3, 5), _x(5, 4), _x(5, 5), _x(5), _x(5)),
         "aten::rnn_relu_cell.default": (_x(3, 4), _x(3, 5), _x(5, 4), _x(5, 5)),
         "aten::fill.Tensor": (_x(3, 4), _x()),

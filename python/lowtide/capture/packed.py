@@ -1,7 +1,6 @@
-"""Packed sequences while forward is traced: what packs, a recurrent layer and what pads again make one call, of which
-PyTorch runs the layer.
+"""Packed sequences while forward is traced: what packs, a recurrent layer and what pads again make one call.
 
-    pack_padded_sequence(x, lengths)  ->  LSTM  ->  pad_packed_sequence      =      Recurrent.apply(x, lengths, …)
+    pack_padded_sequence(x, lengths)  ->  LSTM  ->  pad_packed_sequence      =      packed_lstm(x, lengths, …)
 
 How many rows a packed sequence has at each step is data. Here it stays padded and cannot be read: code that does more
 with it than hand it on is refused.
@@ -52,8 +51,39 @@ class _Rows:
         raise UnsupportedError("forward computes with the rows of a packed sequence")
 
 
+_library = torch.library.Library("lowtide", "FRAGMENT")
+
+
+def _trace_layer(padded, lengths, hx, params, has_biases, num_layers, dropout, train, bidirectional):
+    features = hx[0].size(2) * (2 if bidirectional else 1)
+    return (padded.new_empty(*padded.shape[:2], features), *(torch.empty_like(each) for each in hx))
+
+
+def _never(*_):
+    raise AssertionError("packed layers of lowtide's stand in a captured graph only")
+
+
+for _kind in _LAYERS:
+    _results = ", ".join(("Tensor",) * (3 if _kind == "lstm" else 2))
+    _library.define(
+        f"packed_{_kind}(Tensor padded, Tensor lengths, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
+        f"float dropout, bool train, bool bidirectional) -> ({_results})"
+    )
+    torch.library.register_fake(f"lowtide::packed_{_kind}", _trace_layer, lib=_library)
+    torch.library.register_autograd(f"lowtide::packed_{_kind}", _never, lib=_library)
+
+
+def _is_native(padded, states, weights, has_biases, num_layers, *_, bidirectional):
+    """Whether the engine has the layer: of f32 or f64, without projections."""
+    dtypes = {each.dtype for each in (padded, *states, *weights)}
+    is_plain = len(weights) == num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2)
+    return is_plain and dtypes in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
+
+
 class Recurrent(torch.autograd.Function):
-    """The layer `kind` over sequences of these lengths: (T, B, features) → (T, B, features), zeros behind their ends,
+    """PyTorch's layer, where the engine has none.
+
+    The layer `kind` over sequences of these lengths: (T, B, features) → (T, B, features), zeros behind their ends,
     then its last states."""
 
     @staticmethod
@@ -114,7 +144,15 @@ def packed_sequences_padded(is_traced):
                 return original(rows, *arguments)
             lengths, hidden, weights, *settings = arguments
             states = list(hidden) if isinstance(hidden, tuple | list) else [hidden]
-            given = rows._lowtide_padded, lengths.lengths, *states, *weights
+            padded, wanted = rows._lowtide_padded, weights[0].size(1)
+            if padded.size(2) != wanted:  # as the layer has it, whose check knows no padded rows
+                found = padded.size(2)
+                raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {wanted}, got {found}")
+            if _is_native(padded, states, weights, *settings[:-1], bidirectional=settings[-1]):
+                native = getattr(torch.ops.lowtide, f"packed_{kind}")
+                out, *last = native(padded, lengths.lengths, states, list(weights), *settings)
+                return (_Rows(out), *last)
+            given = padded, lengths.lengths, *states, *weights
             out, *last = Recurrent.apply(kind, tuple(settings), len(states), *given)
             return (_Rows(out), *last)
 

@@ -26,9 +26,11 @@ struct Layer {
         kept(of.cell().kept * of.units),
         panels((recurrence_table().loops<Number>().packed(units, width) + kLine - 1) / kLine * kLine),
         back_panels((recurrence_table().loops<Number>().packed(width, units) + kLine - 1) / kLine * kLine) {
-    // The more rows, the less often the weight goes by; the fewer, the more threads have some.
+    // The more rows, the less often the weight goes by; the fewer, the more threads have some, all of them as many.
     const int64_t unit = recurrence_table().loops<Number>().row_unit;
-    at_once = std::min(rows, unit * (rows <= 2 * unit ? 1 : rows <= 8 * unit ? 2 : rows <= 32 * unit ? 4 : 8));
+    const int64_t wanted = unit * (rows <= 2 * unit ? 1 : rows <= 8 * unit ? 2 : rows <= 32 * unit ? 4 : 8);
+    const int64_t tasks = (rows + wanted - 1) / wanted, even = tasks <= 1 ? 1 : (tasks + 1) / 2 * 2;
+    at_once = (rows + even - 1) / even;
     slot = (at_once * (2 * units + width) + kLine - 1) / kLine * kLine;
   }
   int64_t bytes(int64_t packed) const {

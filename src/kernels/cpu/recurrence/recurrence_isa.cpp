@@ -26,22 +26,45 @@ void pack_floats(const float* w, int64_t stride, bool transposed, int64_t depth,
   }
 }
 
+// One row by whole panels, several at a time: the sums of one alone would wait for each other. Bits of a tile's.
+constexpr int kPanelsAtOnce = 4;
+void multiply_row(int64_t depth, const float* a, const float* panels, float* c, bool adds) {
+  vf sums[2 * kPanelsAtOnce] = {};
+  for (int64_t k = 0; k < depth; ++k, panels += kTileCols) {
+    const vf x = splat(a[k]);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanelsAtOnce; ++p) {
+      sums[2 * p] = fma(x, load(panels + p * depth * kTileCols), sums[2 * p]);
+      sums[2 * p + 1] = fma(x, load(panels + p * depth * kTileCols + kLanes), sums[2 * p + 1]);
+    }
+  }
+  for (int p = 0; p < kPanelsAtOnce; ++p, c += kTileCols)
+    store_sums(sums[2 * p], sums[2 * p + 1], c, adds ? c : nullptr, kTileCols);
+}
+
+void multiply_tiles(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t a_row, const float* panel,
+                    float* c, int64_t c_row, bool adds) {
+  for (int64_t i = 0; i < rows;) {
+    const int64_t left = rows - i;
+    const bool takes_few = left <= kFewRows || (left > kTileRows && left <= 2 * kFewRows);
+    const int height = static_cast<int>(min_of(takes_few ? kFewRows : kTileRows, left));
+    (takes_few ? tile<Left::kRows, kFewRows> : tile<Left::kRows>)(depth, a + i * a_row, a_row, 1, height, panel,
+                                                                  c + i * c_row, c_row, static_cast<int>(cols), adds);
+    i += height;
+  }
+}
+
 void multiply_floats(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t a_row, const float* panels,
                      float* c, bool adds) {
+  constexpr int64_t kRowsByOne = 3, kColsAtOnce = kPanelsAtOnce * kTileCols;
   for (int64_t first = 0; first < depth; first += kDepth, adds = true) {
     const int64_t count = min_of(kDepth, depth - first);
-    for (int64_t j = 0; j < cols; j += kTileCols) {
-      const int width = static_cast<int>(min_of(kTileCols, cols - j));
-      for (int64_t i = 0; i < rows;) {
-        const int64_t left = rows - i;
-        const bool takes_few = left <= kFewRows || (left > kTileRows && left <= 2 * kFewRows);
-        const int height = static_cast<int>(min_of(takes_few ? kFewRows : kTileRows, left));
-        (takes_few ? tile<Left::kRows, kFewRows> : tile<Left::kRows>)(count, a + i * a_row + first, a_row, 1, height,
-                                                                      panels + j * count, c + i * cols + j, cols, width,
-                                                                      adds);
-        i += height;
-      }
-    }
+    int64_t j = 0;
+    for (; rows <= kRowsByOne && j + kColsAtOnce <= cols; j += kColsAtOnce)
+      for (int64_t i = 0; i < rows; ++i)
+        multiply_row(count, a + i * a_row + first, panels + j * count, c + i * cols + j, adds);
+    for (; j < cols; j += kTileCols)
+      multiply_tiles(rows, min_of(kTileCols, cols - j), count, a + first, a_row, panels + j * count, c + j, cols, adds);
     panels += packed_floats(count, cols);
   }
 }

@@ -11,7 +11,7 @@ struct Sizes {
   int64_t steps, rows, units;
 };
 // A row, rows of several tasks, tiles of every height; sums of more than one block.
-constexpr Sizes kSizes[] = {{5, 1, 3}, {3, 5, 33}, {4, 17, 20}, {2, 40, 70}, {2, 150, 16}, {2, 19, 270}};
+constexpr Sizes kSizes[] = {{5, 1, 3}, {3, 2, 130}, {3, 5, 33}, {4, 17, 20}, {2, 40, 70}, {2, 150, 16}, {2, 19, 270}};
 
 template <class Number>
 std::vector<Number> numbers(int64_t count, uint64_t seed, float width = 1) {
