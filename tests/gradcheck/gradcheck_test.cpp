@@ -153,14 +153,15 @@ constexpr const char* kBlocks[] = {
   %y: f64[2] = CtcLoss(blank=6, normalised=true, zero_infinity=false) %p, %t, %n, %l
   return %y output
 })",
-    R"(graph @recurrent(%x: f64[4, 3, 20] input grad, %w: f64[20, 5] param, %h: f64[3, 5] param, %c: f64[3, 5] param, %v: f64[15, 5] param, %u: f64[15, 5] param, %b: f64[15] param, %n: i64[3] input) {
-  %y: f64[4, 3, 5], %hn: f64[3, 5], %a: f64[4, 3, 20], %m: f64[4, 3, 5], %cn: f64[3, 5] = Recurrence(cell="lstm", reverse=false) %x, %w, %h, %c, _, %n
-  %p: f64[4, 3, 15] = FusedMatMul(alpha=1.0, transA=false, transB=true) %y, %v
-  %z: f64[4, 3, 5], %zn: f64[3, 5], %k: f64[4, 3, 20], _, _ = Recurrence(cell="gru", reverse=true) %p, %u, %hn, _, %b, %n
+    R"(graph @recurrent(%x: f64[5, 3, 20] input grad, %w: f64[20, 5] param, %h: f64[3, 5] param, %c: f64[3, 5] param, %v: f64[15, 5] param, %u: f64[15, 5] param, %b: f64[15] param, %n: i64[3] input) {
+  %y: f64[5, 3, 5], %hn: f64[3, 5], %a: f64[5, 3, 20], %m: f64[5, 3, 5], %cn: f64[3, 5] = Recurrence(cell="lstm", reverse=false) %x, %w, %h, %c, _, %n
+  %p: f64[5, 3, 15] = FusedMatMul(alpha=1.0, transA=false, transB=true) %y, %v
+  %z: f64[5, 3, 5], %zn: f64[3, 5], %k: f64[5, 3, 20], _, _ = Recurrence(cell="gru", reverse=true) %p, %u, %hn, _, %b, %n
   %s: f64[3, 5] = Mul %cn, %zn
   %r: f64[3] = ReduceSum(axes=[1], keepdims=false) %s
-  %t: f64[4, 3] = ReduceSum(axes=[2], keepdims=false) %z
-  return %r output, %t output
+  %t: f64[5, 3] = ReduceSum(axes=[2], keepdims=false) %z
+  %o: f64[5, 3] = Add %t, %r
+  return %o output
 })",
     R"(graph @slices(%x: f64[3, 8] input grad, %w: f64[8] param) {
   %h: f64[3, 8] = Mul %x, %w
