@@ -42,6 +42,11 @@ static bool has_a_large_window_over_lines(DType dtype, const Shape& w) {
   return dtype == DType::kF32 && w.size() == 3 && numbers.is_constant() && numbers.constant() >= kLarge;
 }
 
+// One window a channel: the kernels are of images, whose channels lie side by side, as rows of features do.
+static bool is_depthwise_over_lines(DType dtype, const Shape& w, const Dim& groups) {
+  return dtype != DType::kF64 && w.size() == 3 && w[0] == groups && w[1].is(1) && !groups.is(1);
+}
+
 // [N, C, L] as [N, C, 1, L].
 static ValueId as_image_of_a_line(Builder& b, ValueId x) {
   const Shape& shape = b.shape(x);
@@ -135,7 +140,7 @@ bool lower_conv(Call& c) {
         c.b.op(Op::kConv, operands, convolution(c.b.shape(operands[1]), {1, 1}, {0, 0, 0, 0}, {1, 1}, groups));
     return c.result(c.b.reshape(y, c.shape()));
   }
-  if (has_a_large_window_over_lines(dtype, c.b.shape(w))) {
+  if (has_a_large_window_over_lines(dtype, c.b.shape(w)) || is_depthwise_over_lines(dtype, c.b.shape(w), groups)) {
     operands[0] = as_image_of_a_line(c.b, x);
     operands[1] = as_image_of_a_line(c.b, w);
     strides.insert(strides.begin(), 1);
