@@ -19,6 +19,9 @@ static void add_convolutions(List& list) {
            conv({1, 1, 1}, {0, 0, 0, 0, 0, 0}, {1, 1, 1}, 1));
   list.add(Op::kConv, "many channels", {real({1, 16, 2, 3}), real({16, 16, 1, 2}), real({16})},
            conv({1, 1}, {0, 1, 0, 0}, {1, 1}, 1));
+  list.add(Op::kConv, "3-d, many channels",
+           {real({1, 16, 3, 2, 3}, -0.3, 0.3), real({16, 16, 2, 1, 2}, -0.3, 0.3), real({16})},
+           conv({1, 1, 1}, {1, 0, 1, 1, 0, 1}, {1, 1, 1}, 1));
   const auto pointwise = [&](const Sizes& strides) {
     Attrs attrs = conv(strides, {0, 0, 0, 0}, {1, 1}, 1);
     attrs.set("kernel_shape", dims({1, 1}));

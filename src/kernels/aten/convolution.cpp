@@ -1,6 +1,7 @@
 // Convolutions of the library that the process has loaded (base/libraries.h: PyTorch's, which is oneDNN for f32).
 #include "base/libraries.h"
 #include "base/parallel.h"
+#include "kernels/cpu/convolution/volume_convolution.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/rooms.h"
 #include "kernels/strided.h"
@@ -103,6 +104,9 @@ KernelStatus for_parts(int64_t size, int64_t each, Body body) {
 struct Forward : Window {
   explicit Forward(const BoundCall& call) : Window(call) {
     const TensorRef &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+    const TensorRef* bias = input(call, 2);
+    is_alone = is_volume_alone(*call.attrs, x, w) && (bias == nullptr || bias->is_row_major());
+    if (is_alone) volume = VolumeForward(call);
     const int64_t of_y = bytes_of(&y), copies_of_w = 2 * bytes_of(&w);
     const bool by_images = of_y >= copies_of_w, may_be_cut = x.dtype != DType::kF64;
     in_place = x.rank == 4 && x.dtype == DType::kF32 && (by_images || copies_of_w <= bytes_at_once() || groups != 1);
@@ -112,11 +116,14 @@ struct Forward : Window {
   }
   bool in_place;
   int64_t images, channels;  // at a time
+  bool is_alone;
+  VolumeConvolution volume;
 };
 
 KernelStatus library_conv(const KernelCall& call, const Forward& forward) {
   const TensorRef &x = call.inputs[0], &y = call.outputs[0], *bias = input(call, 2);
   if (y.numel() == 0) return nullptr;
+  if (forward.is_alone) return volume_conv(call, forward.volume);
   return for_parts(x.sizes[0], forward.images, [&](int64_t image, int64_t images) {
     const Part of_x(x, 0, image, images);
     return for_parts(y.sizes[1], forward.channels, [&](int64_t channel, int64_t channels) {
@@ -136,6 +143,7 @@ const char* supports_library_conv(const KernelQuery& query) {
   return refuses<dtype>(query);
 }
 
+int64_t library_conv_scratch(const BoundCall& call) { return Forward(call).is_alone ? volume_conv_scratch(call) : 0; }
 // In one dim PyTorch makes its operands contiguous, then channels-last in two dims, and the results back.
 bool is_line(const TensorRef& x) { return x.rank == 3 && x.dtype != DType::kF64; }
 
@@ -143,6 +151,7 @@ int64_t library_conv_bytes(const BoundCall& call) {
   const TensorRef &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
   if (y.numel() == 0) return 0;
   const Forward forward(call);
+  if (forward.is_alone) return 0;
   const int64_t result = forward.in_place ? 0 : bytes_of(&y) / x.sizes[0] * forward.images;
   if (is_line(x)) return bytes_of(&x) / x.sizes[0] * forward.images + 2 * result + 3 * bytes_of(&w);
   return (result + 2 * bytes_of(&w)) * forward.channels / w.sizes[0] + written_out_bytes(x, w, y);
@@ -160,6 +169,8 @@ int64_t copies_for_dw(const TensorRef& w) {
 struct Backward : Window {
   explicit Backward(const BoundCall& call) : Window(call) {
     const TensorRef &x = call.inputs[1], &w = call.inputs[2];
+    is_alone = is_volume_alone(*call.attrs, x, w);
+    if (is_alone) volume = VolumeBackward(call);
     const bool whole = x.dtype == DType::kF64, whole_channels = whole || groups != 1 || x.rank == 3;
     const int64_t for_dw = copies_for_dw(w) * bytes_of(&w);
     const int64_t of_x = bytes_of(&x), copies_of_w = 2 * bytes_of(&w);
@@ -171,11 +182,14 @@ struct Backward : Window {
                               : part_of(w.sizes[0], whole_channels ? 1 : parts_of(for_dw), 64);
   }
   int64_t images, x_channels, dy_channels;  // at a time
+  bool is_alone;
+  VolumeConvolution volume;
 };
 
 KernelStatus library_conv_grad(const KernelCall& call, const Backward& backward) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
+  if (backward.is_alone) return volume_conv_grad(call, backward.volume);
   const auto run = libraries().convolution_backward;
   if (dx != nullptr) {
     const KernelStatus status = for_parts(x.sizes[0], backward.images, [&](int64_t image, int64_t images) {
@@ -206,6 +220,10 @@ KernelStatus library_conv_grad(const KernelCall& call, const Backward& backward)
   });
 }
 
+int64_t library_conv_grad_scratch(const BoundCall& call) {
+  return Backward(call).is_alone ? volume_conv_grad_scratch(call) : 0;
+}
+
 template <DType dtype>
 const char* supports_library_conv_grad(const KernelQuery& query) {
   if (libraries().convolution_backward == nullptr) return "no convolution library is loaded";
@@ -220,6 +238,7 @@ int64_t library_conv_grad_bytes(const BoundCall& call) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   if (x.numel() == 0 || w.numel() == 0 || dy.numel() == 0) return 0;
   const Backward backward(call);
+  if (backward.is_alone) return 0;
   const int64_t of_dy = bytes_of(&dy), of_x = bytes_of(&x), of_w = bytes_of(&w);
   const bool is_padded = dy.sizes[1] % 16 != 0 || x.sizes[1] % 16 != 0;
   const bool is_first = dy.sizes[1] % 16 == 0 && x.sizes[1] <= 4;  // of an image, whose colours need no padding for dw

@@ -5,6 +5,7 @@
 #include "kernels/cpu/convolution/bias_sums.h"
 #include "kernels/cpu/convolution/convolution_call.h"
 #include "kernels/cpu/convolution/depthwise_convolution.h"
+#include "kernels/cpu/convolution/volume_convolution.h"
 #include "kernels/cpu/convolution/window_convolution.h"
 #include "kernels/cpu/gemm/multiply.h"
 #include "kernels/kernel_lines.h"
@@ -207,6 +208,11 @@ constexpr auto float_conv_scratch = convolve_scratch<Gemm, float>;
 constexpr auto half_conv_scratch = convolve_scratch<HalfGemm, uint16_t>;
 constexpr auto float_conv_grad_scratch = convolve_grad_scratch<Gemm, float>;
 constexpr auto half_conv_grad_scratch = convolve_grad_scratch<HalfGemm, uint16_t>;
+
+KernelStatus volume_forward(const KernelCall& call, const VolumeForward& forward) { return volume_conv(call, forward); }
+KernelStatus volume_backward(const KernelCall& call, const VolumeBackward& backward) {
+  return volume_conv_grad(call, backward);
+}
 
 }  // namespace
 

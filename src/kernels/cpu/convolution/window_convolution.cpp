@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/convolution/bias_sums.h"
 #include "kernels/cpu/convolution/convolution_call.h"
-#include "kernels/cpu/convolution/window_table.h"
+#include "kernels/cpu/convolution/window_runs.h"
 #include "kernels/cpu/convolution/winograd.h"
 #include "kernels/cpu/gemm/blocks.h"
 #include "kernels/task_slots.h"
@@ -117,26 +117,6 @@ WindowSums sums_of_dw(const WindowConvolution& at) {
   return sums;
 }
 
-// The same product of each group.
-void run(const WindowProduct& product, int64_t groups, void* scratch, int64_t scratch_bytes) {
-  const WindowTable& table = window_table();
-  const int64_t rows = product.grid.rows();
-  const Blocks blocks(
-      rows, product.cols, groups, parallel_threads(),
-      {table.product_rows, table.product_cols, rounded_up(kMostRows, table.product_rows), table.most_cols});
-  const int64_t floats = std::max<int64_t>(1, table.product_floats(product));
-  run_tasks(groups * blocks.down * blocks.right, floats, scratch, scratch_bytes, false, [&](int64_t task, float* own) {
-    const int64_t row = task % blocks.down * blocks.rows, col = task / blocks.down % blocks.right * blocks.cols,
-                  group = task / (blocks.down * blocks.right);
-    WindowProduct one = product;
-    one.from += group * product.depth;
-    one.to += group * product.cols;
-    one.w += group * product.depth * product.cols * product.window;
-    if (one.bias != nullptr) one.bias += group * product.cols;
-    table.product(one, row, std::min(blocks.rows, rows - row), col, std::min(blocks.cols, product.cols - col), own);
-  });
-}
-
 int64_t floats_of_sums(const WindowConvolution& at) {
   const WindowTable& table = window_table();
   return table.sums_floats(sums_of_dw(at), std::min(at.outputs / at.groups, table.most_rows),
@@ -166,6 +146,25 @@ void run(const WindowConvolution& at, const WindowSums& sums, void* scratch, int
 
 }  // namespace
 
+void run_windows(const WindowProduct& product, int64_t groups, void* scratch, int64_t scratch_bytes) {
+  const WindowTable& table = window_table();
+  const int64_t rows = product.grid.rows();
+  const Blocks blocks(
+      rows, product.cols, groups, parallel_threads(),
+      {table.product_rows, table.product_cols, rounded_up(kMostRows, table.product_rows), table.most_cols});
+  const int64_t floats = std::max<int64_t>(1, table.product_floats(product));
+  run_tasks(groups * blocks.down * blocks.right, floats, scratch, scratch_bytes, false, [&](int64_t task, float* own) {
+    const int64_t row = task % blocks.down * blocks.rows, col = task / blocks.down % blocks.right * blocks.cols,
+                  group = task / (blocks.down * blocks.right);
+    WindowProduct one = product;
+    one.from += group * product.depth;
+    one.to += group * product.cols;
+    one.w += group * product.depth * product.cols * product.window;
+    if (one.bias != nullptr) one.bias += group * product.cols;
+    table.product(one, row, std::min(blocks.rows, rows - row), col, std::min(blocks.cols, product.cols - col), own);
+  });
+}
+
 WindowConvolution::WindowConvolution(const BoundCall& call, const TensorRef& x, const TensorRef& w, const TensorRef& y)
     : ConvolutionSizes(sizes_of(*call.attrs, x, w, y)), groups(call.attrs->i("group")), outputs(y.sizes[1]) {}
 
@@ -194,7 +193,7 @@ KernelStatus window_conv(const KernelCall& call, const WindowForward& forward) {
   product.w = call.inputs[1].as<float>();
   product.to = call.outputs[0].as<float>();
   product.bias = bias == nullptr ? nullptr : bias->as<float>();
-  run(product, forward.groups, call.scratch, call.scratch_bytes);
+  run_windows(product, forward.groups, call.scratch, call.scratch_bytes);
   return nullptr;
 }
 
@@ -243,7 +242,7 @@ KernelStatus window_conv_grad(const KernelCall& call, const WindowBackward& back
     part.from = dy.as<float>();
     part.w = w.as<float>();
     part.to = dx->as<float>();
-    run(part, backward.groups, call.scratch, call.scratch_bytes);
+    run_windows(part, backward.groups, call.scratch, call.scratch_bytes);
   });
   return nullptr;
 }

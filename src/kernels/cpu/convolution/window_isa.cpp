@@ -82,14 +82,25 @@ struct Row {
   }
   // The number of the place that a tap meets, or -1.
   int64_t meets(const WindowGrid& grid, const WindowTap& tap) const {
-    const int64_t y = top + tap.down, x = left + tap.right;
-    const bool is_inside = static_cast<uint64_t>(y) < static_cast<uint64_t>(grid.from_height) &&
+    const int64_t y = top + tap.down, x = left + tap.right, slice = image + grid.from_front + tap.deep;
+    const bool is_inside = static_cast<uint64_t>(slice) < static_cast<uint64_t>(grid.from_images) &&
+                           static_cast<uint64_t>(y) < static_cast<uint64_t>(grid.from_height) &&
                            static_cast<uint64_t>(x) < static_cast<uint64_t>(grid.from_width);
-    return is_inside ? (image * grid.from_height + y) * grid.from_width + x : -1;
+    return is_inside ? (slice * grid.from_height + y) * grid.from_width + x : -1;
+  }
+
+  // The number of the place that taps are counted from.
+  int64_t from(const WindowGrid& grid) const {
+    return ((image + grid.from_front) * grid.from_height + top) * grid.from_width + left;
   }
 
   int64_t image, top, left, to;
 };
+
+// In places, of what is padded.
+int64_t offset_of(const WindowGrid& grid, const WindowTap& tap) {
+  return (tap.deep * grid.from_height + tap.down) * grid.from_width + tap.right;
+}
 
 // How many k go at once: all taps of them.
 int64_t depth_at_once(const WindowProduct& call) {
@@ -138,6 +149,8 @@ int64_t product_floats(const WindowProduct& call) {
 
 void product(const WindowProduct& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* panels) {
   const int64_t at_once = depth_at_once(call);
+  int64_t offsets[kMostTaps];
+  for (int64_t t = 0; t < call.tap_count; ++t) offsets[t] = offset_of(call.grid, call.taps[t]);
   for (int64_t first = 0; first < call.depth; first += at_once) {
     const int64_t depth = min_of(at_once, call.depth - first);
     for (int64_t j = 0; j < cols; j += kCols)
@@ -149,7 +162,9 @@ void product(const WindowProduct& call, int64_t row, int64_t rows, int64_t col, 
       for (int64_t i = 0; i < kRows; ++i) {
         const Row at(call.grid, row + top + min_of(i, height - 1));
         to[i] = call.to + at.to * call.to_stride;
-        for (int64_t t = 0; t < call.tap_count; ++t) {
+        for (int64_t t = 0; call.grid.is_padded && t < call.tap_count; ++t)
+          places[t * kRows + i] = call.from + (at.from(call.grid) + offsets[t]) * call.from_stride + first;
+        for (int64_t t = 0; !call.grid.is_padded && t < call.tap_count; ++t) {
           const int64_t place = at.meets(call.grid, call.taps[t]);
           places[t * kRows + i] = place < 0 ? zeros : call.from + place * call.from_stride + first;
         }
@@ -186,7 +201,8 @@ void pack_places(const WindowSums& call, int64_t place, int64_t count, int64_t f
   for (int64_t k = 0; k < count; ++k) rows[k] = Row(call.grid, place + k);
   for (int64_t t = 0; t < call.tap_count; ++t) {
     for (int64_t k = 0; k < count; ++k) {
-      const int64_t met = rows[k].meets(call.grid, call.taps[t]);
+      const int64_t met = call.grid.is_padded ? rows[k].from(call.grid) + offset_of(call.grid, call.taps[t])
+                                              : rows[k].meets(call.grid, call.taps[t]);
       const float* from = met < 0 ? zeros : call.x + met * call.x_stride + first;
       float* to = panels + k * kTileCols;
       for (int64_t j = 0; j < depth; j += kTileCols, to += count * kTileCols) {
@@ -221,7 +237,8 @@ void sums(const WindowSums& call, int64_t row, int64_t rows, int64_t first, int6
   for (int64_t i = 0; i < rows; ++i) {
     float* to = call.dw + ((row + i) * call.depth + first) * call.tap_count;
     for (int64_t k = 0; k < depth; ++k)
-      for (int64_t t = 0; t < call.tap_count; ++t) *to++ = sums[i * cols + t * of_tap + k];
+      for (int64_t t = 0; t < call.tap_count; ++t, ++to)
+        *to = (call.adds ? *to : 0.0f) + sums[i * cols + t * of_tap + k];
   }
 }
 

@@ -11,13 +11,15 @@ namespace lowtide::cpu {
 constexpr int64_t kMostTaps = 36;
 
 // A grid of places in each of some images: the rows, line by line. Each is a place of one image, at which something is
-// written, and one of another, from which the taps are counted.
+// written, and one of another, from which the taps are counted. Of volumes, images are the slices of one.
 struct WindowGrid {
   int64_t images, height, width;
   int64_t to_height, to_width;                 // of the images that are written
   int64_t to_top, to_left, to_down, to_right;  // the grid's first place there, and its steps
   int64_t from_height, from_width;             // of those that are read
   int64_t from_top, from_left, from_down, from_right;
+  int64_t from_images = images, from_front = 0;  // of a volume; the slice there that the first image stands at
+  bool is_padded = false;                        // no tap of any row is beyond an image
 
   int64_t rows() const { return images * height * width; }
 };
@@ -25,6 +27,7 @@ struct WindowGrid {
 struct WindowTap {
   int64_t down, right;  // from a row's place
   int64_t at;           // its number in w
+  int64_t deep = 0;     // slices from a row's
 };
 
 // to[row, col] = sum over taps and k of from[row + tap, k] w[col, k, tap], + bias[col].
@@ -56,6 +59,7 @@ struct WindowSums {
   const float* x;
   int64_t x_stride;
   float* dw;
+  bool adds = false;  // to what dw has
 };
 
 struct WindowTable {
