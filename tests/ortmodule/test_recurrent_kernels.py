@@ -152,3 +152,28 @@ def test_a_layer_keeps_less_than_pytorch_does():
     assert wrapped.memory_report()["planned_peak_bytes"] < 4 * (
         10 * numbers + 3 * sum(p.numel() for p in layer.parameters())
     )
+
+
+@pytest.mark.parametrize("budget", ["90%", "80%"])
+def test_a_budget_changes_no_bit(budget):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.LSTM(32, 64, 2, batch_first=True, dropout=0.2)
+            self.second = nn.GRU(64, 32, batch_first=True, bidirectional=True)
+
+        def forward(self, x):
+            return self.second(self.first(x)[0])[0].square().mean()
+
+    def step(module):
+        torch.manual_seed(7)
+        loss = module(x)
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in module.parameters())]
+
+    torch.manual_seed(0)
+    plain, x = Tagger(), torch.randn(8, 40, 32)
+    within, without = ORTModule(copy.deepcopy(plain), memory_budget=budget), ORTModule(plain)
+    assert all(torch.equal(one, other) for one, other in zip(step(within), step(without), strict=True))
+    peaks = [module.memory_report()["planned_peak_bytes"] for module in (within, without)]
+    assert peaks[0] <= float(budget.rstrip("%")) / 100 * peaks[1]
