@@ -93,6 +93,7 @@ class Calls(TorchFunctionMode):
         self._observation.listed.note(func, args, kwargs, result)
         self._finite.note(func, args, result)
         self._observation.made(result)
+        self._observation.caches.note(func, args, kwargs, result)
         return result
 
     def _call(self, func, args, kwargs, frame):
