@@ -189,7 +189,8 @@ class _Writes(TorchDispatchMode):
                 leaves = pytree.tree_leaves(value)
                 self.storages |= {_storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
         result = func(*args, **(kwargs or {}))
-        self._observation.made(result)
+        if not any(result is value for value in args):  # written into
+            self._observation.made(result)
         return result
 
 

@@ -242,15 +242,15 @@ class Observation:
         """After the trace: UnsupportedError where a tensor of it is kept somewhere, and it is kept there no longer.
         `known`: tensors that the trace's result holds."""
         known = {id(tensor) for tensor in known}
-        self._tensors = [reference for reference in self._tensors if id(reference()) not in known]
-        self._forget_aside()
+        for made in (self._tensors, self._made_aside):
+            made[:] = [reference for reference in made if id(reference()) not in known]
         if holder := self.let_go():
             if self.changes is not None:
                 raise self.refusal()
             raise UnsupportedError(f"forward keeps a tensor in {holder}, where a graph would put none")
 
     def let_go(self):
-        """Takes what is left of the trace's tensors out of what holds them; in words, what that was, or None."""
+        """Takes what is left of the trace out of what holds it; in words, what that was, or None."""
         self._forget_aside()
         self._kept.forget_dead()
         return let_go(self.left)
