@@ -324,6 +324,24 @@ TEST(Gradient, BroadcastOperandsAreSummedDown) {
 )");
 }
 
+// A gradient that two operands share had the last one's text of their size, and the graph input was of another type.
+TEST(Gradient, EachOperandsGradientHasItsOwnTextOfASize) {
+  EXPECT_EQ(backward_of(
+                R"(graph @blocks(%x: f32[n] input grad, %b: f32[2*k] input grad) {
+  %y: f32[min(2*k, n)] = Slice(axis=0, end=min(2*k, n), start=0, step=1) %b
+  %e: f32[n] = Add %x, %y
+  return %e output
+})"),
+            R"(
+  %e_grad: f32[n] = YieldOp(grads=[0]) %e
+  %y_grad: f32[min(2*k, n)] = Reshape(shape=[min(2*k, n)]) %e_grad  // gradient of:
+  %x_grad: f32[n] = Copy %e_grad  // gradient of:
+  %pad: f32[2*k] = Pad(mode="constant", pads=[0, 2*k - min(2*k, n)], value=0.0) %y_grad  // gradient of:
+  return %x_grad gradient %x, %pad gradient %b
+}
+)");
+}
+
 TEST(Gradient, PowersOfNumbersNeedNoLogarithm) {
   EXPECT_EQ(backward_of(R"(graph @powers(%x: f32[n] input grad, %e: f32[] param) {
   %two: f32[] = Constant(dtype=f32, value=2.0)

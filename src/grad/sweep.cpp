@@ -39,15 +39,20 @@ void Sweep::visit(NodeId id) {
   rule(context);
   std::set<ValueId> named;
   for (size_t i = 0; i < context.results().size(); ++i) {
-    const ValueId grad = context.results()[i];
+    ValueId grad = context.results()[i];
     if (!grad) continue;
     const ValueId input = node.inputs[i];
     const TensorType &found = graph_.type(grad), &expected = graph_.type(input);
     LT_CHECK(context.wants(i), name(node.op), ": the rule made a gradient of operand ", i, ", which needs none");
     LT_CHECK(found.dtype == expected.dtype && shapes_agree(found.shape, expected.shape, graph_.ranges()), name(node.op),
              ": operand ", i, " is ", to_string(expected), ", its gradient ", to_string(found));
-    // One text for one size, however the rule came by it.
-    if (found != expected) graph_.set_type(grad, expected);
+    // One text for one size, however the rule came by it. What another operand has too keeps its own.
+    const bool is_its_own = grad.at() >= values_before && !named.contains(grad);
+    if (found != expected && (is_its_own || is_complex(expected.dtype))) {
+      graph_.set_type(grad, expected);
+    } else if (found != expected) {
+      grad = builder_.reshape(grad, expected.shape);
+    }
     if (grad.at() >= values_before && named.insert(grad).second) graph_.rename(grad, grad_name(graph_, input));
     add(input, grad, origin);
   }

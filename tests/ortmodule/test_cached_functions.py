@@ -48,5 +48,5 @@ def test_a_proxy_of_what_is_gone_is_asked_nothing():
     one = Gone()
     proxy, held = weakref.proxy(one), [torch.ones(1)]
     del one
-    assert leftovers.let_go([weakref.ref(held[0])]) == "a list"
+    assert leftovers.let_go(lambda: [weakref.ref(each) for each in held]) == "a list"
     assert held == [] and type(proxy) is weakref.ProxyType

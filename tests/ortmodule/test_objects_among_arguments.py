@@ -11,6 +11,7 @@ import weakref
 import pytest
 import torch
 
+from lowtide.guards.sameness import attributes_of
 from lowtide.ortmodule import ORTModule
 
 
@@ -25,6 +26,28 @@ class Batch:
 
 @dataclasses.dataclass
 class Record:
+    x: torch.Tensor
+    mask: torch.Tensor
+    count: int = 3
+
+
+class WithSlots:
+    __slots__ = ("hidden", "loss", "mask", "seen", "x")
+
+    def __init__(self, x, mask):
+        self.x, self.mask = x, mask
+
+
+class Between(WithSlots):
+    """With a __dict__ for what else there is."""
+
+    def __init__(self, x, mask):
+        super().__init__(x, mask)
+        self.kind = "dense"
+
+
+@dataclasses.dataclass(slots=True)
+class RecordWithSlots:
     x: torch.Tensor
     mask: torch.Tensor
     count: int = 3
@@ -72,13 +95,15 @@ KINDS = {
     "object": Batch,
     "namespace": lambda x, mask: types.SimpleNamespace(x=x, mask=mask),
     "dataclass": Record,
+    "slots": WithSlots,
+    "slots and more": Between,
     "dict": lambda x, mask: {"x": x, "mask": mask},
     "user_dict": lambda x, mask: collections.UserDict(x=x, mask=mask),
 }
 
 
 def content(batch):
-    return dict(batch) if isinstance(batch, collections.abc.Mapping) else vars(batch)
+    return dict(batch) if isinstance(batch, collections.abc.Mapping) else attributes_of(batch)
 
 
 def compare(model, make, loss, steps=4):
@@ -121,7 +146,11 @@ def test_the_callers_own_is_returned(kind):
     compare(Returning().double(), KINDS[kind], loss)
 
 
-@pytest.mark.parametrize("kind", ["object", "dict"])
+def test_a_dataclass_with_slots():
+    compare(Reading().double(), RecordWithSlots, lambda output, batch: output)
+
+
+@pytest.mark.parametrize("kind", ["object", "slots", "dict"])
 def test_the_callers_own_is_in_what_is_returned(kind):
     def loss(output, batch):
         assert output[1]["batch"] is batch

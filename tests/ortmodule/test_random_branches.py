@@ -182,6 +182,10 @@ def test_another_probability_is_another_graph():
         lambda m, a: m.l(a) + 0 * torch.empty(1).uniform_(1, 2),
         lambda m, a: m.l(a) + torch.empty(1).fill_(2),
         lambda m, a: (m.l(a), torch.rand([]) * 0),
+        lambda m, a: m.l(a) + 0 * torch.rand(1).item(),
+        lambda m, a: m.l(a) * (1 + 0 * torch.randint(7, (1,)).item()),
+        lambda m, a: m.l(a) * ((torch.randint(7, (1,)).item() + torch.rand(1)) * 0 + 1),
+        lambda m, a: m.l(a) + 0 * (2.0 - torch.empty(1).uniform_(1, 2).item()),
     ],
 )
 def test_numbers_to_compute_with_are_drawn_in_the_graph(computes):

@@ -48,8 +48,8 @@ class Kind(enum.Enum):
     SMALL = 1
 
 
-class Slotted:
-    __slots__ = ("first",)
+class Bytes(bytearray):
+    """Beside its attributes it has what only C code sees."""
 
     def __init__(self, first):
         self.first = first
@@ -204,11 +204,11 @@ def test_sizes_and_conditions_on_them_among_outputs_are_those_of_the_call():
 @pytest.mark.parametrize("place", ["an argument", "an output"])
 def test_an_unknown_class_runs_in_pytorch_and_the_warning_says_how_to_register_it(place):
     if place == "an argument":
-        module, argument = Of(lambda m, p: m.l(p.first)), Slotted(x())
+        module, argument = Of(lambda m, p: m.l(p.first)), Bytes(x())
     else:
         module, argument = Of(lambda m, a: Plain(m.l(a))), x()
     wrapped = ORTModule(module)
-    with pytest.warns(FallbackWarning, match="register_pytree_node.(Plain|Slotted), flatten, unflatten") as caught:
+    with pytest.warns(FallbackWarning, match="register_pytree_node.(Plain|Bytes), flatten, unflatten") as caught:
         wrapped(argument)
     assert place.removeprefix("an ") in str(caught[0].message)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.sameness import attributes_of, put_attribute
 
 from . import trees
 
@@ -25,15 +26,18 @@ class Filled:
         if isinstance(container, list):
             container[:] = [value for _, value in after]
             return
-        if isinstance(container, Mapping):
-            table = container
-        else:
-            table = vars(container)
+        is_table = isinstance(container, Mapping)
         for key in before.keys() - {key for key, _ in after}:
-            del table[key]
+            if is_table:
+                del container[key]
+            else:
+                object.__delattr__(container, key)
         for key, value in after:
             if key not in before or before[key] is not value:
-                table[key] = value
+                if is_table:
+                    container[key] = value
+                else:
+                    put_attribute(container, key, value)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def _containers_of(value, path):
 def _entries(container):
     if isinstance(container, list):
         return list(enumerate(container))
-    return list((container if isinstance(container, Mapping) else vars(container)).items())
+    return list((container if isinstance(container, Mapping) else attributes_of(container)).items())
 
 
 def _same(before, after):

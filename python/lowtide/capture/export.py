@@ -380,6 +380,8 @@ def _export(module, call, facts, observation, whole):
         flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     guards = _guards(module, observation, whole)
+    if observation.caches.kept_for_objects:
+        guards.refuse_storing("forward reads what a cached function keeps for objects")
     try:
         places = places_of(observation.puts, guards)
     except UnsupportedError as error:

@@ -86,7 +86,7 @@ class FunctionCall:
     def _run(self, tensors, sizes):
         context = _Context(self.function, self.needs_input_grad)
         arguments = self.filled(tensors, sizes)
-        writes = _Writes()
+        writes = _Writes(_tracing.table.observation)
         with torch.no_grad(), self.in_autocast(), writes:
             if _has_setup_context(self.function):
                 result = self.function.forward(*arguments)
@@ -175,11 +175,11 @@ def _filled(item, given):
 
 
 class _Writes(TorchDispatchMode):
-    """The storages that ops write into."""
+    """The storages that ops write into. The observation hears of what they make."""
 
-    def __init__(self):
+    def __init__(self, observation):
         super().__init__()
-        self.storages = set()
+        self.storages, self._observation = set(), observation
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         arguments = zip(func._schema.arguments, args, strict=False)
@@ -188,7 +188,10 @@ class _Writes(TorchDispatchMode):
             if argument.is_write:
                 leaves = pytree.tree_leaves(value)
                 self.storages |= {_storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if not any(result is value for value in args):  # written into
+            self._observation.made(result)
+        return result
 
 
 def _storage(tensor):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 import torch.utils._pytree as pytree
 
-from lowtide.guards.sameness import has_dict, is_plain_object, slots_of
+from lowtide.guards.sameness import attributes_of, is_plain_object, put_attribute
 from lowtide.guards.values import is_plain
 
 
@@ -48,10 +48,11 @@ class OpenedObject(Opened):
 
     def rebuild(self, children):
         made = self.type.__new__(self.type)
-        vars(made).update(self.classes)
-        vars(made).update(zip(self.keys, children, strict=True))
+        parts = {**dict(self.classes), **dict(zip(self.keys, children, strict=True))}
+        for key, value in parts.items():
+            put_attribute(made, key, value)
         for key, name in self.back:
-            vars(vars(made)[key])[name] = weakref.ref(made)
+            vars(parts[key])[name] = weakref.ref(made)
         return made
 
 
@@ -177,13 +178,14 @@ def is_opened(value):
 
 def _open_plain_object(leaf):
     """The same of an argument that has nothing but attributes, with plain values and tensors at the end of each way."""
-    if not _is_object(leaf):
+    if not is_plain_object(leaf):
         return None
     ends = []
     if not _is_tree(leaf, ends, ()) or callable(leaf) and not any(isinstance(end, torch.Tensor) for end in ends):
         return None
-    classes = tuple((key, value) for key, value in vars(leaf).items() if isinstance(value, type))
-    parts = {key: value for key, value in vars(leaf).items() if not isinstance(value, type)}
+    attributes = attributes_of(leaf)
+    classes = tuple((key, value) for key, value in attributes.items() if isinstance(value, type))
+    parts = {key: value for key, value in attributes.items() if not isinstance(value, type)}
     back = tuple(
         (key, name)
         for key, value in parts.items()
@@ -191,10 +193,6 @@ def _open_plain_object(leaf):
         if type(other) is weakref.ref and other() is leaf
     )
     return OpenedObject(type(leaf), tuple(parts), None, classes, back), list(parts.values())
-
-
-def _is_object(value):
-    return is_plain_object(value) and has_dict(value) and not slots_of(type(value))
 
 
 def _is_tree(value, ends, above):
@@ -210,8 +208,8 @@ def _is_tree(value, ends, above):
         children = value.values()
     elif (node := _open_node(value)) is not None:
         children = node[1]
-    elif _is_object(value):
-        children = vars(value).values()
+    elif is_plain_object(value):
+        children = attributes_of(value).values()
     else:
         return False
     return all(_is_tree(child, ends, (*above, id(value))) for child in children)

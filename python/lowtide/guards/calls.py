@@ -13,6 +13,7 @@ from .code import asks_itself
 from .data import Computed
 from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
+from .foreach import is_foreach, one_by_one
 from .norms import NORMS, normed
 from .questions import ASKS
 from .readers import outwards, readers
@@ -45,6 +46,11 @@ class Calls(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame, past_autograd = sys._getframe(1), self._observation.past_autograd
         self._observation.ran(frame)
+        if is_foreach(func):
+            with self:
+                is_done, result = one_by_one(func, args, kwargs or {})
+            if is_done:
+                return result
         if func in _HOOKS_ON_TENSORS:
             raise UnsupportedError(f"forward calls Tensor.{func.__name__}")
         if kwargs and isinstance(kwargs.get("generator"), torch.Generator):
@@ -93,6 +99,7 @@ class Calls(TorchFunctionMode):
         self._observation.listed.note(func, args, kwargs, result)
         self._finite.note(func, args, result)
         self._observation.made(result)
+        self._observation.caches.note(func, args, kwargs, result)
         return result
 
     def _call(self, func, args, kwargs, frame):

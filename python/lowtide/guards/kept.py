@@ -11,6 +11,7 @@ import types
 
 import torch
 
+from .function_caches import StandIn
 from .sameness import is_of_trace, same, slots_of
 from .values import LARGEST, PLAIN, base_of, is_array
 
@@ -442,7 +443,10 @@ def _array_or_generator(thing):
 
 
 def _beneath_tracer(value):
-    """What torch.fx.wrap has named, in whose place the exporter's tracer puts a function of its own while it runs."""
+    """What torch.fx.wrap has named, in whose place the exporter's tracer puts a function of its own while it runs; a
+    cached function."""
+    if type(value) is StandIn:
+        return value._lowtide_cache
     is_stand_in = isinstance(value, types.FunctionType) and value.__globals__.get("__name__", "")[:9] == "torch.fx."
     return getattr(value, "__wrapped__", value) if is_stand_in else value
 

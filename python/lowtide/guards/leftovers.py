@@ -2,23 +2,37 @@
 
 import bdb
 import collections
-import functools
 import gc
 import types
 
 import torch
 
+from .function_caches import CACHED, WITHOUT_TENSORS, things_below
+
 _COLLECTIONS = (list, set, collections.deque)
 _TABLES = (collections.OrderedDict, dict)
-_CACHE = type(functools.cache(len))  # of lru_cache, too
-_DEEPEST = 7  # of tensors below a cache: in the attributes of an object in a pair that is a result, for one
-_WIDEST = 100_000  # things on a level: a cache of other things
-_WITHOUT_TENSORS = ("sympy", "torch", "mpmath")  # whose caches are many and large
 
 
-def let_go(references):
-    """Takes tensors out of what holds them; in words, what one of these was, or None. Python looks through all of its
-    objects to find who holds some: once for all of them."""
+def alive(references):
+    return [reference for reference in references if reference() is not None]
+
+
+def let_go(left):
+    """Takes tensors out of what holds them; in words, what one of these was, or None. `left`: a function that gives
+    weak references to them."""
+    for generation in (0, 2):  # forward itself may have collected, and what it held then is not young
+        if not left():
+            return None
+        gc.collect(generation)
+    holder = _let_go(left())
+    if holder is None and gc.get_freeze_count() and left():
+        gc.unfreeze()  # Python finds no holder among what gc.freeze() put aside
+        holder = _let_go(left())
+    return holder
+
+
+def _let_go(references):
+    """Python looks through all of its objects to find who holds some: once for all of them."""
     tensors = [tensor for tensor in [reference() for reference in references] if tensor is not None]
     said = "the cache of a function" if tensors and _clear_caches(tensors) else None
     tensors.clear()
@@ -52,28 +66,16 @@ def _clear_caches(tensors):
     """Of functions under functools.cache and lru_cache, those whose results hold one of the tensors: nobody can take a
     single result out, and one without its tensors would be a wrong one. Whether there were any."""
     ids = {id(tensor) for tensor in tensors}
-    caches = [thing for thing in gc.get_objects() if type(thing) is _CACHE and _holds_one(thing, ids)]
+    caches = [thing for thing in gc.get_objects() if type(thing) is CACHED and _holds_one(thing, ids)]
     for cache in caches:
         cache.cache_clear()
     return bool(caches)
 
 
 def _holds_one(cache, ids):
-    if (getattr(cache, "__module__", None) or "").split(".")[0] in _WITHOUT_TENSORS:
+    if (getattr(cache, "__module__", None) or "").split(".")[0] in WITHOUT_TENSORS:
         return False
-    level = [cache]
-    for _ in range(_DEEPEST):
-        level = [thing for thing in gc.get_referents(*level) if _is_of_a_result(thing)]
-        if any(id(thing) in ids for thing in level):
-            return True
-        if len(level) > _WIDEST:
-            return False
-    return False
-
-
-def _is_of_a_result(thing):
-    """By its type: isinstance() asks the thing, which may be the proxy of another that is gone."""
-    return not issubclass(type(thing), types.FunctionType | types.BuiltinFunctionType | types.ModuleType | type)
+    return any(id(thing) in ids for level in things_below([cache]) for thing in level)
 
 
 def _kind(holder, kinds):

@@ -9,7 +9,6 @@ import builtins
 import collections
 import contextlib
 import functools
-import gc
 import random
 import sys
 import threading
@@ -31,12 +30,13 @@ from .compiling import Compiling
 from .conditions import answering, taking_conditions
 from .conversions import conversions
 from .data import PastAutograd
+from .function_caches import FunctionCaches
 from .held import InPlace, container_of, told, way_to
 from .holders import holders
 from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept
-from .leftovers import let_go
+from .leftovers import alive, let_go
 from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
@@ -98,10 +98,11 @@ class Observation:
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
         self._tripped = []  # (container, key, Tripwire)
-        self._tensors = []  # weak references to those that were made
+        self._tensors, self._made_aside = [], []  # weak references to those that were made
         self.thread = None  # the one that is in forward
         self._aside = False  # in what runs again in each call
         self.draws, self.tables = TracedDraws(self.comparisons), KnownTensors()
+        self.caches = FunctionCaches(self._modules.values(), self.is_running, self._is_traced)
         self._stack = contextlib.ExitStack()
         self._keep_generators()
         for path, child in module.named_modules():
@@ -155,7 +156,6 @@ class Observation:
             raise UnsupportedError(_FREEZES.format(draws.words))
 
     def restore(self):
-        """Whatever forward and the exporter changed."""
         self._kept.restore()
 
     def hold(self, module, numbers):
@@ -182,7 +182,7 @@ class Observation:
         self.prints, self.conditions, self.past_autograd = [], [], PastAutograd()
         self.given.begin()
         try:
-            with Calls(self), self.held:
+            with self.caches, Calls(self), self.held:
                 return function(*args, **kwargs)
         finally:
             self.thread, self.behind_calls = None, None
@@ -242,28 +242,27 @@ class Observation:
         """After the trace: UnsupportedError where a tensor of it is kept somewhere, and it is kept there no longer.
         `known`: tensors that the trace's result holds."""
         known = {id(tensor) for tensor in known}
-        self._tensors = [reference for reference in self._tensors if id(reference()) not in known]
+        for made in (self._tensors, self._made_aside):
+            made[:] = [reference for reference in made if id(reference()) not in known]
         if holder := self.let_go():
             if self.changes is not None:
                 raise self.refusal()
             raise UnsupportedError(f"forward keeps a tensor in {holder}, where a graph would put none")
 
     def let_go(self):
-        """Takes what is left of the trace's tensors out of what holds them; in words, what that was, or None."""
+        """Takes what is left of the trace out of what holds it; in words, what that was, or None."""
+        self._forget_aside()
         self._kept.forget_dead()
-        for generation in (0, 2):  # forward itself may have collected, and what it held then is not young
-            if not self.left():
-                return None
-            gc.collect(generation)
-        holder = let_go(self.left())
-        if holder is None and gc.get_freeze_count() and self.left():
-            gc.unfreeze()  # Python finds no holder among what gc.freeze() put aside
-            holder = let_go(self.left())
-        return holder
+        return let_go(self.left)
+
+    def _forget_aside(self):
+        """What runs again in each call may keep what it likes, but nothing of a trace."""
+        let_go(lambda: alive(self._made_aside))
+        self._made_aside.clear()
 
     def left(self):
         """References to those of the trace's tensors that something still holds."""
-        return [reference for reference in self._tensors if reference() is not None]
+        return alive(self._tensors)
 
     # ---- what can be reached
 
@@ -394,6 +393,7 @@ class Observation:
             self._tripped.append((container, key, tripwire))
             put_element(container, key, tripwire)
         else:
+            self.caches.add(container, key, value)
             self._reach(value, where, depth)
 
     def _release_tripwires(self):
@@ -497,4 +497,4 @@ class Observation:
     def made(self, results):
         for tensor in results if isinstance(results, tuple | list) else (results,):
             if isinstance(tensor, torch.Tensor) and type(tensor) not in PLAIN_TENSORS:  # a real one is a constant
-                self._tensors.append(weakref.ref(tensor))
+                (self._made_aside if self._aside else self._tensors).append(weakref.ref(tensor))

@@ -12,6 +12,7 @@ import torch
 from lowtide import _lowtide
 
 from .code import asks_which, content, free_cells, is_users, is_users_name, names, texts
+from .function_caches import CACHED
 from .sameness import has_dict
 from .states import flags, is_state, variables
 from .values import CONTAINERS, LARGEST, PLAIN, base_of, is_plain
@@ -125,7 +126,9 @@ class _Reads:
         subject = "attribute", f"attribute `{name}` of the class {cls.__qualname__}"
         if isinstance(found, staticmethod | classmethod):
             found = found.__func__ if isinstance(found, staticmethod) else MISSING
-        if found is not MISSING and (not hasattr(found, "__get__") or isinstance(found, types.FunctionType | property)):
+        if found is not MISSING and (
+            not hasattr(found, "__get__") or isinstance(found, types.FunctionType | property | CACHED)
+        ):
             place = self._value(number, Way.ATTRIBUTE, name, found, subject)
             if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
                 self._later(
@@ -196,6 +199,8 @@ class _Reads:
         elif isinstance(value, functools.partial):
             for part in ("func", "args", "keywords"):
                 self._value(number, Way.ATTRIBUTE, part, getattr(value, part), None, False, depth - 1)
+        elif type(value) is CACHED:
+            self._value(number, Way.ATTRIBUTE, "__wrapped__", getattr(value, "__wrapped__", MISSING), None)
         elif isinstance(value, type):
             if is_users(value):
                 self._classes.setdefault(value, number)

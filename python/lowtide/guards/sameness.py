@@ -1,6 +1,7 @@
 """Whether Python code would take one thing for another, and what of a trace no code would ever ask for."""
 
 import collections
+import contextlib
 import types
 import weakref
 
@@ -64,3 +65,20 @@ def slots_of(cls):
     bases = [base for base in cls.__mro__ if "__slots__" in vars(base)]
     found = [(name, value) for base in bases for name, value in vars(base).items()]
     return [name for name, value in found if type(value) is types.MemberDescriptorType and name[:2] != "__"]
+
+
+def attributes_of(thing):
+    """{name: value} of those that a plain object has in its __dict__ and in slots."""
+    found = dict(vars(thing)) if has_dict(thing) else {}
+    for name in slots_of(type(thing)):
+        with contextlib.suppress(AttributeError):  # one without a value
+            found[name] = object.__getattribute__(thing, name)
+    return found
+
+
+def put_attribute(thing, name, value):
+    """Without a call of the class's own __setattr__."""
+    if name in slots_of(type(thing)):
+        object.__setattr__(thing, name, value)
+    else:
+        vars(thing)[name] = value

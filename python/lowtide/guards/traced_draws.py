@@ -4,6 +4,7 @@ What forward does with it besides puts the draw into the graph, as any other cal
 copies of the generators as they are at the call, so the answers are those that forward would get without a trace.
 """
 
+import operator
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -51,26 +52,27 @@ class TracedDraws:
 
     def __init__(self, comparisons):
         self._comparisons = comparisons
-        self._records = []
+        self._drawn, self._in_graph = [], set()  # Draws, and ids of those that the graph has
         self._made = False  # stand-ins
         self._generators = None  # copies
+        self._enters_graph = False
 
     def __bool__(self):
         return self._made
 
     def untraced(self):
         """The Draws that are not in the graph."""
-        return Draws(record.draw for record in self._records if record.traced is None)
+        return Draws(draw for draw in self._drawn if id(draw) not in self._in_graph)
 
     def tensor(self, func, args, kwargs):
         """A stand-in for what a factory of PyTorch's gives, or None where it makes more than one number."""
-        found = _read_factory(MAKERS[func], args, kwargs)
+        found = None if self._enters_graph else _read_factory(MAKERS[func], args, kwargs)
         if found is None:
             return None
         self._made = True
         args, size, dtype = found
         if func is torch.empty:
-            return elsewhere(lambda: _stand_in(torch.empty(size, dtype=dtype), _Blank(size, dtype)))
+            return elsewhere(lambda: _stand_in(torch.empty(size, dtype=dtype), _Blank(self, size, dtype)))
         return self._make(Draw("torch", MAKERS[func], args, size, dtype))
 
     def fill(self, blank, name, args):
@@ -83,6 +85,15 @@ class TracedDraws:
         """A stand-in for a number of NumPy's or Python's."""
         return DrawnNumber(self._record(Draw(source, name, args)))
 
+    def in_graph(self, make, draw=None):
+        """make(), which draws or makes room for it."""
+        self._enters_graph = True
+        self._in_graph.add(id(draw))
+        try:
+            return make()
+        finally:
+            self._enters_graph = False
+
     def _make(self, draw):
         record = self._record(draw)
         return elsewhere(lambda: _stand_in(record.value.clone(), record))
@@ -91,17 +102,18 @@ class TracedDraws:
         if self._generators is None:
             self._generators = elsewhere(_copies)
         generators = self._generators
-        record = _Record(draw, elsewhere(lambda: draw.make(generators)), self._comparisons)
+        record = _Record(self, draw, elsewhere(lambda: draw.make(generators)), self._comparisons)
         if draw.source == "torch":
             draw.dtype = record.value.dtype
-        self._records.append(record)
+        self._drawn.append(draw)
         return record
 
 
 class _Record:
     """Of one draw."""
 
-    def __init__(self, draw, value, comparisons):
+    def __init__(self, draws, draw, value, comparisons):
+        self._draws = draws
         self.draw, self.value, self.traced = draw, value, None
         self._comparisons = comparisons
 
@@ -133,23 +145,25 @@ class _Record:
         if self.draw.questions:
             raise UnsupportedError(_BOTH)
         if self.traced is None:
-            draw = self.draw
-            if draw.name in FILLS:
-                self.traced = getattr(torch.empty(draw.size, dtype=draw.dtype), draw.name)(*draw.args)
-            else:
-                self.traced = FACTORIES[draw.name](*draw.args, size=draw.size, dtype=draw.dtype)
+            self.traced = self._draws.in_graph(self._traced, self.draw)
         return self.traced
+
+    def _traced(self):
+        draw = self.draw
+        if draw.name in FILLS:
+            return getattr(torch.empty(draw.size, dtype=draw.dtype), draw.name)(*draw.args)
+        return FACTORIES[draw.name](*draw.args, size=draw.size, dtype=draw.dtype)
 
 
 class _Blank:
     """torch.empty's tensor before it is filled."""
 
-    def __init__(self, size, dtype):
-        self.size, self.dtype, self.traced = size, dtype, None
+    def __init__(self, draws, size, dtype):
+        self._draws, self.size, self.dtype, self.traced = draws, size, dtype, None
 
     def in_graph(self):
         if self.traced is None:
-            self.traced = torch.empty(self.size, dtype=self.dtype)
+            self.traced = self._draws.in_graph(lambda: torch.empty(self.size, dtype=self.dtype))
         return self.traced
 
 
@@ -192,20 +206,32 @@ def _compare(name):
     return compare
 
 
+def _value(drawn):
+    value = drawn._lowtide.ask_for_value()
+    return drawn._lowtide.in_graph().item() if value is None else value
+
+
 def _compute(name):
     def compute(self, *others):
-        if (value := self._lowtide.ask_for_value()) is not None:
-            return getattr(value, name)(*others)
-        return getattr(self._lowtide.in_graph().item(), name)(*others)
+        return getattr(_value(self), name)(*others)
 
     return compute
+
+
+def _combine(function, is_reflected):
+    """Of two: the other one may be what alone knows how, a tensor for one."""
+
+    def combine(self, other):
+        return function(other, _value(self)) if is_reflected else function(_value(self), other)
+
+    return combine
 
 
 for _name in COMPARISONS:
     setattr(DrawnNumber, f"__{_name}__", _compare(_name))
 for _name in "add sub mul truediv floordiv mod pow".split():
-    setattr(DrawnNumber, f"__{_name}__", _compute(f"__{_name}__"))
-    setattr(DrawnNumber, f"__r{_name}__", _compute(f"__r{_name}__"))
+    setattr(DrawnNumber, f"__{_name}__", _combine(getattr(operator, _name), False))
+    setattr(DrawnNumber, f"__r{_name}__", _combine(getattr(operator, _name), True))
 for _name in "neg pos abs bool float int index round trunc floor ceil format str repr".split():
     setattr(DrawnNumber, f"__{_name}__", _compute(f"__{_name}__"))
 

@@ -211,6 +211,9 @@ class Guards:
             raise NotCacheable(self._foreign)
         return [_to_json(place) for place in self._places[self._size :]]
 
+    def refuse_storing(self, reason):
+        self._foreign = self._foreign or reason
+
     @classmethod
     def with_reads(cls, module, told, asks_for_gradients):
         """The same places, with what is there now."""

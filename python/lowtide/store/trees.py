@@ -13,6 +13,7 @@ import torch.utils._pytree as pytree
 
 from lowtide.capture import trees
 from lowtide.guards.code import is_ours
+from lowtide.guards.sameness import attributes_of
 from lowtide.guards.values import DTYPES
 
 DTYPE_OF = {name: dtype for dtype, name in DTYPES.items()}
@@ -89,7 +90,7 @@ def _opened_to_json(node, name):
     kind = "of dict"
     if dataclasses.is_dataclass(node.type):
         kind = "dataclass"
-        if any(value is not None for value in vars(node.empty).values()):
+        if any(value is not None for value in attributes_of(node.empty).values()):
             raise NotStorable(f"the output holds a {node.type.__qualname__} with more than its fields")
     elif node.empty is not None:
         kind = "empty"
