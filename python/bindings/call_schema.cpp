@@ -2,7 +2,9 @@
 
 #include <nanobind/stl/set.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "bindings.h"
@@ -34,6 +36,21 @@ static void add_number(Value value, DType dtype, ArgumentTensors& found) {
   found.add(tensor, view, false);
 }
 
+// Of each object the place of the first that is the same one.
+static std::vector<size_t> firsts_of(const std::vector<nb::object>& objects) {
+  std::vector<std::pair<PyObject*, size_t>> sorted;
+  sorted.reserve(objects.size());
+  for (size_t i = 0; i < objects.size(); ++i) sorted.emplace_back(objects[i].ptr(), i);
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<size_t> firsts(objects.size());
+  size_t first = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (i == 0 || sorted[i].first != sorted[i - 1].first) first = sorted[i].second;
+    firsts[sorted[i].second] = first;
+  }
+  return firsts;
+}
+
 CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::object snapshot, nb::object tensor_type,
                        std::set<int64_t> numbers)
     : snapshot_(std::move(snapshot)), tensor_type_(std::move(tensor_type)) {
@@ -42,6 +59,8 @@ CallSchema::CallSchema(nb::tuple args, nb::dict kwargs, nb::object named, nb::ob
   kwargs_ = snapshot_of(kwargs, numbers, leaf);
   for (const nb::object& key : kwargs_.keys)
     if (PySequence_Contains(named.ptr(), key.ptr()) != 1) unnamed_.push_back(key);
+  ArgumentTensors found;
+  if (match_all(args, kwargs, found)) firsts_ = firsts_of(found.tensors);
 }
 
 CallSchema::Part CallSchema::snapshot_of(nb::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const {
@@ -84,6 +103,10 @@ CallSchema::Part CallSchema::snapshot_of(nb::handle object, const std::set<int64
 }
 
 bool CallSchema::match(nb::handle args, nb::handle kwargs, ArgumentTensors& found) const {
+  return match_all(args, kwargs, found) && firsts_of(found.tensors) == firsts_;
+}
+
+bool CallSchema::match_all(nb::handle args, nb::handle kwargs, ArgumentTensors& found) const {
   return match_part(args_, args, found) && match_keywords(kwargs, found);
 }
 

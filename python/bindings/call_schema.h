@@ -11,7 +11,7 @@
 namespace lowtide::bindings {
 
 // What two calls must share for one captured graph, besides sizes: the tree of arguments, the dtype and rank of each
-// tensor, plain values. Made from one call, then matched against others.
+// tensor, which of them are one object, plain values. Made from one call, then matched against others.
 class CallSchema {
  public:
   // `named`: keyword arguments that `forward` names, whose order means nothing. `snapshot`: a Python function from any
@@ -21,7 +21,8 @@ class CallSchema {
   // or any string.
   CallSchema(nanobind::tuple args, nanobind::dict kwargs, nanobind::object named, nanobind::object snapshot,
              nanobind::object tensor_type, std::set<int64_t> numbers);
-  // Whether the call fits; then its tensors and the strings of any value are appended.
+  // Whether the call fits: one tensor in two places, where the first call had one, since forward may ask `x is y`, and
+  // else different ones. Then its tensors and the strings of any value are in `found`, which was empty.
   bool match(nanobind::handle args, nanobind::handle kwargs, ArgumentTensors& found) const;
 
  private:
@@ -36,11 +37,13 @@ class CallSchema {
     int rank = 0;
   };
   Part snapshot_of(nanobind::handle object, const std::set<int64_t>& numbers, int64_t& leaf) const;
+  bool match_all(nanobind::handle args, nanobind::handle kwargs, ArgumentTensors& found) const;
   bool match_part(const Part& part, nanobind::handle object, ArgumentTensors& found) const;
   bool match_keywords(nanobind::handle kwargs, ArgumentTensors& found) const;
 
   nanobind::object snapshot_, tensor_type_;
   Part args_, kwargs_;
+  std::vector<size_t> firsts_;             // of each tensor the place of the first that is the same object
   std::vector<nanobind::object> unnamed_;  // keyword arguments in the order of the first call
 };
 

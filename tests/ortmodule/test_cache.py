@@ -169,6 +169,7 @@ def test_what_else_a_graph_depends_on(folder, exports, monkeypatch):
     needs_another(seeded().double(), x.double())
     needs_another(seeded().eval(), x)
     needs_another(seeded(), x, torch.randn(3, 4))
+    needs_another(seeded(), x, x)
     needs_another(seeded(), x, 2.0)
     needs_another(seeded(), x, 3.0)
     frozen = seeded()

@@ -11,7 +11,7 @@ import torch
 from lowtide import _lowtide
 from lowtide.capture import Call, schema_of
 from lowtide.guards import Guards, NotCacheable, leftovers
-from lowtide.guards.observe import Seen
+from lowtide.guards.seen import Seen
 from lowtide.guards.tree import key_of
 from lowtide.ortmodule import ORTModule
 

@@ -81,6 +81,17 @@ def test_numbers_are_pytorchs_at_every_density(options):
     assert wrapped.fallback_reason is None and leaves_out(wrapped)
 
 
+def test_a_batch_of_no_rows_has_no_padding():
+    """Its rows could not be counted, which was a bug of ours in the log and the end of the graph."""
+    net = Tagger(reduction="sum").double()
+    wrapped = wrap(net)
+    for sequences in (0, 4):
+        arguments = batch(0.95, sequences)
+        assert_near(step(wrapped, arguments), step(net, arguments))
+        assert wrapped.fallback_reason is None
+    assert not leaves_out(wrapped)
+
+
 def test_the_fused_head_without_a_row():
     net = Tagger()
     wrapped = wrap(net)

@@ -34,6 +34,7 @@ QUESTIONS = {
     "stride": lambda m, a: 1.0 + a.stride(0),
     "attribute": lambda m, a: getattr(a, "factor", 1.0),
     "version": lambda m, a: 1.0 + a._version,
+    "parameter": lambda m, a: factor(isinstance(a, torch.nn.Parameter)),
     "gradient of a parameter": lambda m, a: 1.0 if m.l.weight.grad is None else m.l.weight.grad.sum().tanh(),
 }
 
@@ -56,6 +57,7 @@ def arguments():
     with_gradient = x(grad=True)
     with_gradient.grad = torch.ones(3, 4)
     yield with_gradient
+    yield torch.nn.Parameter(x())
     retaining = x(grad=True) * 1
     retaining.retain_grad()
     yield retaining

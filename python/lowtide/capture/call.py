@@ -34,6 +34,7 @@ class Call:
             is_string = type(leaf) is str
             self.leaves[place] = Unread(next(strings)) if is_string else torch.tensor(leaf, dtype=NUMBERS[type(leaf)])
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+        self.firsts = _firsts(self.tensors)
 
     def schema(self):
         """What must be equal for a captured graph to fit, besides sizes and the structure. Hashable."""
@@ -50,9 +51,10 @@ class Call:
         return hollow
 
     def with_tensors(self, tensors):
-        """(args, kwargs) with other tensors in the places of ours, numbers out of them; arrays are copied, their owner
-        may change them."""
-        rest = iter(tensors)
+        """(args, kwargs) with other tensors in the places of ours, one where one of ours is in several, as forward may
+        ask `x is y`; numbers out of them. Arrays are copied, their owner may change them."""
+        tensors = list(tensors)
+        rest = (tensors[first] for first in self.firsts)
         leaves = [
             next(rest) if isinstance(leaf, torch.Tensor) else leaf.copy() if is_array(leaf) else leaf
             for leaf in self.leaves
@@ -173,6 +175,12 @@ def _leaf_schema(leaf):
     if isinstance(leaf, torch.Tensor):
         return type(leaf), leaf.dtype, leaf.dim(), leaf.device.type, leaf.layout
     return type(leaf), array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)
+
+
+def _firsts(tensors):
+    """Of each the place of the first that is the same object."""
+    places = {}
+    return tuple(places.setdefault(id(tensor), place) for place, tensor in enumerate(tensors))
 
 
 def snapshot(value):

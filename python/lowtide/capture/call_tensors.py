@@ -26,6 +26,13 @@ class CallTensors:
         return [(stand_ins[path], self._of_module[path]) for path, _ in kept_numbers(module) if path in self._of_module]
 
 
+def mark_parameters(stand_ins, tensors):
+    """isinstance(x, nn.Parameter) is true of what stands for a call's parameter, as of it."""
+    for stand_in, tensor in zip(stand_ins, tensors, strict=True):
+        if isinstance(tensor, torch.nn.Parameter):
+            stand_in._is_param = True
+
+
 def kept_numbers(module):
     """(path, buffer) of those that hold one whole number; PyTorch's own layers only count in theirs."""
     found = []

@@ -25,7 +25,7 @@ from lowtide.log import logger
 from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
 from .call import Call
-from .call_tensors import CallTensors
+from .call_tensors import CallTensors, mark_parameters
 from .containers import Given, GivenContainers
 from .examples import example, example_sizes, is_dynamic
 from .failures import clear_frames, failure_from, frames_of, user_line
@@ -141,6 +141,7 @@ class _Flat(torch.nn.Module):
         self.found = _Found()
 
     def forward(self, tensors):
+        mark_parameters(tensors, self.call.tensors)
         args, kwargs = self.call.with_tensors(tensors)
         numbers = self.call.numbers_of(args, kwargs)
         self.observation.comparisons.begin(numbers, self.call.tensors, self.names)

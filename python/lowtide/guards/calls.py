@@ -29,6 +29,7 @@ _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set_
 _WRITES_BY_INDEX = frozenset((torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_))
 _SELECTS = frozenset((torch.masked_select, torch.Tensor.masked_select))
 _READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
+_GIVES_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.__repr__))  # without an op that a trace would see
 _ASKS_FOR_TRUTH = frozenset((torch.Tensor.__bool__, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
@@ -67,6 +68,8 @@ class Calls(TorchFunctionMode):
             self._observation.whole_numbers.note_int(args[0], frame)
         if func in READ:
             self._observation.listed.note_read(args[0])
+        if func in _GIVES_NUMBERS:
+            self._observation.seen.note_numbers(args[0])
         if func in _READS_NUMBERS and not self._observation.readers:
             self._observation.readers = readers(outwards(frame))
         if func is torch.Tensor.__getitem__:

@@ -15,7 +15,6 @@ import threading
 import types
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import torch
 
@@ -41,6 +40,7 @@ from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
 from .sameness import has_dict, slots_of
+from .seen import Seen
 from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
@@ -58,20 +58,6 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.
 _LEFT_ALONE = ("torch", "lowtide", "builtins", "logging", "threading", "_thread", "weakref", "warnings")
 _FREEZES = "forward changes {}, which a graph would freeze"
 _BACKWARD, _GENERATOR = "forward calls backward", "forward makes a NumPy random generator"
-
-
-@dataclass
-class Seen:
-    """What a trace read."""
-
-    reads: dict = field(default_factory=dict)  # (id of the owner, name) → owner: modules and objects that they hold
-    codes: dict = field(default_factory=dict)  # code → its globals: what ran, but for PyTorch's own
-    opaque: set = field(default_factory=set)  # ids of objects that are asked without a note
-    counters: set = field(default_factory=set)  # (id of the module, name) of ints that are only added to
-    of_hooks: bool = True  # whether what the module's hooks read belongs to it
-    replaced: set = field(default_factory=set)  # (id of the module, name) of buffers that become others in each call
-    held: set = field(default_factory=set)  # (id of a container, key) of numbers of any value
-    asks_for_gradients: bool = False  # code outside of PyTorch's own machinery asked for requires_grad
 
 
 class Observation:

@@ -155,6 +155,11 @@ class _Reads:
             number = self._place(parent, way, key, value, Expected.ANYTHING, subject)
             self._guards.type_of(number, type(value))
             return number
+        if id(value) in self._seen.numbers_of:
+            number = self._place(parent, way, key, value, Expected.SAME, subject)
+            words = ("attribute", "the numbers of a tensor that forward reads as Python's")
+            self._place(number, Way.ATTRIBUTE, "_version", value._version, Expected.EQUAL, words)
+            return number
         expected, parts = self._expected(value, shallow or not depth)
         number = self._place(parent, way, key, value, expected, subject)
         for at, part in parts:

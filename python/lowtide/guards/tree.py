@@ -18,9 +18,10 @@ from lowtide.errors import UnsupportedError
 from .code import is_users_name
 from .digest import Digest, NotCacheable
 from .held import is_number, text_of, value_at
-from .observe import HOOKS, Seen
+from .observe import HOOKS
 from .reads import add_reads
 from .sameness import has_dict, is_plain_object
+from .seen import Seen
 from .states import flags, is_state
 from .values import CONTAINERS, PLAIN, PLAIN_TENSORS, array_key, base_of, describe, is_array, same_plain
 from .words import (

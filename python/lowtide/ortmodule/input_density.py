@@ -26,10 +26,11 @@ class CountedInput:
     def counts(self, tensor):
         """Of each row along the first dim, how many of its numbers mean something."""
         counted = tensor.detach() != self.without
-        return counted.reshape(counted.shape[0] if counted.dim() > 1 else 1, -1).sum(1)
+        return counted.sum(tuple(range(1, counted.dim()))) if counted.dim() > 1 else counted.sum().reshape(1)
 
     def density(self, tensor):
-        return self.counts(tensor).sum().item() / max(tensor.numel(), 1)
+        """1 where there are no numbers: a batch of no rows has none that means nothing."""
+        return self.counts(tensor).sum().item() / tensor.numel() if tensor.numel() else 1.0
 
 
 def counted_inputs(captured):

@@ -43,8 +43,10 @@ class Specialization:
         self._dtypes = {name: text.partition("[")[0] for name, text in self._texts.items()}
         self._ranks = {name: text.count(",") for name, text in self._texts.items()}
         whole = _bound(call, module)
-        self._meaning = whole and (whole.structure, whole.schema(), whole.numbers)
+        self._meaning = whole and (whole.structure, whole.schema(), whole.numbers, whole.firsts)
         self._structure, self._leaves = _leaves(whole or call, forward)
+        names = call.names(forward)
+        self._same = {name: names[first] for name, first in zip(names, call.firsts, strict=True)}
 
     def call(self, args, kwargs, module):
         return Call(args, kwargs, module.forward, self.places)
@@ -130,7 +132,15 @@ class Specialization:
                 return Change("argument", f"{(self if now is None else other).words[name]} {verb}")
             if self._dtypes[name] != other._dtypes[name] or self._ranks[name] != other._ranks[name]:
                 return Change("argument", f"{self.words[name]} was {was}, is now {now}")
+            if self._same.get(name) != other._same.get(name):
+                return Change("argument", self._words_of_same(name, other))
         return Change("argument", "the arguments come in another structure")
+
+    def _words_of_same(self, name, other):
+        """Of a tensor that is now, or no longer, given in two places at once."""
+        is_now = other._same[name] != name
+        first = self.words[(other if is_now else self)._same[name]]
+        return f"{self.words[name]} is {'now' if is_now else 'no longer'} the tensor that {first} is"
 
 
 class _Value:
@@ -153,7 +163,7 @@ def _leaves(call, forward):
     named = {}
     for place, ((name, _), part, leaf) in enumerate(zip(call.named_leaves(forward), call.schema(), raw, strict=True)):
         named[name] = _Value(leaf, place in call.numbers) if may_vary(leaf) else part
-    return call.structure, named
+    return (call.structure, call.firsts), named
 
 
 def _pairs(before, after):

@@ -39,7 +39,8 @@ class CaptureCache:
         try:
             key = Digest()
             key.add(*build(), self._mode, torch.is_grad_enabled(), json.dumps(structure_to_json(call.structure)))
-            key.value([list(surroundings), [_leaf_key(leaf) for leaf in call.leaves]], "an argument")
+            leaves = [_leaf_key(leaf) for leaf in call.leaves]
+            key.value([list(surroundings), leaves, list(call.firsts)], "an argument")
             key.add(Guards(self._module).digest())
         except (NotCacheable, NotStorable) as reason:
             self.say("%s is not cached: %s", type(self._module).__name__, reason)
