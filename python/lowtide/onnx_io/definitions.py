@@ -8,6 +8,7 @@ from lowtide.errors import UnsupportedError
 
 from .element_types import FLOATS, NUMPY_TYPES, ONNX_TYPES
 from .exact_ops import clip, fill, reduction
+from .recurrence import recurrence
 
 _INT64_MIN = int(numpy.iinfo(numpy.int64).min)
 
@@ -480,6 +481,7 @@ DEFINITIONS = {
     "FusedMatMul": _formula(_fused_matmul),
     "Attention": _attention,
     "RotaryEmbedding": _formula(_rotary),
+    "Recurrence": recurrence,
     "RepeatInterleave": _formula(_repeat_interleave),
     "Flip": _formula(_flip),
     "Roll": _formula(_roll),
