@@ -214,3 +214,10 @@ def test_what_a_layer_keeps_for_backward_is_lowtides_own():
     model = to_model(graph)
     assert not is_standard(model) and [node.op_type for node in model.graph.node] == ["Recurrence"]
     close(run(from_model(model).graph, tensors), run(graph, tensors), rtol=0, atol=0)
+
+
+def test_a_layer_of_any_width_is_lowtides_own():
+    """Its width is a number in ONNX's nodes."""
+    inputs = "%x: f32[m, n, h] input, %w: f32[h, h] input, %s: f32[n, h] input"
+    graph = graph_of(inputs, '  %r: f32[m, n, h], _, _, _, _ = Recurrence(cell="tanh", reverse=false) %x, %w, %s')
+    assert [node.op_type for node in to_model(graph).graph.node] == ["Recurrence"]
