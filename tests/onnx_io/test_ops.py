@@ -190,6 +190,27 @@ def test_random_ops_keep_their_distribution():
         assert abs(float((outputs[0] == 0).float().mean()) - 0.25) < 0.03
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_random_numbers_are_of_their_range_and_dtype(dtype):
+    """A writing function once gave a dtype twice."""
+    attrs = f"dtype={dtype}, shape=[n, 100], stream=3"
+    graph = graph_of(
+        "%x: f32[n, 6] input",
+        f"  %u: {dtype}[n, 100] = RandomUniform({attrs}, low=2.0, high=4.0)\n"
+        f"  %g: {dtype}[n, 100] = RandomNormal({attrs}, mean=5.0, scale=0.5)\n"
+        f"  %r: {dtype}[2*n, 100] = Concat(axis=0) %u, %g",
+    )
+    model = to_model(graph)
+    assert is_standard(model)
+    (found,) = run_onnx(model, [torch.ones(50, 6)])
+    expected = run(graph, [torch.ones(50, 6)])[0]
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    for numbers in (found, expected):
+        uniform, normal = numbers.chunk(2)
+        assert 2 <= uniform.min() < 2.01 and 3.99 < uniform.max() <= 4
+        assert abs(normal.mean() - 5) < 0.05 and abs(normal.std() - 0.5) < 0.05
+
+
 LAST_MEMORY = """graph @g({inputs}) {{
   %r: f32[m, n, 3], _, _, {memories}, %l: f32[n, 3] = Recurrence(cell="lstm", reverse=false) %x, %w, %s, %c
   return {returned}

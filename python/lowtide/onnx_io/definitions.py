@@ -71,13 +71,9 @@ def _bias_dropout(w, n, x, bias, residual=None):
 def _random(op, *names):
     def write(w, n):
         like = w.term("ConstantOfShape", w.sizes(n["shape"]), dtype="f32")
-        w.give(n, w.term(op, like, dtype=n["dtype"], **{name: n[name] for name in names}, **_onnx_dtype(n)))
+        w.node(op, [like.name], n.outputs, dtype=ONNX_TYPES[n["dtype"]], **{name: n[name] for name in names})
 
     return write
-
-
-def _onnx_dtype(n):
-    return {"dtype": ONNX_TYPES[n["dtype"]]}
 
 
 # ---- pointwise
