@@ -1,6 +1,7 @@
 """Recurrent layers in files that others made: forms of ONNX's LSTM, GRU and RNN, and what PyTorch exports."""
 
 import io
+import json
 
 import numpy
 import onnx
@@ -10,6 +11,7 @@ from files_of_others import FLOAT, check, model_of, random
 from onnx import TensorProto, helper
 
 from lowtide._lowtide import Session
+from lowtide.cli import main
 from lowtide.errors import UnsupportedError
 from lowtide.onnx_io import from_model
 from lowtide.ortmodule.custom_functions import CallHandler
@@ -79,6 +81,7 @@ def test_a_form(op, form):
     [
         ("LSTM", {"clip": 3.0}, "node 'layer' (LSTM): it clips what its activations take (clip)"),
         ("LSTM", {"input_forget": 1}, "its input and forget gates are one (input_forget=1)"),
+        ("RNN", {"direction": "up"}, "its direction is 'up'; lowtide has forward, reverse, bidirectional"),
         ("LSTM", {"layout": 1}, "its batch comes first (layout=1)"),
         (
             "LSTM",
@@ -186,3 +189,20 @@ def test_what_pytorch_exported_trains(name):
     for found, expected in losses:
         assert found == pytest.approx(expected, rel=1e-8)
     assert losses[-1][1] < 0.9 * losses[0][1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_analyze_plans_an_lstm(tmp_path, capsys):
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tagger = Tagger(LAYERS["LSTM"]())
+
+        def forward(self, x):
+            return self.tagger(x).square().mean()
+
+    model = exported(Loss().eval(), torch.randn(4, 2, FEATURES), {"x": {0: "a", 1: "b"}})
+    onnx.save(model, tmp_path / "lstm.onnx")
+    assert main(["analyze", str(tmp_path / "lstm.onnx"), "--dims", "a=7,b=3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["dims"] == {"a": 7, "b": 3} and told["peak_with"] > 0

@@ -49,6 +49,8 @@ def _layer(r, n):
 
 
 def _refuse(n):
+    if n.get("direction", "forward") not in _REVERSED:
+        raise UnsupportedError(f"its direction is '{n.get('direction')}'; lowtide has {', '.join(_REVERSED)}")
     if n.get("layout", 0):
         raise UnsupportedError("its batch comes first (layout=1): lowtide reads steps first, layout=0")
     if n.has(_PEEPHOLES):
