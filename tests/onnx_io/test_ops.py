@@ -4,6 +4,9 @@ import pytest
 import torch
 from both_ways import graph_of, round_trip, run, run_onnx, tensors_for
 
+from lowtide._lowtide import Graph
+from lowtide.onnx_io import from_model, is_standard, to_model
+
 SIZES = {"n": 4, "m": 6}
 X = "%x: f32[n, 6] input"
 XY = X + ", %y: f32[n, 6] input"
@@ -42,6 +45,12 @@ IMAGE = "%x: f32[n, 4, 8, 7] input"
 QKV = "%q: f32[n, 4, m, 8] input, %k: f32[n, 2, 5, 8] input, %v: f32[n, 2, 5, 3] input"
 ATTENTION = "dropout=0.0, scale=0.3, stream=0"
 LOGITS = "%x: f32[n, 3] input, %labels: i64[n] input"
+LSTM = "%x: f32[m, n, 12] input, %w: f32[12, 3] input, %s: f32[n, 3] input, %c: f32[n, 3] input"
+GRU = "%x: f32[m, n, 9] input, %w: f32[9, 3] input, %s: f32[n, 3] input"
+RNN = "%x: f32[m, n, 3] input, %w: f32[3, 3] input, %s: f32[n, 3] input"
+# Of one to three steps: of none the other runtime gives zeros for the states that rows begin with.
+LENGTHS = "%one: i64[] = Constant(dtype=i64, int_value=1)\n  %k: i64[n] = Add %i, %one\n  "
+STATES = "%r: f32[m, n, 3], %h: f32[n, 3]"
 ONE = "%x: f32[3] input, %labels: i64[] input"
 LOSS = "SoftmaxCrossEntropyLoss(ignore_index=2"
 
@@ -107,6 +116,15 @@ CASES = [
     (QKV + ", %s: bool[n, 1, 1, 5] input",
      f"%r: f32[n, 4, m, 3], _ = Attention(is_causal=true, {ATTENTION}) %q, %k, %v, %s"),
     (QKV + ", %s: f32[m, 5] input", f"%r: f32[n, 4, m, 3], _ = Attention(is_causal=false, {ATTENTION}) %q, %k, %v, %s"),
+    (LSTM, STATES + ', _, _, %l: f32[n, 3] = Recurrence(cell="lstm", reverse=false) %x, %w, %s, %c'),
+    (LSTM + ", %i: i64[n] input",
+     LENGTHS + STATES + ', _, _, %l: f32[n, 3] = Recurrence(cell="lstm", reverse=true) %x, %w, %s, %c, _, %k'),
+    (GRU, STATES + ', _, _, _ = Recurrence(cell="gru", reverse=false) %x, %w, %s'),
+    (GRU + ", %b: f32[9] input, %i: i64[n] input",
+     LENGTHS + STATES + ', _, _, _ = Recurrence(cell="gru", reverse=true) %x, %w, %s, _, %b, %k'),
+    (RNN, STATES + ', _, _, _ = Recurrence(cell="tanh", reverse=true) %x, %w, %s'),
+    (RNN + ", %i: i64[n] input",
+     LENGTHS + STATES + ', _, _, _ = Recurrence(cell="relu", reverse=false) %x, %w, %s, _, _, %k'),
     ("%x: f32[n, m, 6] input, %c: f32[m, 6] input, %s: f32[m, 6] input",
      "%r: f32[n, m, 6] = RotaryEmbedding %x, %c, %s"),
     ("%x: f32[n, m, 6] input, %c: f32[m, 6] input, %s: f32[m, 6] input",
@@ -170,3 +188,57 @@ def test_random_ops_keep_their_distribution():
     for outputs in (run_onnx(model, [ones]), run(again, [ones])):
         assert outputs[0].unique().tolist() == pytest.approx([0.0, 4 / 3])
         assert abs(float((outputs[0] == 0).float().mean()) - 0.25) < 0.03
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_random_numbers_are_of_their_range_and_dtype(dtype):
+    """A writing function once gave a dtype twice."""
+    attrs = f"dtype={dtype}, shape=[n, 100], stream=3"
+    graph = graph_of(
+        "%x: f32[n, 6] input",
+        f"  %u: {dtype}[n, 100] = RandomUniform({attrs}, low=2.0, high=4.0)\n"
+        f"  %g: {dtype}[n, 100] = RandomNormal({attrs}, mean=5.0, scale=0.5)\n"
+        f"  %r: {dtype}[2*n, 100] = Concat(axis=0) %u, %g",
+    )
+    model = to_model(graph)
+    assert is_standard(model)
+    (found,) = run_onnx(model, [torch.ones(50, 6)])
+    expected = run(graph, [torch.ones(50, 6)])[0]
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    for numbers in (found, expected):
+        uniform, normal = numbers.chunk(2)
+        assert 2 <= uniform.min() < 2.01 and 3.99 < uniform.max() <= 4
+        assert abs(normal.mean() - 5) < 0.05 and abs(normal.std() - 0.5) < 0.05
+
+
+LAST_MEMORY = """graph @g({inputs}) {{
+  %r: f32[m, n, 3], _, _, {memories}, %l: f32[n, 3] = Recurrence(cell="lstm", reverse=false) %x, %w, %s, %c
+  return {returned}
+}}
+"""
+
+
+def test_a_layer_whose_last_memory_alone_is_read():
+    graph = Graph.parse(LAST_MEMORY.format(inputs=LSTM, memories="_", returned="%l output"))
+    tensors = tensors_for(graph, SIZES)
+    model, again = round_trip(graph, own_ops=False)
+    (layer,) = [node for node in model.graph.node if node.op_type == "LSTM"]
+    assert list(layer.output[:2]) == ["", ""]
+    for outputs in (run_onnx(model, tensors), run(again, tensors)):
+        close(outputs, run(graph, tensors), rtol=2e-5, atol=2e-5)
+
+
+def test_what_a_layer_keeps_for_backward_is_lowtides_own():
+    text = LAST_MEMORY.format(inputs=LSTM, memories="%t: f32[m, n, 3]", returned="%t output, %l output")
+    graph = Graph.parse(text)
+    tensors = tensors_for(graph, SIZES)
+    model = to_model(graph)
+    assert not is_standard(model) and [node.op_type for node in model.graph.node] == ["Recurrence"]
+    close(run(from_model(model).graph, tensors), run(graph, tensors), rtol=0, atol=0)
+
+
+def test_a_layer_of_any_width_is_lowtides_own():
+    """Its width is a number in ONNX's nodes."""
+    inputs = "%x: f32[m, n, h] input, %w: f32[h, h] input, %s: f32[n, h] input"
+    graph = graph_of(inputs, '  %r: f32[m, n, h], _, _, _, _ = Recurrence(cell="tanh", reverse=false) %x, %w, %s')
+    assert [node.op_type for node in to_model(graph).graph.node] == ["Recurrence"]

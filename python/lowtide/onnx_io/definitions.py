@@ -8,6 +8,7 @@ from lowtide.errors import UnsupportedError
 
 from .element_types import FLOATS, NUMPY_TYPES, ONNX_TYPES
 from .exact_ops import clip, fill, reduction
+from .recurrence import recurrence
 
 _INT64_MIN = int(numpy.iinfo(numpy.int64).min)
 
@@ -70,13 +71,9 @@ def _bias_dropout(w, n, x, bias, residual=None):
 def _random(op, *names):
     def write(w, n):
         like = w.term("ConstantOfShape", w.sizes(n["shape"]), dtype="f32")
-        w.give(n, w.term(op, like, dtype=n["dtype"], **{name: n[name] for name in names}, **_onnx_dtype(n)))
+        w.node(op, [like.name], n.outputs, dtype=ONNX_TYPES[n["dtype"]], **{name: n[name] for name in names})
 
     return write
-
-
-def _onnx_dtype(n):
-    return {"dtype": ONNX_TYPES[n["dtype"]]}
 
 
 # ---- pointwise
@@ -480,6 +477,7 @@ DEFINITIONS = {
     "FusedMatMul": _formula(_fused_matmul),
     "Attention": _attention,
     "RotaryEmbedding": _formula(_rotary),
+    "Recurrence": recurrence,
     "RepeatInterleave": _formula(_repeat_interleave),
     "Flip": _formula(_flip),
     "Roll": _formula(_roll),

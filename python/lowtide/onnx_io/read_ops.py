@@ -3,11 +3,12 @@
 from .read_indices import INDICES
 from .read_pointwise import POINTWISE, same
 from .read_products import PRODUCTS, fused_matmul
+from .read_recurrent import RECURRENT
 from .read_rows import ROWS
 from .read_views import VIEWS
 from .read_windows import WINDOWS
 
-OPS = {**POINTWISE, **VIEWS, **ROWS, **PRODUCTS, **INDICES, **WINDOWS}
+OPS = {**POINTWISE, **VIEWS, **ROWS, **PRODUCTS, **INDICES, **WINDOWS, **RECURRENT}
 # What lowtide has no op for, with the reason.
 REFUSED = {
     "Loop": "how often it runs depends on data",
@@ -16,9 +17,6 @@ REFUSED = {
     "Unique": "how many elements it gives depends on data",
     "Compress": "how many elements it gives depends on data",
     "NonMaxSuppression": "how many boxes it gives depends on data",
-    "LSTM": "recurrent layers are not among lowtide's ops",
-    "GRU": "recurrent layers are not among lowtide's ops",
-    "RNN": "recurrent layers are not among lowtide's ops",
     "QuantizeLinear": "lowtide trains in floats: export the model before it is quantised",
     "DequantizeLinear": "lowtide trains in floats: export the model before it is quantised",
 }
