@@ -69,7 +69,8 @@ def flatten(tree, open_node=None, is_leaf=None):
     one is not opened at all."""
     open_node = open_node or _open_argument
     leaves, spec = pytree.tree_flatten(tree, is_leaf=is_leaf)
-    nodes = [(index, node) for index, leaf in enumerate(leaves) if (node := open_node(leaf)) is not None]
+    others = [(index, leaf) for index, leaf in enumerate(leaves) if is_leaf is None or not is_leaf(leaf)]
+    nodes = [(index, node) for index, leaf in others if (node := open_node(leaf)) is not None]
     if not nodes:
         return leaves, Structure(spec)
     flat, opened, nodes = [], [], dict(nodes)
@@ -86,11 +87,7 @@ def flatten(tree, open_node=None, is_leaf=None):
 
 def flatten_output(tree, is_leaf=None):
     """`flatten` of what forward returns: a transformers model returns its key-value cache, a policy a distribution."""
-
-    def open_node(leaf):
-        return None if is_leaf is not None and is_leaf(leaf) else _open_node(leaf) or _open_object(leaf)
-
-    return flatten(tree, open_node, is_leaf)
+    return flatten(tree, lambda leaf: _open_node(leaf) or _open_object(leaf), is_leaf)
 
 
 def unflatten(leaves, structure):

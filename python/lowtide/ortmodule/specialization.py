@@ -163,7 +163,11 @@ def _leaves(call, forward):
     named = {}
     for place, ((name, _), part, leaf) in enumerate(zip(call.named_leaves(forward), call.schema(), raw, strict=True)):
         named[name] = _Value(leaf, place in call.numbers) if may_vary(leaf) else part
-    return (call.structure, call.firsts), named
+    names = call.names(forward)
+    same = frozenset(
+        (name, names[first]) for name, first in zip(names, call.firsts, strict=True) if names[first] != name
+    )
+    return (call.structure, same), named
 
 
 def _pairs(before, after):

@@ -29,7 +29,7 @@ class PrimitiveType:
 class TensorStub:
     """The place of a tensor in a schema: its index in the list of tensors, its dtype in words, and its rank."""
 
-    __slots__ = ("dtype", "shape_dims", "tensor_idx")  # without a table of attributes it is a leaf of trees
+    __slots__ = ("dtype", "shape_dims", "tensor_idx")
 
     def __init__(self, tensor_idx, dtype, shape_dims):
         self.tensor_idx, self.dtype, self.shape_dims = tensor_idx, dtype, shape_dims
@@ -91,7 +91,7 @@ def extract_data_and_schema(data, constant_as_tensor=False, device=None):
 def unflatten_data_using_schema(data, schema):
     """The tree that `schema` was made from, with the tensors of `data` in the places of its stubs."""
     data = list(data)
-    leaves, structure = trees.flatten(schema)
+    leaves, structure = trees.flatten(schema, is_leaf=lambda part: isinstance(part, TensorStub))
     stubs = [leaf for leaf in leaves if isinstance(leaf, TensorStub)]
     if len(data) != len(stubs):
         raise InvalidArgument(f"expected {len(stubs)} tensors, as many as the schema has, found {len(data)}")
