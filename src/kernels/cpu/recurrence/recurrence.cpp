@@ -1,6 +1,7 @@
 // Rows of a recurrent layer know nothing of each other: some of them at a time go through all steps, on one thread. The
 // weight is packed once for all.
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/gemm/blocks.h"
 #include "kernels/cpu/recurrence/recurrence_table.h"
 #include "kernels/kernel_lines.h"
 #include "kernels/reference/recurrent_states.h"
@@ -24,14 +25,14 @@ struct Layer {
         units(of.units),
         width(of.cell().gates * of.units),
         kept(of.cell().kept * of.units),
-        panels((recurrence_table().loops<Number>().packed(units, width) + kLine - 1) / kLine * kLine),
-        back_panels((recurrence_table().loops<Number>().packed(width, units) + kLine - 1) / kLine * kLine) {
+        panels(rounded_up(recurrence_table().loops<Number>().packed(units, width), kLine)),
+        back_panels(rounded_up(recurrence_table().loops<Number>().packed(width, units), kLine)) {
     // The more rows, the less often the weight goes by; the fewer, the more threads have some, all of them as many.
     const int64_t unit = recurrence_table().loops<Number>().row_unit;
     const int64_t wanted = unit * (rows <= 2 * unit ? 1 : rows <= 8 * unit ? 2 : rows <= 32 * unit ? 4 : 8);
-    const int64_t tasks = (rows + wanted - 1) / wanted, even = tasks <= 1 ? 1 : (tasks + 1) / 2 * 2;
-    at_once = (rows + even - 1) / even;
-    slot = (at_once * (2 * units + width) + kLine - 1) / kLine * kLine;
+    const int64_t tasks = rows <= wanted ? 1 : rounded_up((rows + wanted - 1) / wanted, 2);
+    at_once = (rows + tasks - 1) / tasks;
+    slot = rounded_up(at_once * (2 * units + width), kLine);
   }
   int64_t bytes(int64_t packed) const {
     return std::max<int64_t>(64, (packed + slot * parallel_threads()) * static_cast<int64_t>(sizeof(Number)));
