@@ -177,3 +177,15 @@ def test_a_budget_changes_no_bit(budget):
     assert all(torch.equal(one, other) for one, other in zip(step(within), step(without), strict=True))
     peaks = [module.memory_report()["planned_peak_bytes"] for module in (within, without)]
     assert peaks[0] <= float(budget.rstrip("%")) / 100 * peaks[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_steps_are_a_mistake_and_no_rows_are_none(kind):
+    layer = KINDS[kind](3, 4)
+    wrapped = ORTModule(copy.deepcopy(layer))
+    for rows in (2, 0, 1):
+        x = torch.randn(5, rows, 3)
+        torch.testing.assert_close(wrapped(x), layer(x))
+    for module in (layer, wrapped):
+        with pytest.raises(RuntimeError, match="Expected sequence length to be larger than 0 in RNN"):
+            module(torch.randn(0, 2, 3))

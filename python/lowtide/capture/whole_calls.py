@@ -71,6 +71,8 @@ def _layer(kind):
         is_packed = isinstance(params, torch.Tensor) or _STATES[kind][1] > 1 and isinstance(hx, torch.Tensor)
         if is_packed or torch.is_autocast_enabled("cpu"):
             return original(input, hx, params, *settings)
+        if input.size(1 if settings[-1] else 0) == 0:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         return whole(input, hx, params, *settings)
 
     return call
