@@ -189,3 +189,27 @@ def test_no_steps_are_a_mistake_and_no_rows_are_none(kind):
     for module in (layer, wrapped):
         with pytest.raises(RuntimeError, match="Expected sequence length to be larger than 0 in RNN"):
             module(torch.randn(0, 2, 3))
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_a_layer_between_breaks_is_in_a_piece(with_pieces):
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.layer, self.after = nn.Linear(3, 8), nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, x):
+            x = self.before(x).tanh()
+            x = x * 2 if int((x > 0).sum()) % 2 else x * 3
+            return self.after(self.layer(x)[0])
+
+    module, x = Branching(), torch.randn(2, 5, 3)
+    wrapped = ORTModule(copy.deepcopy(module))
+    for _ in range(2):
+        expected, found = module(x), wrapped(x)
+        torch.testing.assert_close(found, expected)
+        for each in (expected, found):
+            each.square().sum().backward()
+    for one, other in zip(module.parameters(), wrapped.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad)
+    assert "2 of 2 pieces in the engine" in wrapped.fallback_reason

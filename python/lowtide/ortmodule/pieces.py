@@ -28,6 +28,7 @@ from .whole_submodule import WholeSubmodules
 _DYNAMO = {
     "use_numpy_random_stream": True,  # else PyTorch's generator draws in the place of NumPy's
     "allow_unspec_int_on_nn_module": True,  # else a module that counts its calls is compiled in each, up to a limit
+    "allow_rnn": True,  # else each recurrent layer stands between pieces, in PyTorch
     "skip_nnmodule_hook_guards": False,  # else a hook that is registered later never runs
     "accumulated_recompile_limit": sys.maxsize,  # of all wrappers that there have been; each has its own beside it
 }
