@@ -24,6 +24,7 @@ inline constexpr std::array<RecurrentCell, 4> kRecurrentCells{{{"lstm", 4, 4, tr
                                                                {"relu", 1, 0, false, false}}};
 inline constexpr std::string_view kRecurrentCellNames = "lstm, gru, tanh, relu";
 
+// Of a name that inference has let pass.
 inline CellKind cell_kind(std::string_view name) {
   for (size_t i = 0; i < kRecurrentCells.size(); ++i)
     if (kRecurrentCells[i].name == name) return static_cast<CellKind>(i);

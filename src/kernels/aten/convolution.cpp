@@ -116,8 +116,8 @@ struct Forward : Window {
   }
   bool in_place;
   int64_t images, channels;  // at a time
-  bool is_alone;
-  VolumeConvolution volume;
+  bool is_alone;             // then our own products convolve `volume`, and all else above is not asked
+  VolumeForward volume;
 };
 
 KernelStatus library_conv(const KernelCall& call, const Forward& forward) {
@@ -182,8 +182,8 @@ struct Backward : Window {
                               : part_of(w.sizes[0], whole_channels ? 1 : parts_of(for_dw), 64);
   }
   int64_t images, x_channels, dy_channels;  // at a time
-  bool is_alone;
-  VolumeConvolution volume;
+  bool is_alone;                            // as of Forward
+  VolumeBackward volume;
 };
 
 KernelStatus library_conv_grad(const KernelCall& call, const Backward& backward) {

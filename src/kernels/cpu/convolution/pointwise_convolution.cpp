@@ -209,11 +209,6 @@ constexpr auto half_conv_scratch = convolve_scratch<HalfGemm, uint16_t>;
 constexpr auto float_conv_grad_scratch = convolve_grad_scratch<Gemm, float>;
 constexpr auto half_conv_grad_scratch = convolve_grad_scratch<HalfGemm, uint16_t>;
 
-KernelStatus volume_forward(const KernelCall& call, const VolumeForward& forward) { return volume_conv(call, forward); }
-KernelStatus volume_backward(const KernelCall& call, const VolumeBackward& backward) {
-  return volume_conv_grad(call, backward);
-}
-
 }  // namespace
 
 std::span<const Kernel> convolution_kernels() {

@@ -165,7 +165,6 @@ struct Slab {
     const Volume& to = direction.to;
     grid = {count, to.height,          to.width,          to.height, to.width, 0, 0, 1,
             1,     direction.height(), direction.width(), 0,         0,        1, 1};
-    grid.from_images = read;
     grid.is_padded = true;
   }
   int64_t first, count, begin, read;
@@ -307,7 +306,7 @@ int64_t volume_conv_scratch(const BoundCall& call) {
   return kFloat * product_floats(forward_of(VolumeForward(call)));
 }
 
-KernelStatus volume_conv(const KernelCall& call, const VolumeConvolution& forward) {
+KernelStatus volume_conv(const KernelCall& call, const VolumeForward& forward) {
   if (call.outputs[0].numel() == 0) return nullptr;
   const TensorRef* bias = input(call, 2);
   run(forward_of(forward), forward.volumes, call.inputs[0].as<float>(), call.inputs[1].as<float>(),
@@ -325,7 +324,7 @@ int64_t volume_conv_grad_scratch(const BoundCall& call) {
   return kFloat * floats;
 }
 
-KernelStatus volume_conv_grad(const KernelCall& call, const VolumeConvolution& backward) {
+KernelStatus volume_conv_grad(const KernelCall& call, const VolumeBackward& backward) {
   const TensorRef &dy = call.inputs[0], &x = call.inputs[1], &w = call.inputs[2];
   const TensorRef *dx = output(call, 0), *dw = output(call, 1), *db = output(call, 2);
   if (are_zeros(call, dy, w)) return nullptr;

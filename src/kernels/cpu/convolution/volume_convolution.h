@@ -19,11 +19,13 @@ struct VolumeConvolution {
   int64_t window[3], pads[3], dilations[3];
 };
 struct VolumeForward : VolumeConvolution {
+  VolumeForward() = default;
   explicit VolumeForward(const BoundCall& call)
       : VolumeConvolution(call, call.inputs[0], call.inputs[1], call.outputs[0]) {}
 };
 // Inputs: dy, x, w. Outputs: dx, dw, db.
 struct VolumeBackward : VolumeConvolution {
+  VolumeBackward() = default;
   explicit VolumeBackward(const BoundCall& call)
       : VolumeConvolution(call, call.inputs[1], call.inputs[2], call.inputs[0]) {}
 };
@@ -36,7 +38,7 @@ const char* supports_volume_windows(const KernelQuery& query);
 const char* supports_volume_windows_grad(const KernelQuery& query);
 int64_t volume_conv_scratch(const BoundCall& call);  // at any sizes
 int64_t volume_conv_grad_scratch(const BoundCall& call);
-KernelStatus volume_conv(const KernelCall& call, const VolumeConvolution& forward);
-KernelStatus volume_conv_grad(const KernelCall& call, const VolumeConvolution& backward);
+KernelStatus volume_conv(const KernelCall& call, const VolumeForward& forward);
+KernelStatus volume_conv_grad(const KernelCall& call, const VolumeBackward& backward);
 
 }  // namespace lowtide::cpu

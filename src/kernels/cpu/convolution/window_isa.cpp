@@ -82,17 +82,14 @@ struct Row {
   }
   // The number of the place that a tap meets, or -1.
   int64_t meets(const WindowGrid& grid, const WindowTap& tap) const {
-    const int64_t y = top + tap.down, x = left + tap.right, slice = image + grid.from_front + tap.deep;
-    const bool is_inside = static_cast<uint64_t>(slice) < static_cast<uint64_t>(grid.from_images) &&
-                           static_cast<uint64_t>(y) < static_cast<uint64_t>(grid.from_height) &&
+    const int64_t y = top + tap.down, x = left + tap.right;
+    const bool is_inside = static_cast<uint64_t>(y) < static_cast<uint64_t>(grid.from_height) &&
                            static_cast<uint64_t>(x) < static_cast<uint64_t>(grid.from_width);
-    return is_inside ? (slice * grid.from_height + y) * grid.from_width + x : -1;
+    return is_inside ? (image * grid.from_height + y) * grid.from_width + x : -1;
   }
 
   // The number of the place that taps are counted from.
-  int64_t from(const WindowGrid& grid) const {
-    return ((image + grid.from_front) * grid.from_height + top) * grid.from_width + left;
-  }
+  int64_t from(const WindowGrid& grid) const { return (image * grid.from_height + top) * grid.from_width + left; }
 
   int64_t image, top, left, to;
 };
@@ -162,10 +159,9 @@ void product(const WindowProduct& call, int64_t row, int64_t rows, int64_t col, 
       for (int64_t i = 0; i < kRows; ++i) {
         const Row at(call.grid, row + top + min_of(i, height - 1));
         to[i] = call.to + at.to * call.to_stride;
-        for (int64_t t = 0; call.grid.is_padded && t < call.tap_count; ++t)
-          places[t * kRows + i] = call.from + (at.from(call.grid) + offsets[t]) * call.from_stride + first;
-        for (int64_t t = 0; !call.grid.is_padded && t < call.tap_count; ++t) {
-          const int64_t place = at.meets(call.grid, call.taps[t]);
+        const int64_t from = at.from(call.grid);
+        for (int64_t t = 0; t < call.tap_count; ++t) {
+          const int64_t place = call.grid.is_padded ? from + offsets[t] : at.meets(call.grid, call.taps[t]);
           places[t * kRows + i] = place < 0 ? zeros : call.from + place * call.from_stride + first;
         }
       }

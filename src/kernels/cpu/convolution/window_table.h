@@ -18,8 +18,7 @@ struct WindowGrid {
   int64_t to_top, to_left, to_down, to_right;  // the grid's first place there, and its steps
   int64_t from_height, from_width;             // of those that are read
   int64_t from_top, from_left, from_down, from_right;
-  int64_t from_images = images, from_front = 0;  // of a volume; the slice there that the first image stands at
-  bool is_padded = false;                        // no tap of any row is beyond an image
+  bool is_padded = false;  // no tap of any row is beyond an image, or beyond the slices
 
   int64_t rows() const { return images * height * width; }
 };
@@ -27,7 +26,7 @@ struct WindowGrid {
 struct WindowTap {
   int64_t down, right;  // from a row's place
   int64_t at;           // its number in w
-  int64_t deep = 0;     // slices from a row's
+  int64_t deep = 0;     // slices from a row's; of what is padded alone
 };
 
 // to[row, col] = sum over taps and k of from[row + tap, k] w[col, k, tap], + bias[col].
