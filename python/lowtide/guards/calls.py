@@ -20,6 +20,7 @@ from .readers import outwards, readers
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
 from .tables import READ
 from .traced_draws import MAKERS, called, has_drawn
+from .written_out import WRITTEN_OUT, written_out
 
 _HOOKS_ON_TENSORS = frozenset(
     (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad)
@@ -47,9 +48,9 @@ class Calls(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame, past_autograd = sys._getframe(1), self._observation.past_autograd
         self._observation.ran(frame)
-        if is_foreach(func):
+        if is_foreach(func) or func in WRITTEN_OUT:
             with self:
-                is_done, result = one_by_one(func, args, kwargs or {})
+                is_done, result = (one_by_one if is_foreach(func) else written_out)(func, args, kwargs or {})
             if is_done:
                 return result
         if func in _HOOKS_ON_TENSORS:
@@ -85,6 +86,8 @@ class Calls(TorchFunctionMode):
             kwargs = {**kwargs, "options": None}
         if func is torch.as_tensor and args and isinstance(args[0], int | list | tuple | torch.SymInt):
             func = torch.tensor  # the same of what is no tensor, without sizes as constants
+        if func is torch.argwhere or func is torch.Tensor.argwhere:
+            func = torch.nonzero
         if func in DROPOUTS and (result := dropped(func, self._observation, args, kwargs or {})) is not None:
             return result
         if func in NORMS and (result := normed(func, self._observation, args, kwargs or {})) is not None:
