@@ -21,6 +21,7 @@ from .pieces_step import SharesOfTime, StepOfPieces
 from .pieces_within import Submodules, compiled_alone
 from .resident import Resident
 from .shared_room import SharedRoom
+from .sparse_embeddings import SparseEmbeddings
 from .step_budget import StepBudget, TotalBudget
 from .training_manager import TrainingManager
 from .whole_submodule import WholeSubmodules
@@ -48,6 +49,7 @@ class Pieces:
         pieces = weakref.proxy(self)  # Dynamo keeps what it has compiled beyond the module's last reference
         self._backend = lambda graph_module, _: pieces._piece(graph_module)
         self._submodules = Submodules(module, self._backend)
+        self._sparse_embeddings = SparseEmbeddings(module)
         self._options, self._budget, self._verify = debug_options, budget, verify
         self.whole_submodules = WholeSubmodules(module, lambda *submodule: pieces._managers_of(*submodule))
         self._refusal = None  # why there are none
@@ -98,6 +100,7 @@ class Pieces:
                 torch._dynamo.config.patch(_DYNAMO),
                 self._submodules.compiled(),
                 wholes.in_place(ran),
+                self._sparse_embeddings.apart(),
             ):
                 result = undoing_transforms(call, *args, **kwargs)
         except Error:
