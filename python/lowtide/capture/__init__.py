@@ -158,8 +158,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
         if repeats_samples(call, facts) or (may_be_of_ones(error, call) and not facts.exact):
             # Perhaps the code knows the example's sizes by heart, or squeezes a size of 1.
             return capture(module, args, kwargs, replace(facts, exact=True), numbers)
-        if error.of_data and facts.usual and error.asks_int and error.asks_int not in facts.ints:
-            return capture(module, args, kwargs, replace(facts, ints=facts.ints | {error.asks_int}), numbers)
+        if error.of_data and facts.usual and error.asks_plain and error.asks_plain not in facts.plain:
+            return capture(module, args, kwargs, replace(facts, plain=facts.plain | {error.asks_plain}), numbers)
         if error.of_data and error.of_lists and not facts.lists:
             return capture(module, args, kwargs, replace(facts, lists=True), numbers)
         if error.of_data and not facts.known_buffers and kept_numbers(module):

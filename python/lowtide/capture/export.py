@@ -80,7 +80,7 @@ class Facts:
     known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
-    ints: frozenset = frozenset()  # names of Python modules whose code calls int() of tensors
+    plain: frozenset = frozenset()  # (name of a Python module, "int" or "float" that its code calls of tensors)
     as_eager: bool = False  # forward hears that nothing is compiled
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
@@ -339,7 +339,7 @@ def _export(module, call, facts, observation, whole):
             whole_calls = stack.enter_context(WholeCalls())
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
-            stack.enter_context(observation.whole_numbers.standing_in(facts.ints))
+            stack.enter_context(observation.plain_numbers.standing_in(facts.plain))
             stack.enter_context(observation.compiling.answered(facts.as_eager))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
@@ -355,7 +355,7 @@ def _export(module, call, facts, observation, whole):
                     failures.append(failure_from(error, handled))
                     failures[0].of_lists = observation.listed.are_read
                     failures[0].asks_compiling = observation.compiling.was_asked
-                    failures[0].asks_int = observation.whole_numbers.asked_by
+                    failures[0].asks_plain = observation.plain_numbers.asked_by
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:

@@ -109,8 +109,10 @@ class Numbers:
             self._values[node] = self._value(other)
 
     def holds(self, argument):
-        """Whether an argument of a node depends on such a number."""
-        value = argument.meta.get("val") if self._symbols and isinstance(argument, torch.fx.Node) else None
+        """Whether an argument of a node depends on such a number, or is a real one that depends on a size from data."""
+        value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+        if isinstance(value, torch.SymFloat) and self._sizes.is_data(value):
+            return True
         return isinstance(value, _SYMBOLIC) and not self._symbols.isdisjoint(value.node.expr.free_symbols)
 
     def takes(self, node, name):

@@ -15,6 +15,7 @@ from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
 from .foreach import is_foreach, one_by_one
 from .norms import NORMS, normed
+from .plain_numbers import CONVERSIONS
 from .questions import ASKS
 from .readers import outwards, readers
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
@@ -65,8 +66,8 @@ class Calls(TorchFunctionMode):
                 return answer
         if func is torch.Tensor.__bool__ and frame.f_globals.get("__name__") == "torch.nn.modules.transformer":
             return False  # whether a mask is the causal one, a hint only: attention gets the mask itself
-        if func is torch.Tensor.__int__:
-            self._observation.whole_numbers.note_int(args[0], frame)
+        if func in CONVERSIONS:
+            self._observation.plain_numbers.note(func, args[0], frame)
         if func in READ:
             self._observation.listed.note_read(args[0])
         if func in _GIVES_NUMBERS:
@@ -127,7 +128,7 @@ class Calls(TorchFunctionMode):
         if as_usual and (answer := self._finite.answer(args[0])) is not None:
             return checked(*args, answer)
         answers = self._observation.given.answers
-        if func is not torch.Tensor.__int__ or not self._observation.whole_numbers.asked_by:  # which makes a size of it
+        if func not in CONVERSIONS or not self._observation.plain_numbers.asked_by:  # which makes a number of it
             is_answered, answer = answers.of_call(func, args, kwargs, frame)
             if is_answered:
                 return answer

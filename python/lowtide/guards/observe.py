@@ -36,6 +36,7 @@ from .imports import imports_outside
 from .inference_mode import entered_as_no_grad
 from .kept import Kept
 from .leftovers import alive, let_go
+from .plain_numbers import PlainNumbers
 from .prints import recording
 from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
@@ -45,7 +46,6 @@ from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
 from .values import PLAIN, PLAIN_TENSORS, entries_of
-from .whole_numbers import WholeNumbers
 from .words import attribute_words, module_words
 from .writes import Counter, is_begun, is_collected, is_computed, take_writes, writes_of
 
@@ -79,7 +79,7 @@ class Observation:
         self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
-        self.whole_numbers, self.compiling = WholeNumbers(), Compiling(self.is_running)
+        self.plain_numbers, self.compiling = PlainNumbers(), Compiling(self.is_running)
         self._owners = {}  # id → object whose attributes are noted
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
@@ -104,6 +104,8 @@ class Observation:
         ):
             for name, patch in patches.items():
                 self._stack.enter_context(replaced_attribute(owner, name, patch))
+        noting = self.plain_numbers.noting_indices()
+        self._stack.enter_context(replaced_attribute(torch.SymInt, "__index__", noting))
         attention = torch.nn.functional.scaled_dot_product_attention
         for patch in (
             (torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)),

@@ -1,0 +1,113 @@
+"""`int(labels.max()) + 1`, `x[: int(count)]`, `h * float(x.mean())`, `float(len(chosen))` in forward. Python's int()
+and float() want plain numbers, which a trace has none of. In the Python modules whose code asks so, `int` or `float` is
+a class that gives what item() gives."""
+
+import contextlib
+import dis
+import itertools
+import sys
+import types
+
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from .code import functions_of, is_ours
+from .replaced import replaced_attribute
+
+CONVERSIONS = {torch.Tensor.__int__: "int", torch.Tensor.__float__: "float"}
+_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
+_REAL = _WHOLE | {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+_TAKES = {"int": _WHOLE, "float": _REAL}  # dtypes of tensors
+_PLAIN = {"int": int, "float": float}
+
+
+class PlainNumbers:
+    """Of one trace."""
+
+    def __init__(self):
+        self.asked_by = None  # (name of the Python module whose code called it, "int" or "float")
+
+    def note(self, func, tensor, frame):
+        """`func` of CONVERSIONS was called by `frame`."""
+        kind = CONVERSIONS[func]
+        if _is_one(tensor, kind):
+            self._note(kind, frame)
+
+    def noting_indices(self):
+        """In the place of SymInt.__index__, which float() asks."""
+        ask = torch.SymInt.__index__
+
+        def noting(number):
+            frame = sys._getframe(1)
+            while is_ours(frame.f_globals.get("__name__")):  # answers.py looks at it, too
+                frame = frame.f_back
+            if "float" in frame.f_code.co_names and free_unbacked_symbols(number):
+                self._note("float", frame)
+            return ask(number)
+
+        return noting
+
+    @contextlib.contextmanager
+    def standing_in(self, asked):
+        """`asked`: (name of a Python module, what is another one in it meanwhile)."""
+        with contextlib.ExitStack() as stack:
+            for name, kind in asked:
+                stack.enter_context(replaced_attribute(sys.modules[name], kind, _another(kind)))
+            yield
+
+    def _note(self, kind, frame):
+        name = frame.f_globals.get("__name__")
+        if not is_ours(name) and _may_have_another(sys.modules.get(name), kind):
+            self.asked_by = name, kind
+
+
+def _is_one(value, kind):
+    return isinstance(value, torch.Tensor) and value.dtype in _TAKES[kind] and not value.dim()
+
+
+def _another(kind):
+    plain = _PLAIN[kind]
+
+    class Meta(type):
+        def __call__(cls, *args, **kwargs):
+            if len(args) == 1 and not kwargs:
+                number = args[0].item() if _is_one(args[0], kind) else args[0]
+                if kind == "float" and isinstance(number, torch.SymInt | torch.SymFloat):
+                    return torch.sym_float(number)
+                if number is not args[0]:
+                    return plain(number) if type(number) in (int, float) else number
+            return plain(*args, **kwargs)
+
+        def __instancecheck__(cls, thing):
+            return isinstance(thing, plain)
+
+        def __subclasscheck__(cls, other):
+            return issubclass(other, plain)
+
+    return Meta(kind, (plain,), {})
+
+
+def _may_have_another(module, kind):
+    """Whether its code calls the conversion and asks by isinstance(), and does nothing else with it that would tell."""
+    if module is None or kind in vars(module):
+        return False
+    functions = [value for value in vars(module).values() if isinstance(value, types.FunctionType)]
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    functions += [function for cls in classes if cls.__module__ == module.__name__ for _, function in functions_of(cls)]
+    return not any(_tells(function.__code__, kind) for function in functions)
+
+
+def _tells(code, kind):
+    if any(_tells(part, kind) for part in code.co_consts if isinstance(part, types.CodeType)):
+        return True
+    if kind not in code.co_names:
+        return False
+    steps = [step for step in dis.get_instructions(code) if step.opname != "PUSH_NULL"]
+    following = itertools.pairwise(steps)
+    return any(
+        _loads(step, kind) and after.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP") for step, after in following
+    )
+
+
+def _loads(step, name):
+    return step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == name

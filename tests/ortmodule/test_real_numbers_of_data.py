@@ -1,0 +1,97 @@
+"""float() of a tensor, of a count, and what forward computes of counts by Python's operators: numbers of one graph."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from lowtide.ortmodule import ORTModule
+
+
+class Of(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.fc, self.function = torch.nn.Linear(4, 4).double(), function
+        self.last = 0.0
+
+    def forward(self, x):
+        return self.function(self, self.fc(x), x)
+
+
+def scaled_by_a_mean(m, h, x):
+    return h * float(x.abs().mean())
+
+
+def divided_by_a_count(m, h, x):
+    return h.sum() / float((x > 0).sum())
+
+
+def kept_for_a_log(m, h, x):
+    loss = h.square().mean()
+    m.last = float(loss)
+    return loss
+
+
+def float_of_a_length(m, h, x):
+    return h.sum() / float(len(x[x > 0]))
+
+
+def float_of_an_int(m, h, x):
+    return h / (float(int((x > 0).sum())) + 0.5)
+
+
+def share_of_elements(m, h, x):
+    return h * ((x > 0).nonzero().shape[0] / x.numel())
+
+
+def a_tenth_of_a_count(m, h, x):
+    return torch.where(x > 0)[0].shape[0] * 0.1 + h
+
+
+def power_of_a_count(m, h, x):
+    return h * 0.9 ** len(x[x > 0]) + len(x[x > 0]) ** 0.5
+
+
+def filled_with_a_share(m, h, x):
+    share = len(h[h > 0]) / 7
+    return torch.where(x > 0, h, share).masked_fill(x > 1, share)
+
+
+def with_other_floats(m, h, x):
+    ratio = float(x.max())
+    limit = float("inf") if isinstance(ratio, str) else float(2)
+    return (h * ratio).clamp(max=limit) * float(math.pi) + (0 if isinstance(limit, float) else 1)
+
+
+FUNCTIONS = (
+    scaled_by_a_mean,
+    divided_by_a_count,
+    kept_for_a_log,
+    float_of_a_length,
+    float_of_an_int,
+    share_of_elements,
+    a_tenth_of_a_count,
+    power_of_a_count,
+    filled_with_a_share,
+    with_other_floats,
+)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_graph_for_all_numbers(function):
+    torch.manual_seed(0)
+    model = Of(function)
+    models, agents = (model, ORTModule(copy.deepcopy(model))), set()
+    for rows in (5, 8, 5, 6):
+        x, found = torch.randn(rows, 4, dtype=torch.float64), []
+        for each in models:
+            each.zero_grad()
+            loss = each(x).sum()
+            loss.backward()
+            found.append([loss.detach(), [parameter.grad for parameter in each.parameters()]])
+        torch.testing.assert_close(*found)
+        assert models[1].fallback_reason is None
+        agents.add(models[1]._training_manager.last_agent)
+    assert len(agents) == 1
+    assert isinstance(models[1].last, float) and models[1].last == pytest.approx(model.last)
