@@ -176,6 +176,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             raise
         # Perhaps it holds for these sizes alone: a size of 1 is broadcast, one that may be 1 is not.
         return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | dims, exact=True), numbers)
+    if exported.read:
+        return capture(module, args, kwargs, replace(facts, read=facts.read | exported.read), numbers)
     try:
         imported = import_program(exported, facts, module)
     except NeedsConstants as need:
