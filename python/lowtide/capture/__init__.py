@@ -151,6 +151,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
     except UnsupportedError as error:
         if error.read_strings:
             raise
+        if error.assigning - facts.assigning:
+            return capture(module, args, kwargs, replace(facts, assigning=facts.assigning | error.assigning), numbers)
         if error.of_sizes_and_data and not facts.large:
             return capture(module, args, kwargs, replace(facts, large=True), numbers)
         if facts.free:

@@ -24,6 +24,7 @@ from lowtide.log import logger
 
 from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
+from .assignments import Assignments, asks_for_assignments
 from .call import Call
 from .call_tensors import CallTensors, mark_parameters
 from .containers import Given, GivenContainers
@@ -82,6 +83,7 @@ class Facts:
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
     ints: frozenset = frozenset()  # names of Python modules whose code calls int() of tensors
+    assigning: frozenset = frozenset()  # names of Python modules in which SciPy's assignment is an op
     as_eager: bool = False  # forward hears that nothing is compiled
     read: frozenset = frozenset()  # indices of arguments that forward reads elsewhere, too (own_arguments.py)
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
@@ -141,6 +143,7 @@ class _Flat(torch.nn.Module):
         self.lists = facts.lists
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.own_arguments = OwnArguments(module, call, facts.read)
+        self.assignments = Assignments(facts.assigning, observation.is_running)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
@@ -191,6 +194,7 @@ class _Flat(torch.nn.Module):
         leaves, structure = trees.flatten_output((output, values) if has_writes else output, containers.is_changed)
         leaves = [containers.standing_for(leaf) if containers.is_changed(leaf) else leaf for leaf in leaves]
         leaves = self.observation.tables.in_graph(in_graph(leaves))
+        self.assignments.refuse_outputs(leaves)
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
         for leaf, number in zip(leaves, is_number, strict=True):
@@ -345,6 +349,7 @@ def _export(module, call, facts, observation, whole):
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
             stack.enter_context(observation.whole_numbers.standing_in(facts.ints))
+            stack.enter_context(flat.assignments.as_ops())
             stack.enter_context(observation.compiling.answered(facts.as_eager))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
@@ -360,6 +365,7 @@ def _export(module, call, facts, observation, whole):
                     failures.append(failure_from(error, handled))
                     failures[0].of_lists = observation.listed.are_read
                     failures[0].asks_compiling = observation.compiling.was_asked
+                    failures[0].assigning = asks_for_assignments(error, frames_of(error))
                     failures[0].asks_int = observation.whole_numbers.asked_by
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
