@@ -20,13 +20,15 @@ class GraphInputs {
  public:
   // `sources`: per input of the graph ("input", index among the call's tensors), ("guard", number of a place),
   // ("tensor", tensor) or ("made", function that makes the tensor in each call). `wants_gradient`: what the graph was
-  // processed for; none: it does not matter. `written`: inputs that forward writes into.
+  // processed for; none: it does not matter. `written`: inputs that forward writes into; `unused`: those that nothing
+  // in the graph takes.
   GraphInputs(nb::object guards, nb::list sources, std::vector<std::optional<bool>> wants_gradient,
-              std::vector<size_t> written)
+              std::vector<size_t> written, std::vector<size_t> unused)
       : guards_object_(guards),
         guards_(nb::cast<Guards*>(guards)),
         wants_gradient_(std::move(wants_gradient)),
-        written_(std::move(written)) {
+        written_(std::move(written)),
+        unused_(std::move(unused)) {
     for (nb::handle source : sources) {
       const nb::tuple pair = nb::cast<nb::tuple>(source);
       const std::string_view kind = nb::cast<const char*>(pair[0]);
@@ -75,7 +77,7 @@ class GraphInputs {
     std::vector<Extent> extents;
     for (size_t i = 0; i < bound.views.size(); ++i) {
       const TensorRef& view = bound.views[i];
-      if (view.numel() == 0) continue;
+      if (view.numel() == 0 || std::find(unused_.begin(), unused_.end(), i) != unused_.end()) continue;
       int64_t below = 0, above = 0;
       for (int d = 0; d < view.rank; ++d) {
         const int64_t span = (view.sizes[d] - 1) * view.strides[d];
@@ -106,7 +108,7 @@ class GraphInputs {
   Guards* guards_;
   std::vector<Source> sources_;
   std::vector<std::optional<bool>> wants_gradient_;
-  std::vector<size_t> written_;
+  std::vector<size_t> written_, unused_;
 };
 
 nb::tuple take(const BoundInputs& self, const std::vector<size_t>& indices) {
@@ -128,8 +130,8 @@ void bind_graph_inputs(nb::module_& module) {
       .def("requires_grad", [](const BoundInputs& self) { return nb::tuple(nb::cast(self.requires_grad)); })
       .def("take", take, "indices"_a, "A tuple of the tensors at these indices.");
   nb::class_<GraphInputs>(module, "GraphInputs", "Where the tensors of a graph's inputs come from.")
-      .def(nb::init<nb::object, nb::list, std::vector<std::optional<bool>>, std::vector<size_t>>(), "guards"_a,
-           "sources"_a, "wants_gradient"_a, "written"_a)
+      .def(nb::init<nb::object, nb::list, std::vector<std::optional<bool>>, std::vector<size_t>, std::vector<size_t>>(),
+           "guards"_a, "sources"_a, "wants_gradient"_a, "written"_a, "unused"_a)
       .def(
           "bind",
           [](const GraphInputs& self, const ArgumentTensors& call) {

@@ -1,5 +1,8 @@
 #include "guards.h"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -151,6 +154,34 @@ std::optional<size_t> Guards::find_shared() const {
   return std::nullopt;
 }
 
+// The first of tensors_ that is the object.
+std::optional<size_t> Guards::find_tensor(nb::handle object) const {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    if (tensors_[i].object.is(object) && !places_[place_of_[i]].is_left_out) return i;
+  return std::nullopt;
+}
+
+std::vector<std::optional<size_t>> Guards::expect_arguments(nb::list tensors) {
+  arguments_.clear();
+  std::vector<std::optional<size_t>> places;
+  for (nb::handle tensor : tensors) {
+    const std::optional<size_t> found = find_tensor(tensor);
+    arguments_.push_back(found);
+    places.push_back(found ? std::optional(place_of_[*found]) : std::nullopt);
+  }
+  return places;
+}
+
+std::optional<size_t> Guards::find_other_argument(nb::list tensors) const {
+  size_t index = 0;
+  for (nb::handle tensor : tensors) {
+    const std::optional<size_t> expected = index < arguments_.size() ? arguments_[index] : std::nullopt;
+    if (find_tensor(tensor) != expected) return index;
+    ++index;
+  }
+  return std::nullopt;
+}
+
 std::optional<Guards::Broken> Guards::find_broken() {
   now_.clear();
   now_.reserve(places_.size());
@@ -200,6 +231,10 @@ void bind_guards(nb::module_& module) {
             return broken ? nb::object(nb::make_tuple(broken->place, broken->shares)) : nb::none();
           },
           "None, or (number of the first place where something else is, whether only what it shares is another).")
+      .def("expect_arguments", &Guards::expect_arguments, "tensors"_a,
+           "Of each tensor of a call the number of the place where it is, or None: while places are added.")
+      .def("find_other_argument", &Guards::find_other_argument, "tensors"_a,
+           "The index of the first that is at another place than the expected one, after find_broken; or None.")
       .def("leave_out", &Guards::leave_out, "place"_a, "Whatever is there, or nothing, is right from now on.")
       .def("release", &Guards::release, "Lets go of the tensors that the latest find_broken saw.");
 }

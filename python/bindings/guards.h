@@ -43,6 +43,13 @@ class Guards {
   // The first place where something else is. Looks at every place, and at requires_grad of every tensor.
   std::optional<Broken> find_broken();
 
+  // Which of a call's tensors are the ones at places: of each the first such place. The graph sees one object there.
+  // While places are added; find_other_argument() then compares calls with this one.
+  std::vector<std::optional<size_t>> expect_arguments(nanobind::list tensors);
+  // The first of a call's tensors that is at another place than expected, or no longer at one. After find_broken()
+  // has found none.
+  std::optional<size_t> find_other_argument(nanobind::list tensors) const;
+
   // Anything, or nothing, is right at the place from now on.
   void leave_out(size_t place) { places_.at(place).is_left_out = true; }
 
@@ -69,14 +76,16 @@ class Guards {
   bool is_right(const Place& place, nanobind::handle now, size_t index);
   bool has_right_keys(const Place& place, nanobind::handle now) const;
   std::optional<size_t> find_shared() const;
+  std::optional<size_t> find_tensor(nanobind::handle object) const;
 
   nanobind::object key_of_;
   std::vector<Place> places_;
   std::vector<size_t> tensor_of_;  // by place, in tensors_
   std::vector<Tensor> tensors_;
-  std::vector<TensorRef> metadata_;  // of tensors_
-  std::vector<size_t> first_;        // of tensors_: the first one with the same object
-  std::vector<size_t> place_of_;     // of tensors_
+  std::vector<TensorRef> metadata_;               // of tensors_
+  std::vector<size_t> first_;                     // of tensors_: the first one with the same object
+  std::vector<size_t> place_of_;                  // of tensors_
+  std::vector<std::optional<size_t>> arguments_;  // of those expected, in tensors_; none beyond its end
   std::vector<nanobind::object> now_;
 };
 

@@ -11,6 +11,7 @@ class Error(Exception):
     numbers = ()  # places of numbers that forward itself changes, if nothing else: texts of guards.held
     of_data = False  # forward branches on data
     asks_plain = None  # (name of a Python module, "int" or "float" that its code calls) (guards/plain_numbers.py)
+    assigning = frozenset()  # names of Python modules whose code calls SciPy's assignment (capture/assignments.py)
     asks_compiling = False  # forward asked whether it is compiled (guards/compiling.py)
     of_lists = False  # it asked for numbers of a tensor that it had made of numbers (guards/tables.py)
     running = ()  # submodules that were running where the trace ended, outermost first

@@ -36,13 +36,27 @@ class SimplifyArgs {
 
   // Whether the gradient, not built yet, will reach an input through the operand.
   bool gradient_passes(size_t operand) const {
+    return gradient_reaches(in(operand), [](const Shape&) { return true; });
+  }
+
+  // The same of a value without elements, where the input and all on the way have none either: a gradient that exists,
+  // without elements.
+  bool gradient_without_elements(ValueId value) const {
+    return gradient_reaches(value, [](const Shape& shape) {
+      return std::any_of(shape.begin(), shape.end(), [](const Dim& size) { return size.is(0); });
+    });
+  }
+
+ private:
+  template <class Passes>
+  bool gradient_reaches(ValueId value, const Passes& passes) const {
     if (graph_.yield()) return false;
-    std::vector<ValueId> pending = {in(operand)};
+    std::vector<ValueId> pending = {value};
     std::set<ValueId> seen;
     while (!pending.empty()) {
       const ValueId next = pending.back();
       pending.pop_back();
-      if (!next || !is_float(graph_.type(next).dtype) || !seen.insert(next).second) continue;
+      if (!next || !is_float(graph_.type(next).dtype) || !passes(shape(next)) || !seen.insert(next).second) continue;
       const NodeId id = graph_.value(next).producer;
       if (!id && graph_.find_input(next)->requires_grad) return true;
       if (!id || has_trait(graph_.node(id).op, Trait::kBlocksGradient)) continue;
@@ -52,7 +66,6 @@ class SimplifyArgs {
     return false;
   }
 
- private:
   Graph& graph_;
   NodeId id_;
   IndexForms& forms_;
@@ -76,7 +89,8 @@ ValueId simplify_concat(const SimplifyArgs& a) {
   const Dim axis = a.attrs().dim("axis");
   std::vector<ValueId> pieces;
   for (ValueId input : a.inputs())
-    if (!a.shape(input)[static_cast<size_t>(axis.constant())].is(0)) pieces.push_back(input);
+    if (!a.shape(input)[static_cast<size_t>(axis.constant())].is(0) || a.gradient_without_elements(input))
+      pieces.push_back(input);
   if (a.inputs().size() == 1) return a.in(0);
   if (pieces.empty() || pieces.size() == a.inputs().size()) return {};
   return pieces.size() == 1 ? pieces[0] : a.b().op(Op::kConcat, std::move(pieces), {{"axis", axis}});

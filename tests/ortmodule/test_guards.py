@@ -166,7 +166,7 @@ def test_what_does_not_matter():
         change()
         assert guards.hold()
     number = guards.tensor(module[0], "weight")
-    inputs = _lowtide.GraphInputs(guards.native, [("guard", number)], [None], [])
+    inputs = _lowtide.GraphInputs(guards.native, [("guard", number)], [None], [], [])
     _, bound = inputs.bind(schema_of(Call((), {}), lambda: None).match((), {}))
     assert bound[0] is module[0].weight and bound.requires_grad() == (False,)
 

@@ -151,6 +151,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
     except UnsupportedError as error:
         if error.read_strings:
             raise
+        if error.assigning - facts.assigning:
+            return capture(module, args, kwargs, replace(facts, assigning=facts.assigning | error.assigning), numbers)
         if error.of_sizes_and_data and not facts.large:
             return capture(module, args, kwargs, replace(facts, large=True), numbers)
         if facts.free:
@@ -176,6 +178,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             raise
         # Perhaps it holds for these sizes alone: a size of 1 is broadcast, one that may be 1 is not.
         return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | dims, exact=True), numbers)
+    if exported.read:
+        return capture(module, args, kwargs, replace(facts, read=facts.read | exported.read), numbers)
     try:
         imported = import_program(exported, facts, module)
     except NeedsConstants as need:

@@ -9,9 +9,11 @@ import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._sympy.functions import Max
 from torch.utils._sympy.numbers import int_oo
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.conditions import multiples
 
 from .op_schemas import arguments_of
 from .read_sizes import is_from_data
@@ -172,6 +174,8 @@ class DataSizes:
             return
         if expression in (True, sympy.true) or self._sizes.always_holds(expression, self._counts):
             return
+        if isinstance(expression, sympy.Ne) and (found := multiples(expression)) is not None and 0 not in found[1:]:
+            return
         difference = self._at_most_zero(expression)
         if difference is None:
             raise UnsupportedError(f"forward checks {expression}, which depends on data")
@@ -184,6 +188,15 @@ class DataSizes:
         if isinstance(condition, sympy.Ne) and condition.rhs == 0:
             if condition.lhs in self._in_shapes or self._sizes.range_of(condition.lhs).lower >= 0:
                 return 1 - condition.lhs
+        if isinstance(condition, sympy.Ne) and condition.rhs.is_Integer:
+            factor, rest = condition.lhs.as_coeff_Mul()
+            if factor > 1 and condition.rhs == factor:
+                return self._at_most_zero(sympy.Ne(rest, 1))
+        if isinstance(condition, sympy.Ne) and condition.rhs == 1:
+            if type(condition.lhs) is Max and 1 in condition.lhs.args and len(condition.lhs.args) == 2:
+                return 3 - sum(condition.lhs.args)  # the other one is 2 or more
+            if sympy.Ne(condition.lhs, 0) in self._conditions:
+                return 2 - condition.lhs
         return _at_most_zero(condition)
 
 

@@ -24,6 +24,7 @@ from lowtide.log import logger
 
 from . import trees
 from .assigned_buffers import assigned_buffers, replaced_buffers
+from .assignments import Assignments, asks_for_assignments
 from .call import Call
 from .call_tensors import CallTensors, mark_parameters
 from .containers import Given, GivenContainers
@@ -36,6 +37,7 @@ from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .lost_leaves import of_lost_leaves
 from .numbers import Item, as_tensor, depends_on, difference
+from .own_arguments import OwnArguments
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .repeated_samples import RepeatedSamples
@@ -81,7 +83,9 @@ class Facts:
     lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
     keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
     plain: frozenset = frozenset()  # (name of a Python module, "int" or "float" that its code calls of tensors)
+    assigning: frozenset = frozenset()  # names of Python modules in which SciPy's assignment is an op
     as_eager: bool = False  # forward hears that nothing is compiled
+    read: frozenset = frozenset()  # indices of arguments that forward reads elsewhere, too (own_arguments.py)
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 
     def renumbered(self, places):
@@ -91,7 +95,8 @@ class Facts:
             return frozenset((places[index], dim) for index, dim in found)
 
         untied = frozenset(dims(pair) for pair in self.untied)
-        return replace(self, untied=untied, moving=dims(self.moving), fixed=dims(self.fixed))
+        read = frozenset(places[index] for index in self.read)
+        return replace(self, untied=untied, moving=dims(self.moving), fixed=dims(self.fixed), read=read)
 
 
 @dataclass
@@ -116,6 +121,7 @@ class Exported:
     silent: frozenset = frozenset()  # what forward writes through `.data` alone: see _Flat._inputs
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
     lost: frozenset = frozenset()  # output tensors with gradients through leaves that forward makes
+    read: frozenset = frozenset()  # arguments that forward reads elsewhere, where the trace did not know: as Facts.read
 
 
 class _Found:
@@ -136,13 +142,15 @@ class _Flat(torch.nn.Module):
         self.keep, self.knows_buffers, self.sets = facts.keep, facts.known_buffers, facts.sets
         self.lists = facts.lists
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
+        self.own_arguments = OwnArguments(module, call, facts.read)
+        self.assignments = Assignments(facts.assigning, observation.is_running)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
 
     def forward(self, tensors):
         mark_parameters(tensors, self.call.tensors)
-        args, kwargs = self.call.with_tensors(tensors)
+        args, kwargs = self.call.with_tensors(self.own_arguments.stand_in(tensors, self.module))
         numbers = self.call.numbers_of(args, kwargs)
         self.observation.comparisons.begin(numbers, self.call.tensors, self.names)
         self.observation.hold(self.module, kwargs.pop(HELD, {}))
@@ -186,6 +194,7 @@ class _Flat(torch.nn.Module):
         leaves, structure = trees.flatten_output((output, values) if has_writes else output, containers.is_changed)
         leaves = [containers.standing_for(leaf) if containers.is_changed(leaf) else leaf for leaf in leaves]
         leaves = self.observation.tables.in_graph(in_graph(leaves))
+        self.assignments.refuse_outputs(leaves)
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
         for leaf, number in zip(leaves, is_number, strict=True):
@@ -253,10 +262,10 @@ def export(module, call: Call, facts: Facts) -> Exported:
         return _export_until_stable(module, call, facts, whole)
 
 
-def _guards(module, observation, whole):
+def _guards(module, call, observation, whole):
     """Of the module as calls find it."""
     with whole.put_back():
-        return Guards(module, observation.seen)
+        return Guards(module, observation.seen, call.tensors)
 
 
 # PyTorch follows the calls of modules of all threads while it exports in one, and stumbles over the others'.
@@ -297,7 +306,7 @@ def _export_until_stable(module, call, facts, whole, growing=()):
             counted = _export(module, call, facts, counting, whole)
             if counting.changes is None:
                 return counted
-    refusal.guards = _guards(module, observation, whole)
+    refusal.guards = _guards(module, call, observation, whole)
     refusal.numbers = observation.refusal().numbers
     raise refusal
 
@@ -340,6 +349,7 @@ def _export(module, call, facts, observation, whole):
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
             stack.enter_context(observation.plain_numbers.standing_in(facts.plain))
+            stack.enter_context(flat.assignments.as_ops())
             stack.enter_context(observation.compiling.answered(facts.as_eager))
             stack.enter_context(packed_sequences_padded(observation.is_running))
             stack.enter_context(observation)
@@ -356,6 +366,7 @@ def _export(module, call, facts, observation, whole):
                     failures[0].of_lists = observation.listed.are_read
                     failures[0].asks_compiling = observation.compiling.was_asked
                     failures[0].asks_plain = observation.plain_numbers.asked_by
+                    failures[0].assigning = asks_for_assignments(error, frames_of(error))
                     failures[0].readers = observation.readers or readers(frames_of(error))
                     failures[0].running = failures[0].running or running(frames_of(error), module)
             if failures:
@@ -369,7 +380,7 @@ def _export(module, call, facts, observation, whole):
         _forget(reference() for reference in observation.left())
         observation.restore()
         observation.let_go()
-        error.guards = _guards(module, observation, whole)
+        error.guards = _guards(module, call, observation, whole)
         error.read_strings = tuple(string.name for string in call.strings() if string.was_read)
         raise
     except InvalidArgument:
@@ -380,11 +391,12 @@ def _export(module, call, facts, observation, whole):
     finally:
         flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
-    guards = _guards(module, observation, whole)
+    guards = _guards(module, call, observation, whole)
     if observation.caches.kept_for_objects:
         guards.refuse_storing("forward reads what a cached function keeps for objects")
     try:
         places = places_of(observation.puts, guards)
+        read = flat.own_arguments.check(guards, call.names(module.forward))
     except UnsupportedError as error:
         error.guards = guards
         raise
@@ -408,6 +420,7 @@ def _export(module, call, facts, observation, whole):
         (*observation.given.questions(), *observation.comparisons.asked.values()),
         flat.found.silent,
         lost=flat.found.lost,
+        read=read,
     )
 
 

@@ -405,6 +405,8 @@ class Sizes(KnownSizes):
         if not symbols or bound_sympy(condition, ranges).is_singleton():
             return
         if any(map(is_from_data, symbols)):
+            if (condition if answer else sympy.Not(condition)) in map(self.resolve, asserted(self._exported.program)):
+                return  # forward has asked it before, and each step checks that answer
             error = UnsupportedError("forward branches on data, which a graph does not know")
             error.of_sizes_and_data = True
             raise error

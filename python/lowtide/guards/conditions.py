@@ -8,11 +8,13 @@ import sys
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
+from torch.utils._sympy.functions import Max
 
 from .checks import answer_that_goes_on
 from .code import is_ours
 
 _LARGE = (2, 3, 2**40)  # counts that are as good as all others
+_VERY_LARGE = tuple(factor * 2**30 * 3**4 * 5**2 * 7 * 11 * 13 for factor in (1, 2, 17))
 # Of a number, and what the exporter and builtin_functions.py put in the places of min() and max().
 _BETWEEN = ("__bool__", "_is_not_zero", "_tensor_min_max", "_python_min_max")
 _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
@@ -38,12 +40,19 @@ def answering(note, assumes_large, comparisons, given):
             found = ask(condition)
         except GuardOnDataDependentSymNode:
             count, usual = _of_large_counts(condition) if assumes_large else (None, None)
+            if usual is None and assumes_large:
+                multiple, usual = _of_multiples(condition)
+                if usual is not None:
+                    torch._check(condition.node.shape_env.create_symintnode(multiple, hint=None) != 0)
+                    return usual
+                usual = None if is_asked_by_users else _of_very_large_count(condition)
             if usual is None:
                 answer = given.answers.of_condition(condition, frame) if is_asked_by_users else None
                 if answer is None:
                     raise
                 return answer
-            if condition.node.expr.subs(count, 0) != usual:
+            is_quotient = count is not None and not count.is_Symbol
+            if count is not None and (is_quotient or condition.node.expr.subs(count, 0) != usual):
                 # Which the exporter does not conclude of a quotient: PyTorch's attention asks for it.
                 torch._check(condition.node.shape_env.create_symintnode(count, hint=None) != 0)
             return _checked(condition, usual)
@@ -89,6 +98,42 @@ def _of_large_counts(condition):
         return None, None
     answers = {relation.subs(counts[0], large) for large in _LARGE}
     return (counts[0], bool(answers.pop())) if len(answers) == 1 else (None, None)
+
+
+def _of_multiples(condition):
+    """(count, how multiples of it compare where it is not 0), as PyTorch compares strides, in which a size of 0 counts
+    as 1; None twice of any other condition."""
+    found = multiples(condition.node.expr) if _is_of_counts(condition) else None
+    return (None, None) if found is None else (found[0], bool(condition.node.expr.func(found[1], 0)))
+
+
+def multiples(relation):
+    """(count, factor, number) of a comparison of multiples of one count, one of them of Max(1, count): the difference
+    of its sides is factor times the count, and that number where it is 0. None of any other."""
+    if not isinstance(relation, sympy.core.relational.Relational):
+        return None
+    sizes = [each.args for each in relation.atoms(Max) if len(each.args) == 2 and 1 in each.args]
+    counts = {next(size for size in pair if size != 1) for pair in sizes}
+    if len(counts) != 1:
+        return None
+    count, one = counts.pop(), sympy.Dummy(integer=True, positive=True)
+    difference = relation.lhs - relation.rhs
+    multiple = sympy.expand(difference.subs(Max(1, count), one).subs(count, one))
+    factor = multiple.coeff(one, 1)
+    if not factor.is_number or sympy.expand(multiple - factor * one) != 0:
+        return None
+    return count, factor, difference.subs(Max(1, count), 1).subs(count, 0)
+
+
+def _of_very_large_count(condition):
+    """What a condition on one count is where that is very large and a multiple of what it is divided by; or None."""
+    counts, environment = free_unbacked_symbols(condition), condition.node.shape_env
+    if len(counts) != 1 or not _is_of_counts(condition):
+        return None
+    example = condition.node.expr.xreplace(environment.backed_var_to_val)
+    answers = {example.subs(*counts, large) for large in _VERY_LARGE}
+    answer = answers.pop()
+    return bool(answer) if not answers and answer in (sympy.true, sympy.false) else None
 
 
 def _is_of_counts(condition):

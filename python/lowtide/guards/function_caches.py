@@ -33,6 +33,7 @@ WIDEST = 100_000  # things on a level: a cache of other things
 _NOT_LOOKED_INTO = frozenset((*WITHOUT_TENSORS, "lowtide", "numpy")) | sys.stdlib_module_names
 _SYMBOLS = torch.SymInt | torch.SymFloat | torch.SymBool
 _MISSING = object()
+_MAY_BE_CACHED = frozenset((CACHED, staticmethod, classmethod))
 
 
 def things_below(roots):
@@ -68,23 +69,31 @@ class FunctionCaches:
     # ---- where they are
 
     def _find(self):
-        """In all imported modules, their classes, and the attributes of the user's modules."""
+        """In all imported modules, their classes, and the attributes of the user's modules: some 100,000 things in each
+        trace."""
+        classes = set()  # ids of those that were looked through
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] not in _NOT_LOOKED_INTO and isinstance(module, types.ModuleType):
                 for key, value in list(vars(module).items()):
-                    self.add(vars(module), key, value)
-                    if issubclass(type(value), type) and vars(value).get("__module__") == name:
-                        self._find_in_class(value)
+                    kind = type(value)
+                    if kind is CACHED:
+                        self.add(vars(module), key, value)
+                    elif (kind is type or issubclass(kind, type)) and vars(value).get("__module__") == name:
+                        self._find_in_class(value, classes)
         for module in self._modules:
             for key, value in list(vars(module).items()):
                 self.add(vars(module), key, value)
-            self._find_in_class(type(module))
+            self._find_in_class(type(module), classes)
 
-    def _find_in_class(self, cls):
+    def _find_in_class(self, cls, known):
         for base in cls.__mro__:
+            if id(base) in known:
+                continue
+            known.add(id(base))
             if (getattr(base, "__module__", None) or "").partition(".")[0] not in _NOT_LOOKED_INTO:
                 for key, value in list(vars(base).items()):
-                    self.add(base, key, value)
+                    if type(value) in _MAY_BE_CACHED:
+                        self.add(base, key, value)
 
     def add(self, container, key, value):
         """What lies there, if it is one; not in a tuple or a set."""

@@ -57,12 +57,13 @@ class _Place:
 class Guards:
     """What one graph depends on."""
 
-    def __init__(self, module, seen=None):
-        """Of the module's structure, and of what was seen while it was traced."""
+    def __init__(self, module, seen=None, given=()):
+        """Of the module's structure, and of what was seen while it was traced; `given`: the tensors of the call."""
         self.native = _lowtide.Guards(key_of)
         self.asks_for_gradients = seen is not None and seen.asks_for_gradients
         self._module = module
         self.replaced = () if seen is None else seen.replaced
+        self._replaced = []  # (table, name) of buffers that become others in each call
         self._foreign = None  # why no file can hold the places
         self._places = []
         self._shared = {}  # id of a tensor → number of its first place, while all of them are there
@@ -80,6 +81,8 @@ class Guards:
         self._size = len(self._places)  # of the structure
         if seen is not None:
             add_reads(self, seen)
+        places = enumerate(self.native.expect_arguments(list(given)))
+        self.own_arguments = {index: number for index, number in places if number is not None}  # at these places
         self.native.release()
 
     @classmethod
@@ -94,6 +97,13 @@ class Guards:
     def hold(self):
         """Whether everything is as it was; then the tensors that are there now can be bound."""
         return self.native.find_broken() is None
+
+    def take(self, tensors):
+        """Whether those of a call that are the module's own, or ones that forward reads elsewhere, are the same ones as
+        when the graph was captured: forward may ask `x is self.weight`. After `hold`."""
+        if any(table.get(name) is tensor for table, name in self._replaced for tensor in tensors):
+            return False
+        return self.native.find_other_argument(tensors) is None
 
     def why(self):
         """The first Change, or None."""
@@ -336,6 +346,7 @@ class Guards:
             expected = Expected.TENSOR if is_plain else Expected.SAME
             if (id(module), name) in self.replaced:
                 expected = Expected.ANYTHING
+                self._replaced.append((table, name))
             number = self.add(
                 place, Way.ITEM, name, tensor, expected, None, tensor_change(word, join(path, name), tensor)
             )

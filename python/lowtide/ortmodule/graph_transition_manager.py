@@ -177,7 +177,7 @@ class GraphTransitionManager:
         graph = next((graph for graph in schema.graphs if graph.holds(seen.tensors)), None)
         if graph is None:
             other = next((graph for graph in schema.graphs if graph.guards.hold()), None)
-            return Change("draw", other.draws.why(seen.tensors)) if other else schema.graphs[0].guards.why()
+            return other.why_other(seen.tensors) if other else schema.graphs[0].guards.why()
         if graph.accepts(seen.sizes()):
             if (other := self._other_answer(graph, seen)) is not None:
                 return Change("question", other.change(seen.tensors, self._module))
@@ -193,7 +193,7 @@ class GraphTransitionManager:
         refusal = schema.refusals.get(pattern)
         if schema.refused_alike:
             refusal = refusal or next(iter(schema.refusals.values()))
-        if refusal is not None and refusal.holds():
+        if refusal is not None and refusal.holds(call.tensors):
             raise refusal.failure.error()
         if schema.refused_alike:  # the module is another one: each number is asked for again
             self._schemas = [other for other in self._schemas if other not in (schema, *schema.refused_alike)]
@@ -383,12 +383,13 @@ class Refusal:
             # What has changed in the meantime does not matter to a reason that is the same as before.
             self._tries = _MOST_TRIES if before.failure == self.failure else before._tries + 1
 
-    def holds(self):
+    def holds(self, tensors):
+        """For a call with these."""
         if not self._modes.hold():
             return False
         if self._guards is None or self._tries >= _MOST_TRIES:
             return True
-        return self._guards.hold()
+        return self._guards.hold() and self._guards.take(tensors)
 
 
 class _Graph:
@@ -403,7 +404,17 @@ class _Graph:
 
     def holds(self, tensors):
         """Of a call."""
-        return self.draws.hold(tensors) and self.guards.hold()
+        if not self.draws.hold(tensors) or not self.guards.hold():
+            return False
+        return tensors is None or self.guards.take(tensors)
+
+    def why_other(self, tensors):
+        """The Change to a call that it does not hold for, where the module is the same."""
+        if not self.draws.hold(tensors):
+            return Change("draw", self.draws.why(tensors))
+        index = self.guards.native.find_other_argument(tensors)
+        verb = "is no longer the" if index in self.guards.own_arguments else "is now a"
+        return Change("argument", f"argument `{self.captured.exported.names[index]}` {verb} tensor of the module's own")
 
     def accepts(self, sizes):
         answer = self._accepted.get(sizes)

@@ -47,7 +47,9 @@ class PostExportProcessedModelInfo:
         self._live = [_getter(source, owner) for source, owner in zip(sources, owners, strict=True)]
         wants_gradient = [source.requires_grad if source.used and with_gradients else None for source in sources]
         places = [_place(source, owner, self._guards) for source, owner in zip(sources, owners, strict=True)]
-        self.inputs = GraphInputs(self._guards.native, places, wants_gradient, agent.session.updated_inputs)
+        written = agent.session.updated_inputs
+        unused = [index for index, source in enumerate(sources) if not source.used and index not in written]
+        self.inputs = GraphInputs(self._guards.native, places, wants_gradient, written, unused)
 
     @property
     def buffer_for_ort_runs(self):
@@ -79,7 +81,7 @@ class PostExportProcessedModelInfo:
     def bind(self, args, kwargs):
         """(ArgumentTensors, BoundInputs) of a call that this graph is right for."""
         seen = self._arguments.match(tuple(args), self._given(kwargs))
-        if seen is None or not self._guards.hold():
+        if seen is None or not self._guards.hold() or not self._guards.take(seen.tensors):
             raise InvalidArgument("these arguments, or the module as it is now, need another graph")
         self._sizes, self._strings = seen.sizes(), seen.strings
         return seen, self.inputs.bind(seen)[1]

@@ -72,6 +72,8 @@ class _Entry:
             captured = self._load(path)
             if captured is None or not captured.accepts(sizes) or not captured.exported.draws.hold(self._call.tensors):
                 continue
+            if not captured.exported.guards.hold() or not captured.exported.guards.take(self._call.tensors):
+                continue
             if first_other(captured.exported.questions, self._call.tensors, self._module) is None:
                 self._cache.say("the graph of %s is read from %s", type(self._module).__name__, path)
                 self._found = path
