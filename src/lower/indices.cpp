@@ -296,6 +296,14 @@ Dim chosen_size(Call& c, const std::vector<ValueId>& given, const Shape& chosen)
   return at < chosen.size() ? chosen[at] : Dim(0);
 }
 
+// What indices beside a mask say of the places that it chooses: x[mask, i] has as many as i. 1: nothing.
+Dim size_beside_masks(Call& c, const std::vector<ValueId>& given) {
+  for (ValueId index : given)
+    if (index && !is_mask(c, index) && c.b.rank(index) > 0 && !c.b.shape(index).back().is(1))
+      return c.b.shape(index).back();
+  return 1;
+}
+
 // [.., K]: the tensors side by side.
 ValueId index_tuples(Builder& b, const Indices& indices) {
   Shape column = indices.shape;
@@ -365,8 +373,9 @@ bool lower_index_put(Call& c) {
     if (!adds) return c.result(put_by_mask(c, x, given[0], values));
     return c.result(b.add(x, put_by_mask(c, c.full(c.shape(), 0.0, dtype), given[0], values)));
   }
+  Dim size = size_beside_masks(c, given);
+  if (size.is(1)) size = chosen_size(c, given, b.shape(values));
   // Values of one place are those of all; then nothing tells how many there are.
-  Dim size = chosen_size(c, given, b.shape(values));
   if (size.is(0) || size.is(1)) size = c.fresh_size();
   const Indices indices = read_indices(c, given, b.rank(x), size);
   if (indices.axes.empty()) return false;

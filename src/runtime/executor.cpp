@@ -271,19 +271,13 @@ void Executor::begin_half() {
   last_steps_ns_ = 0;
 }
 
-void Executor::write_updates(RunState& state) {
+void Executor::write_updates(RunState& state, std::span<const TensorRef> inputs) {
   for (const ProgramUpdate& update : program_.updates) {
     TensorRef from = bind_operand(program_, *state.binding_, update.operand);
     const ProgramOperand& operand = program_.operands[static_cast<size_t>(update.operand)];
     from.data = state.bases_[static_cast<size_t>(operand.buffer)] +
                 state.binding_->values[static_cast<size_t>(operand.offset)] * size_bytes(operand.dtype);
-    const ProgramInput& input = program_.inputs[static_cast<size_t>(update.input)];
-    TensorRef to = from;
-    for (size_t d = 0; d < input.strides.size(); ++d)
-      to.strides[d] = state.binding_->values[static_cast<size_t>(input.strides[d])];
-    for (const CallerBuffer& caller : caller_buffers_)
-      if (caller.source == update.input) to.data = state.bases_[caller.buffer];
-    copy_tensor(from, to);
+    copy_tensor(from, inputs[static_cast<size_t>(update.input)]);
   }
 }
 
@@ -338,7 +332,7 @@ std::vector<OwnedTensor> Executor::forward(std::span<const TensorRef> inputs, ui
                                            std::shared_ptr<RunState>* state_out, int64_t most_bytes,
                                            HandOver hand_over) {
   std::shared_ptr<RunState> state = run_forward(inputs, random_key, most_bytes, hand_over);
-  write_updates(*state);
+  write_updates(*state, inputs);
   std::vector<OwnedTensor> outputs;
   for (const ProgramOutput& output : program_.outputs) outputs.push_back(make_output(*state, output));
   state->passing_.reset();

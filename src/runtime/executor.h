@@ -175,7 +175,8 @@ class Executor {
   // Puts together what is switched on.
   void gather_hooks();
   void inspect(const RunState& state, const BoundStep& step, const TensorRef& tensor);
-  void write_updates(RunState& state);
+  // Into the caller's own tensors, also where steps read copies of them.
+  void write_updates(RunState& state, std::span<const TensorRef> inputs);
   // All of the program's gradients, or those that one region hands out. After the last region the state holds nothing.
   Gradients hand_out(RunState& state, std::span<const int32_t> gradients);
   OwnedTensor make_output(RunState& state, const ProgramOutput& output) const;

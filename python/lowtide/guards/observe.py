@@ -81,6 +81,7 @@ class Observation:
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
         self.plain_numbers, self.compiling = PlainNumbers(), Compiling(self.is_running)
         self._owners = {}  # id → object whose attributes are noted
+        self._of_tables = {}  # id of a module's __dict__ → the module
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
         self._tripped = []  # (container, key, Tripwire)
@@ -261,7 +262,7 @@ class Observation:
         self._kept.keep(torch.default_generator, "PyTorch's random numbers")
 
     def _module(self, module, path):
-        self._owners[id(module)] = module
+        self._owners[id(module)] = self._of_tables[id(vars(module))] = module
 
         def where(name):
             return attribute_words(path, name)
@@ -324,7 +325,7 @@ class Observation:
         if isinstance(value, (*PLAIN, torch.Tensor)) or not depth:
             return
         if isinstance(value, torch.nn.Module):
-            if id(value) not in self._owners:
+            if id(vars(value)) not in self._of_tables:
                 for path, child in value.named_modules():
                     if id(child) not in self._owners:
                         self._module(child, path)
@@ -406,16 +407,20 @@ class Observation:
 
     def _of_module(self):
         def record(module, name):
-            if name in OF_EVERY_MODULE or name[:2] == "__" or not self._notes(module):
+            if name in OF_EVERY_MODULE or name[:2] == "__" or not self.is_running():
+                return object.__getattribute__(module, name)
+            # Where a submodule has two names, the exporter runs stand-ins of all modules, which share their attributes.
+            owner = self._of_tables.get(id(vars(module)))
+            if owner is None:
                 return object.__getattribute__(module, name)
             self.ran(sys._getframe(1))
             try:
                 value = object.__getattribute__(module, name)
             except AttributeError:
                 if not any(name in vars(module).get(table, ()) for table in _TABLES):
-                    self.seen.reads[id(module), name] = module
+                    self.seen.reads[id(owner), name] = owner
                 raise
-            return self._note(module, name, value)
+            return self._note(owner, name, value)
 
         return record
 
