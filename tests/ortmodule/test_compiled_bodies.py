@@ -112,6 +112,24 @@ def test_within_nested_regions(pieces):
     check(module, torch.compile(module, backend=compile_backend.lowtide, fullgraph=True), pieces)
 
 
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_nested_regions_of_a_graph_that_pytorch_runs(pieces):
+    """What is changed in place shares its memory with another argument."""
+
+    def call(x, y):
+        x.mul_(2)
+        return (region(x)[0] * region(y)[1]).sum()
+
+    found = []
+    for each in (call, torch.compile(call, backend=compile_backend.lowtide)):
+        leaf = torch.arange(6.0, dtype=torch.float64, requires_grad=True)
+        x = leaf * 3
+        each(x[:4], x[2:]).backward()
+        found.append(leaf.grad)
+    assert torch.equal(*found)
+    assert pieces and all("shares its memory" in piece.fallback_reason for piece in pieces)
+
+
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -17,6 +17,12 @@ _FIRST_OPERAND = {  # of the body, by the region's call
 }
 
 
+def for_pytorch(graph_module):
+    """A graph module that PyTorch's kernels train: the backward of a nested region needs a compiler."""
+    is_nested = any(node.target is torch.ops.higher_order.invoke_subgraph for node in graph_module.graph.nodes)
+    return with_bodies(graph_module) if is_nested else graph_module
+
+
 def with_bodies(graph_module):
     """The graph module itself if it has none of them, else one like it with the nodes of their bodies in their places,
     and of theirs."""
