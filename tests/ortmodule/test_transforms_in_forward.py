@@ -32,6 +32,18 @@ def forward_jacobians(m, a):
     return func.vmap(func.jacfwd(lambda row: m.l(row).sin()))(m.l(a)).square().sum()
 
 
+def jacobian_of_a_batch(m, a):
+    return func.jacrev(lambda b: m.l(b).sin().sum(0))(m.l(a)).square().sum()
+
+
+def pullback(m, a):
+    """Called behind the transform's end, twice."""
+    found, back = func.vjp(lambda b: m.l(b).sin(), a)
+    (first,) = back(found.cos())
+    (second,) = back(first.sin())
+    return found.sum() + second.square().sum()
+
+
 def hessians(m, a):
     return func.vmap(func.hessian(lambda row: m.l(row).tanh()[0]))(a).square().sum()
 
@@ -53,7 +65,17 @@ def gradients_of_samples(m, a):
     return sum(each.square().sum() for each in found.values())
 
 
-CASES = [slopes, laplacians, jacobians, forward_jacobians, hessians, normed, gradients_of_samples]
+CASES = [
+    slopes,
+    laplacians,
+    jacobians,
+    forward_jacobians,
+    jacobian_of_a_batch,
+    pullback,
+    hessians,
+    normed,
+    gradients_of_samples,
+]
 
 
 @pytest.mark.parametrize("forward", CASES)

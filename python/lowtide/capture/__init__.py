@@ -19,6 +19,7 @@ from .call import Call, schema_of
 from .call_tensors import kept_numbers
 from .containers import Filled, Given, put_into
 from .dynamo import DynamoGraph
+from .dynamo_bodies import for_pytorch
 from .examples import repeats_samples
 from .export import (
     Exported,
@@ -50,6 +51,7 @@ __all__ = [
     "capture_with_numbers",
     "exclusive",
     "exports_elsewhere",
+    "for_pytorch",
     "hooked_modules",
     "keep_only",
     "output_gradients",

@@ -10,6 +10,7 @@ import re
 import torch
 from torch.fx.traceback import preserve_node_meta
 
+from .dynamo_bodies import with_bodies
 from .dynamo_counts import Counts
 from .dynamo_data import data_as_calls
 from .dynamo_gradients import differentiates_within
@@ -29,6 +30,8 @@ class DynamoGraph(torch.nn.Module):
 
     def __init__(self, graph_module):
         super().__init__()
+        self.is_differentiated_within = differentiates_within(graph_module)  # by whoever calls
+        graph_module = with_bodies(graph_module)
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         example_inputs = [node.meta.get("example_value") for node in placeholders]
         self._taken, carried = _carried_sizes(example_inputs)
@@ -37,7 +40,6 @@ class DynamoGraph(torch.nn.Module):
         self.writes = Writes.of(graph_module, example_inputs)  # that whoever calls must make
         carried = {**carried, **{place: (place, 0) for place in self._sizes}}
         self.counts = Counts.of(graph_module, example_inputs)  # that whoever calls must return
-        self.is_differentiated_within = differentiates_within(graph_module)  # by whoever calls
         graph = _rewritten(graph_module, placeholders, carried, self.writes.places, self.counts.outputs)
         self.graph_module = torch.fx.GraphModule(graph_module, graph)
         self.facts = _facts([example_inputs[place] for place in self._taken if place not in self._numbers])
@@ -122,16 +124,6 @@ def _function(forward_graph, backward_graph, non_differentiable_idx, dirty_idx=(
     return apply
 
 
-def _gives_no_gradient(checkpoint):
-    """A reentrant checkpoint gives its function's parameters gradients only if one of its arguments takes one. Dynamo
-    passes it what the function reads beside its arguments too, parameters mostly."""
-    if checkpoint.kwargs.get("use_reentrant", True) is False:
-        return False
-    examples = [operand.meta.get("example_value") for operand in checkpoint.args[1:] if hasattr(operand, "meta")]
-    given = [example for example in examples if not isinstance(example, torch.nn.Parameter)]
-    return not any(getattr(example, "requires_grad", False) for example in given)
-
-
 def _enter_autocast(*arguments):
     mode = torch.autocast(*arguments)
     mode.__enter__()
@@ -164,11 +156,11 @@ def _is_number(node):
 
 def _rewritten(graph_module, placeholders, carried, written, counted):
     """The graph in which sizes that a tensor carries are asked of it (`carried`: place of the size → (place of the
-    tensor, dim); a tensor in the size's own place is a new one), inputs have the names of what they were, and
-    regions to be checkpointed are calls: what runs again is the plan's to choose. Inputs in the places `written` are
-    copied first, and the copies are further outputs. Outputs in the places `counted` are None."""
+    tensor, dim); a tensor in the size's own place is a new one), and inputs have the names of what they were. Inputs in
+    the places `written` are copied first, and the copies are further outputs. Outputs in the places `counted` are
+    None."""
     graph = torch.fx.Graph()
-    copies, names, enabled = {}, set(), True
+    copies, names = {}, set()
     for place, node in enumerate(placeholders):
         if carried.get(place, (place,))[0] == place:
             copies[node] = copy = graph.placeholder(_name(node.target, names))
@@ -188,16 +180,8 @@ def _rewritten(graph_module, placeholders, carried, written, counted):
             outputs = (*own, *(placeholders[place] for place in written))
             copies[node] = graph.output(torch.fx.map_arg(outputs, copies.__getitem__))
             continue
-        if node.target is torch._C._set_grad_enabled:
-            enabled = node.args[0]
         copies[node] = copy = graph.node_copy(node, copies.__getitem__)
-        if node.target is torch.ops.higher_order.tag_activation_checkpoint:
-            copy.op, copy.target, copy.args, copy.kwargs = "call_module", node.args[0].target, copy.args[1:], {}
-            if enabled and _gives_no_gradient(node):
-                with graph.inserting_before(copy):
-                    graph.call_function(torch._C._set_grad_enabled, (False,))
-                graph.call_function(torch._C._set_grad_enabled, (True,))
-        elif node.target is torch.ops.higher_order.autograd_function_apply:
+        if node.target is torch.ops.higher_order.autograd_function_apply:
             forward, backward = (getattr(graph_module, part.target) for part in node.args[:2])
             copy.target, copy.args = _function(forward, backward, **node.kwargs), copy.args[2:]
             copy.kwargs = {}

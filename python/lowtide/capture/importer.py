@@ -34,7 +34,7 @@ from .op_schemas import (
 from .operators import is_point_to_point, waits_for_collective
 from .output_views import OutputView, SharedOutputs
 from .positions import positions_from_start
-from .refusals import refuse_sparse
+from .refusals import refuse_constant, refuse_sparse
 from .sizes import NeedsConstants, Sizes
 from .squeezed import require_no_ones
 
@@ -127,7 +127,7 @@ class _Importer:
             tensor, kind = self._module.get_buffer(path), "buffer"
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             constant = self._exported.program.constants[spec.target]
-            refuse_sparse(constant)
+            refuse_constant(constant)
             tensor, kind = self._exported.guards.parameter_of(constant), "constant"
         else:
             raise UnsupportedError(f"the exported program takes a {spec.kind.name.lower()}")

@@ -50,6 +50,15 @@ def refuse_sparse(value):
             raise UnsupportedError(f"forward computes with a tensor of layout {part.layout}")
 
 
+def refuse_constant(tensor):
+    """UnsupportedError where a program cannot hold it: not dense, or without memory of its own."""
+    refuse_sparse(tensor)
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # what a transform wraps, behind its end: the function of torch.func.vjp is called there
+        raise UnsupportedError("forward reads what a transform of torch.func has computed, behind its end") from None
+
+
 def tensors_by_device(module):
     """{device: names of parameters and buffers}."""
     found = {}

@@ -8,6 +8,8 @@ PyTorch runs these regions below its transforms, and what it records there takes
     g = _unwrap_for_grad(g', level)
     _grad_decrement_nesting()
 
+The function that torch.func.vjp returns differentiates behind that: the region lasts until its last call.
+
 Regions of vmap alone the exporter keeps, see vmap_regions.py.
 """
 
@@ -82,16 +84,18 @@ def _name(node):
 
 def _regions(graph):
     found, depth, nodes = [], 0, []
+    pending = set()  # differentiation of what a region computes, behind its end: the functions of torch.func.vjp
     for node in graph.nodes:
         depth += _name(node).endswith(_BEGIN)
-        if depth:
+        if depth or pending:
             nodes.append(node)
-        if _name(node).endswith(_END):
-            depth -= 1
-            if not depth:
-                if any(_differentiates(each) for each in nodes):
-                    found.append(_region(nodes))
-                nodes = []
+            pending.update(user for user in node.users if _name(user) == "_autograd_grad")
+            pending.discard(node)
+        depth -= _name(node).endswith(_END)
+        if nodes and not depth and not pending:
+            if any(_differentiates(each) for each in nodes):
+                found.append(_region(nodes))
+            nodes = []
     return found
 
 

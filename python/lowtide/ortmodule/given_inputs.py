@@ -63,10 +63,12 @@ class InputMemory:
         )
 
     def _holder(self, tensors):
-        """Empty, or with one tensor for autograd to save: what a further backward needs lives as long as that."""
+        """Empty, or with one tensor for autograd to save: what a further backward needs lives as long as that. Which of
+        the two is the same in all calls: a checkpoint around the module counts what is saved, and asks that a call that
+        runs again, between backwards of others, saves as much."""
         holds_all = self.had_further_backward or not self.had_backward
         held = self._batch + self._activations if holds_all else self._batch
-        return [_holding(tensors.take(held))] if held else []
+        return [_holding(tensors.take(held))] if self._batch or self._activations else []
 
     def recall(self, given, saved):
         """All inputs in order, from GivenInputs and the tensors that autograd saved: those that forward writes as they

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from lowtide.capture import DynamoGraph
+from lowtide.capture import DynamoGraph, for_pytorch
 
 from .inference_manager import InferenceManager
 from .pieces_step import Ran
@@ -18,7 +18,7 @@ class Piece:
         self, graph_module, debug_options, keep=None, budget=None, verify=False, allowance=None, optimizer=None
     ):
         """`keep`: paths into the graph's outputs, which are a tuple; the rest as ExecutionManager takes it."""
-        self.graph, self._as_given = DynamoGraph(graph_module), graph_module
+        self.graph, self._as_given = DynamoGraph(graph_module), for_pytorch(graph_module)
         facts = self.graph.facts
         keep = keep and keep + self.graph.writes.paths()
         self._training = TrainingManager(
