@@ -203,6 +203,13 @@ def test_an_output_is_drawn_anew_in_each_call():
     assert wrapped.fallback_reason is None and len(numbers) == 4
 
 
+@pytest.mark.parametrize("read", [torch.Tensor.item, float], ids=["item", "float"])
+def test_a_number_that_is_only_computed_with_is_drawn_anew_in_each_call(read):
+    wrapped = ORTModule(Of(lambda m, a: (m.l(a), a.new_ones(1) * read(torch.rand([])))))
+    numbers = {wrapped(x())[1].item() for _ in range(4)}
+    assert wrapped.fallback_reason is None and len(numbers) == 4
+
+
 def branches_and_computes(m, a):
     number = torch.rand([])
     return m.l(a) * number if number < 0.5 else m.l(a)
@@ -221,7 +228,6 @@ REFUSED = {
     "NumPy's number": (lambda m, a: m.l(a) * float(numpy.random.rand()), "changes NumPy's random numbers"),
     "NumPy's array": (lambda m, a: m.l(a) * float(numpy.random.rand(1)[0]), "changes NumPy's random numbers"),
     "a tensor of it": (lambda m, a: m.l(a) * torch.tensor([torch.rand([])]), "torch.export: "),
-    "a tensor's number": (lambda m, a: m.l(a) * float(torch.rand([])), "branches on data"),
 }
 
 
