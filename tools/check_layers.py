@@ -95,6 +95,7 @@ NAMES_OPS = {
     "ir/parse.cpp": "a bare target is written for an Aten node",
     "passes/bias_sum.cpp": "takes a bias out of a product",
     "passes/drop_unlabelled_rows.cpp": "makes Compress and DataSize",
+    "passes/exact_factors.cpp": "changes Mul and Div",
     "passes/fuse_attention.cpp": "makes Attention",
     "passes/fuse_bias_dropout.cpp": "makes BiasDropout",
     "passes/fuse_bias_gelu.cpp": "makes BiasGelu and FastGelu",

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace lowtide {
 
 struct BFloat16 {
@@ -26,5 +28,11 @@ struct Float16 {
   Float16(float value) { bits = std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
   operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 };
+
+// A number as a tensor of 16 bits holds it.
+inline float rounded_to_half(DType dtype, double value) {
+  const auto narrow = static_cast<float>(value);
+  return dtype == DType::kBF16 ? static_cast<float>(BFloat16(narrow)) : static_cast<float>(Float16(narrow));
+}
 
 }  // namespace lowtide

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "lower/promotion.h"
 
 namespace lowtide {
@@ -159,9 +160,15 @@ ValueId Call::operand(std::string_view name, DType dtype) const {
   return found ? b.cast(found, dtype) : constant(number(name), dtype);
 }
 
-ValueId Call::constant(const Number& number, DType dtype) const { return full({}, number, dtype); }
+ValueId Call::constant(const Number& number, DType dtype) const { return filler({}, number, dtype); }
 
 ValueId Call::full(const Shape& shape, const Number& number, DType dtype) const {
+  const Dim* size = std::get_if<Dim>(&number);
+  if (!is_half(dtype) || (size != nullptr && !size->is_constant())) return filler(shape, number, dtype);
+  return filler(shape, Number(double{rounded_to_half(dtype, to_double(number))}), dtype);
+}
+
+ValueId Call::filler(const Shape& shape, const Number& number, DType dtype) const {
   Attrs attrs{{"dtype", dtype}};
   if (!shape.empty()) attrs.set("shape", shape);
   if (const Dim* size = std::get_if<Dim>(&number); is_float(dtype) && size != nullptr && !size->is_constant()) {

@@ -70,6 +70,7 @@ class Call {
   // ---- operands
   // The argument as a tensor of `dtype`: a tensor is cast, a number becomes a 0-d constant.
   ValueId operand(std::string_view name, DType dtype) const;
+  // `constant`: 0-d, not yet rounded to 16 bits (passes/exact_factors.h); `full`: as a tensor holds it.
   ValueId constant(const Number& number, DType dtype) const;
   ValueId full(const Shape& shape, const Number& number, DType dtype) const;
   // The dtype that PyTorch computes in: the promotion of the named arguments, at least as wide as a floating output.
@@ -103,6 +104,7 @@ class Call {
   [[noreturn]] void unsupported(std::string_view reason) const;
 
  private:
+  ValueId filler(const Shape& shape, const Number& number, DType dtype) const;
   // Of a size among the arguments that has to be a number; Error(kUnsupported) where it depends on the inputs.
   int64_t known(std::string_view name, const Dim& dim) const;
 

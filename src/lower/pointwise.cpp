@@ -75,7 +75,7 @@ static ValueId scaled(Call& c, ValueId x, DType dtype) {
   const Number alpha = c.number("alpha");
   const Dim* dim = std::get_if<Dim>(&alpha);
   const bool is_one = dim != nullptr && !dim->is_constant() ? false : to_double(alpha) == 1;
-  return is_one ? x : c.b.op(product, {x, c.constant(alpha, dtype)});
+  return is_one ? x : c.b.op(product, {x, c.full({}, alpha, dtype)});  // which PyTorch rounds
 }
 
 bool lower_add(Call& c) {

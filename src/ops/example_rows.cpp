@@ -227,12 +227,14 @@ static void add_converting(List& list) {
     for (Op op : {Op::kBiasGeluGrad, Op::kFastGeluGrad})
       add(op, "rounds", {statistic({3, 5}), fixed({3, 5}), statistic({5})}, in({}, half));
     add(Op::kReduceSum, "gives f32", {fixed({6, 5})}, giving({{"axes", Shape{0}}, {"keepdims", false}}, half, kWide));
+    for (Op op : {Op::kMul, Op::kDiv})
+      add(op, "by a number", {fixed({3, 5}), statistic({}, 0.5, 2)}, giving({}, kWide, half));
     add(Op::kLayerNormalization, "gives 16 bits", {statistic({3, 5}), fixed({5}), statistic({5})},
         giving(layer, kWide, half));
     add(Op::kSimplifiedLayerNormalization, "gives 16 bits", {fixed({3, 5}), statistic({5})},
         giving(layer, kWide, half));
   }
-  for (Op op : {Op::kAdd, Op::kSub, Op::kMul})
+  for (Op op : {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv})
     list.add(op, "widens", {fixed({3, 5}), statistic({3, 5})}, in({}, kWide));
   list.add(Op::kLayerNormalizationGrad, "widens",
            {fixed({40, 5}), statistic({40, 5}), statistic({40}), statistic({40}, 0.5, 2), statistic({5})},

@@ -8,6 +8,7 @@
 #include "passes/drop_detach.h"
 #include "passes/drop_unlabelled_rows.h"
 #include "passes/drop_unread.h"
+#include "passes/exact_factors.h"
 #include "passes/fold.h"
 #include "passes/fuse_attention.h"
 #include "passes/fuse_bias_dropout.h"
@@ -74,6 +75,7 @@ constexpr Pass kTraining[] = {
     {"dce", dce},
     // Before it only one dtype an op: the patterns above know no other.
     {"absorb_casts", absorb_casts},
+    {"exact_factors", exact_factors},
     {"panel_linear_cross_entropy", panel_linear_cross_entropy},
     {"dce", dce},
     {"drop_unread", drop_unread},
@@ -102,6 +104,7 @@ constexpr Pass kAll[] = {
     {"fuse_linear_cross_entropy_grad", fuse_linear_cross_entropy_grad},
     {"gather_onto", gather_onto},
     {"absorb_casts", absorb_casts},
+    {"exact_factors", exact_factors},
     {"panel_linear_cross_entropy", panel_linear_cross_entropy},
     {"drop_unread", drop_unread},
 };
