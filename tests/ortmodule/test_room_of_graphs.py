@@ -198,7 +198,8 @@ def test_threads_have_a_room_each():
             gradient = torch.autograd.grad(module(x).square().mean(), list(module.parameters()))
         results[number] = gradient
 
-    module(inputs(1)[0])  # Dynamo compiles in one thread
+    for x in (inputs(1)[0], *(inputs(number + 1)[-1] for number in range(3))):
+        module(x)  # Dynamo compiles in one thread, and the engine captures: docs/torch-compile.md
     threads = [threading.Thread(target=train, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
