@@ -148,3 +148,16 @@ def run_all(*functions):
         thread.join()
     if not errors.empty():
         raise errors.get()
+
+
+class Doubled(torch.autograd.Function):
+    """Its gradient is twice that of a sine."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient * ctx.saved_tensors[0].cos()

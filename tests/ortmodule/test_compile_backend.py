@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tomllib
 import torch
-from modules import assert_same_state
+from modules import Doubled, assert_same_state
 from torch.utils.checkpoint import checkpoint
 
 from lowtide import compile_backend
@@ -132,17 +132,6 @@ class Checkpointed(Net):
 def test_checkpoints_are_inlined(pieces):
     module = net(Checkpointed)
     check(module, compiled(module, fullgraph=True), [batch(), batch()], pieces)
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return 2 * gradient * ctx.saved_tensors[0].cos()
 
 
 class WithFunction(Net):

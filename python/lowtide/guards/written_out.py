@@ -33,7 +33,7 @@ def _gaussian_nll(input, target, var, full=False, eps=1e-6, reduction="mean"):
         elif input.dim() != var.dim() or sum(b for a, b in zip(input.shape, var.shape, strict=True) if a != b) != 1:
             return None
     checked(torch.any(var < 0), False)
-    var = var + (var.clamp(min=eps) - var).detach()  # its gradient goes past the bound
+    var = torch.where(var < eps, var - var.detach() + eps, var)  # its gradient goes past the bound
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)

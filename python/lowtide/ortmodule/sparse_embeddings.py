@@ -17,7 +17,9 @@ class SparseEmbeddings:
         """While the module is called."""
         found = [child for child in self._module.modules() if _is_sparse(child) and "forward" not in vars(child)]
         for child in found:
-            child.forward = self._calls.setdefault(child, _outside_graphs(child))
+            if child not in self._calls:  # Dynamo would compile again for another one
+                self._calls[child] = _outside_graphs(child)
+            child.forward = self._calls[child]
         try:
             yield
         finally:
