@@ -286,18 +286,7 @@ KernelStatus half_panel_cross_entropy(const KernelCall& call, const HalfPanelLos
   }
   float *result = output_floats(call, 0), *lse = output_floats(call, 1);
   if (lse == nullptr) lse = row_loss + terms.rows;
-  for (int64_t first = 0; first < terms.rows; first += terms.block) {
-    const int64_t count = std::min(terms.block, terms.rows - first);
-    parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t p = 0; p < terms.places.count(); ++p) {
-        const TensorRef panel = place(p);
-        const int64_t width = terms.places.width(p);
-        for (int64_t r = begin; r < end; ++r)
-          read(panel, (first + r) * width, 1, width, wide + r * terms.classes + p * kLogitPanel);
-      }
-    });
-    loss.forward(wide, first, count, row_loss, lse);
-  }
+  forward_of_panels(loss, terms.places, place, 0, terms.rows, terms.block, wide, row_loss, lse);
   if (result != nullptr) *result = loss.reduced(row_loss);
   return nullptr;
 }

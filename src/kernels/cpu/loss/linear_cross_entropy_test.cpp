@@ -115,7 +115,8 @@ const LinearCrossEntropyCase kLinearCrossEntropyCases[] = {
     {.rows = 257, .inner = 16, .classes = 2000, .reduction = "sum", .smoothing = 0.1},
     {.rows = 700, .inner = 24, .classes = 1100},
     {.rows = 600, .inner = 24, .classes = 70, .has_bias = false},
-    {.rows = 900, .inner = 800, .classes = 40},  // blocks of 512 rows
+    {.rows = 900, .inner = 800, .classes = 40},    // a first block as large as dW and 512 rows
+    {.rows = 800, .inner = 256, .classes = 2100},  // blocks of 512, 256 and 32 rows, panels of 2048 classes
 };
 
 TEST(LinearCrossEntropy, LossAndGradients) {

@@ -11,7 +11,9 @@
 
 #include "kernels/cpu/block_rows.h"
 #include "kernels/cpu/dense.h"
+#include "kernels/cpu/float_runs.h"
 #include "kernels/cpu/loss/loss_table.h"
+#include "opset/logit_panels.h"
 
 namespace lowtide::cpu {
 
@@ -124,13 +126,35 @@ struct Loss : LossTerms {
   }
 };
 
-// How many rows of bf16 or f16 logits are widened at a time: some for each thread, 3 MB at GPT-2's 50,257 classes; of
-// few classes more.
+// How many rows of logits are widened or put together at a time: some for each thread, 3 MB at GPT-2's 50,257 classes;
+// of few classes more.
 inline int64_t loss_block_rows(const Rows& logits) {
   constexpr int64_t kBlockFloats = 1 << 18;
   return std::max<int64_t>(
       1, std::min(logits.rows, std::max<int64_t>(16, kBlockFloats / std::max<int64_t>(1, logits.cols))));
 }
 inline int64_t loss_block_floats(const Rows& logits) { return loss_block_rows(logits) * logits.cols; }
+
+// Loss::forward of `rows` rows from `first` on whose logits lie in panels of classes, place(p) each: wide_rows of them
+// are put together in `wide` at a time.
+template <class Place>
+void forward_of_panels(const Loss& loss, const LogitPanels& places, Place place, int64_t first, int64_t rows,
+                       int64_t wide_rows, float* wide, float* row_loss, float* lse) {
+  for (int64_t begin = 0; begin < rows; begin += wide_rows) {
+    const int64_t count = std::min(wide_rows, rows - begin);
+    parallel_for(count, 1, [&](int64_t from, int64_t to) {
+      for (int64_t p = 0; p < places.count(); ++p) {
+        const TensorRef panel = place(p);
+        const int64_t width = places.width(p);
+        for (int64_t r = from; r < to; ++r) {
+          float* row = wide + r * loss.classes + p * places.panel;
+          const float* logits = read(panel, (begin + r) * width, 1, width, row);
+          if (logits != row) std::copy(logits, logits + width, row);
+        }
+      }
+    });
+    loss.forward(wide, first + begin, count, row_loss, lse);
+  }
+}
 
 }  // namespace lowtide::cpu
