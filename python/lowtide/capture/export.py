@@ -32,6 +32,7 @@ from .examples import example, example_sizes, is_dynamic
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
+from .grad_modes import refuse_lost_gradients
 from .inner_gradients import write_out_gradients
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
@@ -215,6 +216,7 @@ class _Flat(torch.nn.Module):
         outputs = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self.found.lost = of_lost_leaves(outputs, (tensor for _, tensor in self._inputs(tensors)))
         refuse_inlined(outputs)
+        self.found.takes_gradient = [tensor.requires_grad for tensor in outputs]
         return outputs
 
     def let_go(self):
@@ -373,6 +375,7 @@ def _export(module, call, facts, observation, whole):
                 raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
         _forget(node.meta.get("val") for node in program.graph.nodes)
         write_out_gradients(program.graph_module)
+        refuse_lost_gradients(program, flat.found.takes_gradient)
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:

@@ -267,15 +267,16 @@ def functions_as_nodes(observation, layouts=None):
             return found
         return inlined(*arguments) if cls.__module__.startswith(_OWN) else _add_call(table, cls, arguments)
 
-    not_reentrant = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+    recomputing = torch.utils.checkpoint._checkpoint_hook
 
-    def counted(*arguments, **keywords):
-        # Leaves its work in the graph by itself.
-        if getattr(_tracing, "table", None) is table:
-            table.checkpoints += 1
-        return not_reentrant(*arguments, **keywords)
+    def inlined(frame):
+        """Around what a checkpoint that is not reentrant runs: what to recompute is the planner's choice."""
+        if getattr(_tracing, "table", None) is not table:
+            return recomputing(frame)
+        table.checkpoints += 1
+        return contextlib.nullcontext()
 
-    torch.utils.checkpoint._checkpoint_without_reentrant_generator = counted
+    torch.utils.checkpoint._checkpoint_hook = inlined
     _BELOW_APPLY.apply = classmethod(apply)
     outer, _tracing.table = getattr(_tracing, "table", None), table
     try:
@@ -283,7 +284,7 @@ def functions_as_nodes(observation, layouts=None):
     finally:
         _tracing.table, table.observation = outer, None
         del _BELOW_APPLY.apply
-        torch.utils.checkpoint._checkpoint_without_reentrant_generator = not_reentrant
+        torch.utils.checkpoint._checkpoint_hook = recomputing
 
 
 def _reentrant(observation, run, _, *arguments):
