@@ -212,7 +212,8 @@ class Functionaliser {
       output.view = id;
       output.output = i;
       output.version = state(root(parent)).version;
-      output.is_dense = state(parent).is_dense && (kind == Aliasing::kMaybe || keeps_density(node));
+      output.is_dense =
+          state(parent).is_dense && (kind == Aliasing::kMaybe || node.attrs.has("shares") || keeps_density(node));
     }
   }
 

@@ -40,8 +40,9 @@ class Aliases:
         if self.inside is not None:
             self.inside.update(values)
 
-    def note_call(self, values, overload, operands, names):
-        """`values`: what a call of `overload` returns."""
+    def note_call(self, values, overload, operands, names, is_view=None):
+        """`values`: what a call of `overload` returns. `is_view`: False where it has memory of its own, though the
+        schema tells of an alias."""
         self.note_made(values)
         operands = list(operands)
         is_plain = self.inside is not None or all(map(self._is_plain, operands))
@@ -50,7 +51,7 @@ class Aliases:
             if argument.alias_info is None or argument.name not in names:
                 continue
             operand = operands[names.index(argument.name)]
-            if shared & labels_of(argument):
+            if is_view is not False and shared & labels_of(argument):
                 self._roots.update((value, self.root(operand)) for value in values)
                 if overload in _DETACHES or operand in self._detached:
                     self._detached.update(values)

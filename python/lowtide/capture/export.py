@@ -45,6 +45,7 @@ from .silence import exporter_silenced
 from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
+from .view_or_copy import decide
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
 
@@ -373,6 +374,7 @@ def _export(module, call, facts, observation, whole):
                 raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
         _forget(node.meta.get("val") for node in program.graph.nodes)
         write_out_gradients(program.graph_module)
+        views_asked = decide(program.graph_module, call, flat.names, whole_calls.take_written())
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:
@@ -417,7 +419,7 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.conditions),
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
-        (*observation.given.questions(), *observation.comparisons.asked.values()),
+        (*observation.given.questions(), *observation.comparisons.asked.values(), *views_asked),
         flat.found.silent,
         lost=flat.found.lost,
         read=read,

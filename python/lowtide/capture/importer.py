@@ -37,6 +37,7 @@ from .positions import positions_from_start
 from .refusals import refuse_constant, refuse_sparse
 from .sizes import NeedsConstants, Sizes
 from .squeezed import require_no_ones
+from .view_or_copy import shares
 
 
 def import_program(exported, facts, module, inputs_require_grad=None, division=None) -> ImportedGraph:
@@ -319,6 +320,8 @@ class _Importer:
             # Another call's inputs may have other strides than those that are no row-major ones.
             order = memory_order(node.args[0].meta["val"], self._sizes) if self._row_major_inputs else None
             attrs |= {} if order is None else {"memory": ("ints", order)}
+        if (is_view := shares(node, self._sizes)) is not None:
+            attrs["shares"] = ("bool", is_view)
         if attrs.get("sparse") == ("bool", True):
             raise UnsupportedError("forward asks for sparse gradients")
         if self._autocast is not None:
@@ -332,7 +335,7 @@ class _Importer:
         if written:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
-        self._aliases.note_call(self._values_of(node), overload, operands, names)
+        self._aliases.note_call(self._values_of(node), overload, operands, names, is_view)
 
     def _out(self, node, overload, operands, names, attrs):
         """A call with out= as the call without, and a copy; whether it is known to have the same dtype."""
