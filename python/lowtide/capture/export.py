@@ -40,6 +40,7 @@ from .numbers import Item, as_tensor, depends_on, difference
 from .own_arguments import OwnArguments
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
+from .regions_of_pytorch import regions_as_ops
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
 from .stale_gradients import stale_gradients_aside
@@ -374,6 +375,7 @@ def _export(module, call, facts, observation, whole):
                 raise failures.pop()  # as no variable of this frame, and without the exporter's frames behind it
         _forget(node.meta.get("val") for node in program.graph.nodes)
         write_out_gradients(program.graph_module)
+        functions.regions = regions_as_ops(program.graph_module)
         views_asked = decide(program.graph_module, call, flat.names, whole_calls.take_written())
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
@@ -396,6 +398,8 @@ def _export(module, call, facts, observation, whole):
     guards = _guards(module, call, observation, whole)
     if observation.caches.kept_for_objects:
         guards.refuse_storing("forward reads what a cached function keeps for objects")
+    if functions.regions:
+        guards.refuse_storing("forward calls torch.cond or one of its kind")
     try:
         places = places_of(observation.puts, guards)
         read = flat.own_arguments.check(guards, call.names(module.forward))
