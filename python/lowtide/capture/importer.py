@@ -21,7 +21,7 @@ from .gathers import Gathers
 from .imported import ImportedGraph, Source
 from .known_sizes import SizeText
 from .memory_order import memory_order
-from .numbers import Numbers, is_item
+from .numbers import Numbers, is_item, is_number
 from .op_schemas import (
     arguments_of,
     is_silent,
@@ -262,8 +262,12 @@ class _Importer:
         written = written_placeholders(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
             value = self._value(argument)
-            if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node) and child not in written:
-                value = self._detached(value, argument, node)
+            if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node):
+                if child not in written:
+                    value = self._detached(value, argument, node)
+                elif isinstance(value, int) and self._aliases.is_open(value):
+                    outer, value = value, self._detached(value, argument, node)
+                    self._aliases.note_outside(value, outer)
             self._values[child] = value
             self._regions[child] = argument, cut or self._aliases.inside is not None
             self._numbers.alias(child, argument)
@@ -272,7 +276,7 @@ class _Importer:
             self._aliases.inside = set()
         results = self._block(inner)
         self._aliases.inside, self._autocast = outside, around
-        self._values[node] = [self._value(result) for result in results]
+        self._values[node] = self._aliases.outside(results, map(self._value, results))
         self._regions[node] = results
 
     def _detached(self, value, argument, node):
@@ -306,7 +310,7 @@ class _Importer:
                 for item in value:
                     operands.append(None if item is None else self._tensor(item))
                     names.append(argument.name)
-            elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not _is_number(value):
+            elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not is_number(value):
                 operands.append(self._tensor(value))
                 names.append(argument.name)
             elif self._is_operand(node, argument.name, value):
@@ -487,11 +491,6 @@ class _Importer:
 
 def _value_of(values, argument):
     return values[argument] if isinstance(argument, torch.fx.Node) else argument
-
-
-def _is_number(node):
-    """A size where a tensor may stand: x + x.shape[0]."""
-    return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _attribute(module, path):
