@@ -48,7 +48,10 @@ Aliasing aliasing(const Graph& captured, const Node& node) {
   if (is_one_of(name, kInvolutions) || is_one_of(name, kReshapes) || is_one_of(name, kSplits) ||
       is_one_of(name, kOtherViews))
     return Aliasing::kView;
-  if (is_one_of(name, kMaybeViews)) return Aliasing::kMaybe;
+  if (is_one_of(name, kMaybeViews)) {
+    if (!node.attrs.has("shares")) return Aliasing::kMaybe;
+    return node.attrs.b("shares") ? Aliasing::kView : Aliasing::kNone;
+  }
   if (name == "to") {
     const bool copies = node.attrs.b("copy", false) || node.attrs.has("memory_format");
     const bool same = node.outputs[0] && captured.type(node.outputs[0]).dtype == captured.type(node.inputs[0]).dtype;

@@ -5,6 +5,7 @@
 //   views) %w = select %x         a later read of %w or %x: derived again from %x'
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "base/check.h"
 #include "lower/alias.h"
@@ -45,6 +46,7 @@ class Functionaliser {
       State& state = values_[input.value.at()];
       state.current = out_.add_input(value.name, value.type, input.kind, input.requires_grad, input.strides);
       state.is_dense = input.strides.empty();
+      note_gradient(state.current, input.requires_grad);
     }
     for (NodeId id : captured_.order()) visit(id);
     for (const GraphOutput& output : captured_.outputs())
@@ -95,6 +97,32 @@ class Functionaliser {
     return found.current;
   }
 
+  // Whether a value of the new graph may have a gradient.
+  bool has_gradient(ValueId value) const { return with_gradient_.contains(value); }
+
+  void note_gradient(ValueId value, bool passes) {
+    if (value && passes && is_float(out_.type(value).dtype)) with_gradient_.insert(value);
+  }
+
+  void note_gradients(NodeId made) {
+    const Node& node = out_.node(made);
+    const bool passes = !cuts_gradient(node) && std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                            [&](ValueId input) { return has_gradient(input); });
+    for (ValueId output : node.outputs) note_gradient(output, passes);
+  }
+
+  static bool cuts_gradient(const Node& node) {
+    return node.target == "aten::detach.default" || node.target == "aten::detach_.default";
+  }
+
+  // `value` in the place of `old`, whose gradient goes on from it or is zeros.
+  ValueId in_place_of(ValueId old, ValueId value, bool passes, const Node& writer) {
+    if (!has_gradient(old)) return value;
+    const TensorType type = out_.type(value);
+    if (passes) value = call_of("aten::detach.default", {{"self", value}}, {}, type, writer);
+    return call_of("lowtide::overwrite.default", {{"value", value}, {"x", old}}, {{"passes", passes}}, type, writer);
+  }
+
   ValueId emit_view(const State& view, ValueId captured, ValueId parent) {
     const Node& node = captured_.node(view.view);
     return emit(view_again(captured_, node, view.output, parent), captured, node.origin);
@@ -122,6 +150,7 @@ class Functionaliser {
     attrs.set("operands", names);
     const NodeId node = out_.add_node(Op::kAten, operands, {type}, attrs, origin, {}, {name});
     out_.edit(node).target = call.target;
+    note_gradients(node);
     return out_.node(node).outputs[0];
   }
 
@@ -146,6 +175,9 @@ class Functionaliser {
         const auto inverse = write_through(captured_, view, found.output, read(found.parent), written);
         if (!inverse) refuse(writer, concat("it writes through ", view.target));
         base = emit(*inverse, found.parent, captured_.node(writer).origin);
+        // Past autograd: what it knows of the tensor stays as it was. An input's gradient is that of what it became.
+        if (cuts_gradient(view) && !requires_grad(root(captured)))
+          base = in_place_of(read(found.parent), base, true, captured_.node(writer));
       }
       write(found.parent, base, writer);
       const ValueId from = root(captured);
@@ -180,6 +212,7 @@ class Functionaliser {
       if (input) dense = dense && state(input).is_dense;
     }
     const NodeId copied = out_.add_copy(captured_, id, std::move(operands));
+    note_gradients(copied);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (!node.outputs[i]) continue;
       state(node.outputs[i]).current = out_.node(copied).outputs[i];
@@ -212,7 +245,8 @@ class Functionaliser {
       output.view = id;
       output.output = i;
       output.version = state(root(parent)).version;
-      output.is_dense = state(parent).is_dense && (kind == Aliasing::kMaybe || keeps_density(node));
+      output.is_dense =
+          state(parent).is_dense && (kind == Aliasing::kMaybe || node.attrs.has("shares") || keeps_density(node));
     }
   }
 
@@ -222,6 +256,21 @@ class Functionaliser {
                                   "aten::swapaxes.", "aten::swapdims.", "aten::detach."})
       if (functional.starts_with(name)) return true;
     return false;
+  }
+
+  static bool writes_all(std::string_view functional) {
+    return functional.starts_with("aten::zero.") || functional.starts_with("aten::fill.") ||
+           functional.starts_with("aten::copy.");
+  }
+
+  // Whether a tensor is all of the memory that it lies in.
+  bool is_whole(ValueId captured) {
+    for (; state(captured).parent; captured = state(captured).parent) {
+      if (!state(captured).view || keeps_all_in_order(captured_.node(state(captured).view))) continue;
+      const bool is_slice = captured_.node(state(captured).view).target == "aten::slice.Tensor";
+      if (!is_slice || captured_.type(captured).shape != captured_.type(state(captured).parent).shape) return false;
+    }
+    return true;
   }
 
   void write_in_place(NodeId id) {
@@ -239,7 +288,8 @@ class Functionaliser {
     // The one family whose forms name their argument differently: dropout_(self, …), dropout(input, …).
     if (functional.find("dropout.") != std::string::npos) call.operands[0].first = "input";
     const bool is_view = is_view_in_place(functional);
-    const ValueId result = emit(call, is_view && node.outputs[0] ? node.outputs[0] : self, node.origin);
+    ValueId result = emit(call, is_view && node.outputs[0] ? node.outputs[0] : self, node.origin);
+    if (writes_all(functional) && is_whole(self)) result = in_place_of(call.operands[0].second, result, false, node);
     if (!is_view) write(self, result, id);
     // The output is the tensor that was written.
     if (!node.outputs[0]) return;
@@ -269,6 +319,7 @@ class Functionaliser {
         node.origin, {}, {captured_.value(node.outputs[0]).name, "", "", "new_mean", "new_variance"},
         {true, false, false, true, true});
     out_.edit(functional).target = "aten::_native_batch_norm_legit_functional.default";
+    note_gradients(functional);
     const std::vector<ValueId>& outputs = out_.node(functional).outputs;
     state(node.outputs[0]).current = outputs[0];
     write(mean, outputs[3], id);
@@ -308,6 +359,7 @@ class Functionaliser {
   const Graph& captured_;
   Graph out_;
   std::vector<State> values_;  // by captured value
+  std::set<ValueId> with_gradient_;
 };
 
 }  // namespace

@@ -32,6 +32,11 @@ bool lower_expand(Call& c) { return c.result(c.b.expand(c.tensor("self"), c.shap
 // copy(self, src): src in self's shape.
 bool lower_copy(Call& c) { return c.result(c.b.expand(c.b.cast(c.tensor("src"), c.dtype()), c.shape())); }
 
+// lowtide::overwrite(Tensor value, Tensor x, bool passes) -> Tensor: of functionalise.
+bool lower_overwrite(Call& c) {
+  return c.result(c.b.op(Op::kOverwrite, {c.tensor("value"), c.tensor("x")}, {{"passes", c.flag("passes")}}));
+}
+
 bool lower_transpose(Call& c) {
   const ValueId x = c.tensor("self");
   const int64_t rank = c.b.rank(x);

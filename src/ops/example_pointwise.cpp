@@ -49,6 +49,7 @@ static void add_two_operands(List& list) {
     list.add(op, "growing", {real({3}), real({2, 3})});
     list.add(op, "integers", {integers({2, 3}, -5, 5), integers({3}, -5, 5)});
   }
+  list.add(Op::kOverwrite, "", {real({2, 3}), real({2, 3})}, {{"passes", false}});
   list.add(Op::kDiv, "", {real({2, 3}), real({2, 3}, 0.5, 2)});
   list.add(Op::kDiv, "broadcast", {real({2, 1, 3}), real({4, 1}, -2, -0.5)});
   list.add(Op::kDiv, "by a number", {real({2, 3}), number(3)});

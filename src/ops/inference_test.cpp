@@ -46,6 +46,8 @@ constexpr BadNode kBadNodes[] = {
     {"%a: f32[3] input", "%y: f64[3] = Neg %a", "Neg: %y is f64[3], inference gives f32[3]"},
     {"%a: f32[3] input, %b: f32[3] input", "%y: f32[3] = Where %a, %a, %b",
      "Where: the condition must be bool, is f32[3]"},
+    {"%a: f32[3] input, %b: f32[4] input", "%y: f32[3] = Overwrite(passes=true) %a, %b",
+     "Overwrite: x must have shape [3], is f32[4]"},
     {"%a: f32[N, 3] input", "%y: f32[3, 3] = Reshape(shape=[3, 3]) %a",
      "Reshape: element counts differ: f32[N, 3] and shape [3, 3]"},
     {"%a: f32[2, 3] input", "%y: f32[3, 2] = Transpose(perm=[1, 1]) %a",

@@ -92,6 +92,12 @@ std::vector<TensorType> infer_same(const InferArgs& args) {
   return {args.in(0)};
 }
 
+std::vector<TensorType> infer_overwrite(const InferArgs& args) {
+  check_same_dtype(args, 0, 1);
+  check_shape(args, 1, "x", args.in(0).shape);
+  return {args.in(0)};
+}
+
 std::vector<TensorType> infer_cast(const InferArgs& args) {
   LT_INFER_CHECK(args, args.attrs.t("to") != DType::kContext && args.in(0).dtype != DType::kContext,
                  "cannot cast contexts");

@@ -77,6 +77,7 @@ ValueId first_if(const SimplifyArgs& a, bool idle) { return idle ? a.in(0) : Val
 
 ValueId simplify_same(const SimplifyArgs& a) { return a.in(0); }
 ValueId simplify_copy(const SimplifyArgs& a) { return first_if(a, !a.attrs().b("keeps", false)); }
+ValueId simplify_overwrite(const SimplifyArgs& a) { return first_if(a, !a.gradient_passes(1)); }
 ValueId simplify_dropout(const SimplifyArgs& a) { return first_if(a, a.attrs().f("ratio") == 0); }
 ValueId simplify_clip(const SimplifyArgs& a) { return first_if(a, !a.attrs().has("min") && !a.attrs().has("max")); }
 ValueId simplify_pad(const SimplifyArgs& a) { return first_if(a, a.are_all("pads", 0)); }

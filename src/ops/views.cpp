@@ -72,6 +72,11 @@ std::vector<TensorType> infer_squeeze(const InferArgs& args) {
 
 void grad_identity(GradContext& c) { c.set(0, c.dy()); }
 
+void grad_overwrite(GradContext& c) {
+  const size_t heir = c.node().attrs.b("passes") ? 1 : 0;
+  if (c.wants(heir)) c.set(heir, c.dy());
+}
+
 void grad_reshape(GradContext& c) { c.set(0, c.b().reshape(c.dy(), c.type(c.in(0)).shape)); }
 
 void grad_transpose(GradContext& c) {

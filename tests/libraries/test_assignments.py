@@ -3,6 +3,7 @@ graph, where each match was a break between pieces (DETR had 32 of them)."""
 
 import copy
 
+import numpy
 import pytest
 import torch
 
@@ -37,6 +38,19 @@ class Matched(torch.nn.Module):
         return (loss, arrays[0][0]) if self.returns_arrays else loss
 
 
+class MatchedInGroups(Matched):
+    """As transformers' LW-DETR: each group of queries is matched with all targets, and NumPy joins their indices."""
+
+    def match(self, found, targets):
+        groups = found.split((3, 4), dim=1)
+        matches = [super(MatchedInGroups, self).match(group, targets) for group in groups]
+        joined = []
+        for first, second in zip(*matches, strict=True):
+            rows = numpy.concatenate([first[0], second[0] + 3])
+            joined.append((rows, numpy.concatenate([first[1], second[1]])))
+        return joined
+
+
 def assign_global(cost):
     return linear_sum_assignment(cost)
 
@@ -58,9 +72,11 @@ def step(module, run, arguments):
     return [loss.detach(), *(parameter.grad.clone() for parameter in module.parameters())]
 
 
+# Graphs: with no more targets than queries, or more; each group has its own queries.
+@pytest.mark.parametrize(("make", "graphs"), [(Matched, 2), (MatchedInGroups, 4)])
 @pytest.mark.parametrize("assign", [assign_global, assign_by_attribute])
-def test_matching_is_in_the_graph(assign):
-    eager = Matched(assign).double()
+def test_matching_is_in_the_graph(assign, make, graphs):
+    eager = make(assign).double()
     module = copy.deepcopy(eager)
     wrapped, agents = ORTModule(module), set()
     for counts in ((3, 4), (5, 2), (2, 6), (9, 3)):  # the last has more than there are queries
@@ -68,7 +84,7 @@ def test_matching_is_in_the_graph(assign):
             torch.testing.assert_close(found, want, rtol=1e-9, atol=1e-12)
         assert wrapped.fallback_reason is None
         agents.add(wrapped._training_manager.last_agent)
-    assert len(agents) == 2
+    assert len(agents) == graphs
     assert optimize.linear_sum_assignment is linear_sum_assignment
 
 

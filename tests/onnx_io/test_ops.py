@@ -130,6 +130,7 @@ CASES = [
     ("%x: f32[n, m, 6] input, %c: f32[m, 6] input, %s: f32[m, 6] input",
      "%r: f32[n, m, 6] = RotaryEmbedding(interleaved=true) %x, %c, %s"),
     (XY, "%r: f32[n, 12] = Concat(axis=1) %x, %y"),
+    (XY, "%r: f32[n, 6] = Overwrite(passes=false) %x, %y"),
     (X, '%r: f32[n + 1, 5] = Pad(pads=[1, -1, 0, 0], mode="constant", value=0.5) %x'),
     (X, '%r: f32[n, 9] = Pad(pads=[0, 1, 0, 2], mode="reflect", value=0.0) %x'),
     (X, "%r: f32[2*n, 18] = Tile(repeats=[2, 3]) %x"),

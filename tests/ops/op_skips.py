@@ -182,6 +182,7 @@ NOT_CALLED = {
     "aten::unique_consecutive.default": ELSEWHERE,
     "aten::where.default": ELSEWHERE,
     "transformers::grouped_mm_fallback.default": ELSEWHERE,
+    "lowtide::overwrite.default": AFTER,
     "lowtide::packed_gru.default": PACKED,
     "lowtide::packed_lstm.default": PACKED,
     "lowtide::packed_rnn_relu.default": PACKED,

@@ -35,6 +35,9 @@ FORCED = {
     "one of two": lambda m, p: random.choice([True, False]),
     "one of a range": lambda m, p: random.randrange(2),
     "an index": lambda m, p: [0, 1][random.randint(0, 1)],
+    "the whole part": lambda m, p: [0, 1][int(torch.empty(1).uniform_(0.0, 2.0).item())],
+    "python's whole part": lambda m, p: [0, 1][int(random.uniform(0, 2))],
+    "one whole part": lambda m, p: [1][int(torch.empty(1).uniform_(0.0, 1.0).item())],  # torchvision's choice of a size
 }
 
 

@@ -8,6 +8,12 @@ from lowtide.guards.values import DTYPES
 from .op_schemas import labels_of
 
 _DETACHES = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
+# Whose backward reads no element of what they return: .data may write it unseen.
+_KEEPS_NO_RESULT = frozenset(
+    "add addmm baddbmm bmm cat clone conv1d conv2d conv3d div dropout einsum embedding gelu index_select layer_norm"
+    " linear masked_fill matmul mean mm mul neg rsub silu stack sub sum where".split()
+)
+_CHANGE_SHAPES = frozenset("squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split())
 _WITH_GRADIENT = {name for dtype, name in DTYPES.items() if dtype.is_floating_point or dtype.is_complex}
 
 
@@ -23,6 +29,9 @@ class Aliases:
         self._plain = set()  # value numbers of what is made of values without a gradient alone
         self._mixed = set()  # value numbers of those into which a value that may have one was written
         self._detached = set()  # value numbers that lie in memory of others, but have no gradient
+        self._data = set()  # of these, those whose writes autograd does not count: .data, detach()
+        self._outside = {}  # value number of what a no_grad region writes into → the one outside, which has a gradient
+        self._kept_by_none = set()  # value numbers that no backward reads for having made them
         self._read = set()  # roots that a call has read whose result may have a gradient
 
     def root(self, value):
@@ -35,13 +44,26 @@ class Aliases:
         self.note_view(value, of)
         self._detached.add(value)
 
+    def is_open(self, value):
+        """Whether it has a gradient that a write under no_grad leaves as it was: it is no input."""
+        return self.root(value) not in self.inputs and not self._is_plain(value)
+
+    def note_outside(self, inside, value):
+        self._outside[inside] = value
+
+    def outside(self, nodes, values):
+        """What the values of a region's nodes, which it returns, are outside of it."""
+        pairs = zip(nodes, values, strict=True)
+        return [self._outside.get(value, value) if _is_tensor(node) else value for node, value in pairs]
+
     def note_made(self, values):
         """Values that a call returns, not their inputs."""
         if self.inside is not None:
             self.inside.update(values)
 
-    def note_call(self, values, overload, operands, names):
-        """`values`: what a call of `overload` returns."""
+    def note_call(self, values, overload, operands, names, is_view=None):
+        """`values`: what a call of `overload` returns. `is_view`: False where it has memory of its own, though the
+        schema tells of an alias."""
         self.note_made(values)
         operands = list(operands)
         is_plain = self.inside is not None or all(map(self._is_plain, operands))
@@ -50,16 +72,24 @@ class Aliases:
             if argument.alias_info is None or argument.name not in names:
                 continue
             operand = operands[names.index(argument.name)]
-            if shared & labels_of(argument):
+            if is_view is not False and shared & labels_of(argument):
                 self._roots.update((value, self.root(operand)) for value in values)
                 if overload in _DETACHES or operand in self._detached:
                     self._detached.update(values)
+                if overload in _DETACHES or operand in self._data:
+                    self._data.update(values)
+                if argument.is_write and operand in self._outside:
+                    self._outside.update(dict.fromkeys(values, self._outside[operand]))
             if argument.alias_info.is_write and not is_plain and self._takes_gradient(operand):
                 self._mixed.add(self.root(operand))
         own = [value for value in values if self.root(value) == value]
         self._plain.update(value for value in own if is_plain or not self._takes_gradient(value))
+        if overload.namespace == "aten" and overload._opname in _KEEPS_NO_RESULT:
+            self._kept_by_none.update(own)
+        is_view = bool(values) and not own and not overload._schema.is_mutable
         if not is_plain and overload not in _DETACHES and (not values or any(map(self._takes_gradient, values))):
-            self._read.update(self.root(operand) for operand in operands if operand is not None)
+            read = {self.root(operand) for operand in operands if operand is not None}
+            self._read.update(read & self.inputs if is_view else read)
 
     def _takes_gradient(self, value):
         """Masks and indices have none, whatever they were made of."""
@@ -85,11 +115,14 @@ class Aliases:
                 raise UnsupportedError(f"an op writes its argument {argument.name}")
             for operand, name in zip(operands, names, strict=True):
                 if name == argument.name and operand is not None:
+                    if operand in self._outside and overload._opname in _CHANGE_SHAPES:
+                        raise UnsupportedError("forward changes the shape of a tensor with a gradient under no_grad")
                     self.check_write(operand)
 
     def check_write(self, value):
-        """PyTorch goes on with the gradient of a tensor as it was before a write that autograd does not see, and
-        computes it with what it has become where it has been read before."""
+        """PyTorch goes on with the gradient of a tensor as it was before a write that autograd does not see. Where
+        backward reads the tensor as it was before, it refuses to after one under no_grad; past one through .data, it
+        computes with what the tensor has become."""
         root = self.root(value)
         is_unseen = self.inside is not None or value in self._detached
         if root in self.divided:
@@ -101,7 +134,13 @@ class Aliases:
             raise UnsupportedError("forward writes into an argument or buffer that takes a gradient")
         if root in self.inputs and root in self._read:
             raise UnsupportedError("forward writes under torch.no_grad() or through .data into what it has read before")
-        if is_unseen and root not in self.inputs - self._mixed:
+        if root in self.inputs and is_unseen and root in self._mixed:
             raise UnsupportedError(
                 "forward writes under torch.no_grad() or through .data into a tensor that may have a gradient"
             )
+        if value in self._data and root not in self.inputs and (root in self._read or root not in self._kept_by_none):
+            raise UnsupportedError("forward writes through .data into a tensor that backward may read")
+
+
+def _is_tensor(node):
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)

@@ -1,7 +1,8 @@
 """scipy.optimize.linear_sum_assignment in forward: the matching of what a detector found with what there is.
 
 SciPy wants an array, which a trace has none of. In the Python modules whose code asks so, it is an op of the graph
-meanwhile, which calls SciPy in each step. Its indices are tensors where eager has arrays, which forward converts.
+meanwhile, which calls SciPy in each step. Its indices are tensors where eager has arrays, which forward converts, or
+joins first.
 """
 
 import contextlib
@@ -63,6 +64,9 @@ class Assignments:
             for name in self._modules:
                 function = getattr(sys.modules[name], _NAME)
                 stack.enter_context(replaced_attribute(sys.modules[name], _NAME, self._assigning(function)))
+            if self._modules:
+                numpy = sys.modules["numpy"]
+                stack.enter_context(replaced_attribute(numpy, "concatenate", self._joining(numpy.concatenate)))
             yield
 
     def _assigning(self, function):
@@ -76,7 +80,22 @@ class Assignments:
 
         return linear_sum_assignment
 
+    def _joining(self, function):
+        def concatenate(arrays, axis=0, **others):
+            are_listed = isinstance(arrays, list | tuple) and arrays and not others
+            if not are_listed or not self._is_running() or not all(map(_are_indices, arrays)):
+                return function(arrays, axis, **others)
+            joined = torch.cat(tuple(arrays), axis)
+            self._made.append(weakref.ref(joined))
+            return joined
+
+        return concatenate
+
     def refuse_outputs(self, leaves):
         """They would be tensors, and are arrays in eager."""
         if any(leaf is made() for made in self._made for leaf in leaves if isinstance(leaf, torch.Tensor)):
             raise UnsupportedError(f"forward returns indices of {_NAME}")
+
+
+def _are_indices(array):
+    return isinstance(array, torch.Tensor) and array.dtype is torch.int64

@@ -2,10 +2,6 @@
 
 import torch
 
-from lowtide.errors import UnsupportedError
-
-from .op_schemas import arguments_of, memory_of_nodes
-
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("contiguous(Tensor tensor) -> Tensor")
 
@@ -31,31 +27,11 @@ def contiguous(tensor, *, memory_format=torch.contiguous_format):
 
 
 def copy_in(graph_module):
-    """Makes these calls copies. UnsupportedError where forward writes into the tensor or the copy while it reads the
-    other: at sizes where they are one tensor to PyTorch, that would tell."""
-    copies = [node for node in graph_module.graph.nodes if node.target is torch.ops.lowtide.contiguous.default]
-    if not copies:
-        return
-    order = {node: place for place, node in enumerate(graph_module.graph.nodes)}
-    memory = memory_of_nodes(graph_module)
-    for node in copies:
-        of_tensor, of_copy = (
-            [each for each, root in memory.items() if root is memory[one]] for one in (node.args[0], node)
-        )
-        for written, other in ((of_tensor, of_copy), (of_copy, of_tensor)):
-            first = min((order[user] for each in written for user in each.users if _writes(user, each)), default=None)
-            last = max((order[user] for each in other for user in each.users), default=-1)
-            is_given = any(each.op == "placeholder" for each in other)
-            if first is not None and first > order[node] and (last > first or is_given):
-                raise UnsupportedError("forward writes into what contiguous() takes or returns, and reads the other")
-        node.target = torch.ops.aten.clone.default
-        node.kwargs = {"memory_format": torch.contiguous_format}
-
-
-def _writes(node, tensor):
-    return isinstance(node.target, torch._ops.OpOverload) and any(
-        value is tensor and argument.is_write for argument, value in arguments_of(node)
-    )
+    """Makes these calls copies."""
+    for node in graph_module.graph.nodes:
+        if node.target is torch.ops.lowtide.contiguous.default:
+            node.target = torch.ops.aten.clone.default
+            node.kwargs = {"memory_format": torch.contiguous_format}
 
 
 def _is_scattered(tensor):

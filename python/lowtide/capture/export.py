@@ -41,11 +41,13 @@ from .numbers import Item, as_tensor, depends_on, difference
 from .own_arguments import OwnArguments
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
+from .regions_of_pytorch import regions_as_ops
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
 from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
+from .view_or_copy import decide
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
 
@@ -376,6 +378,8 @@ def _export(module, call, facts, observation, whole):
         _forget(node.meta.get("val") for node in program.graph.nodes)
         write_out_gradients(program.graph_module)
         refuse_lost_gradients(program, flat.found.takes_gradient)
+        functions.regions = regions_as_ops(program.graph_module)
+        views_asked = decide(program.graph_module, call, flat.names, whole_calls.take_written())
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
     except UnsupportedError as error:
@@ -397,6 +401,8 @@ def _export(module, call, facts, observation, whole):
     guards = _guards(module, call, observation, whole)
     if observation.caches.kept_for_objects:
         guards.refuse_storing("forward reads what a cached function keeps for objects")
+    if functions.regions:
+        guards.refuse_storing("forward calls torch.cond or one of its kind")
     try:
         places = places_of(observation.puts, guards)
         read = flat.own_arguments.check(guards, call.names(module.forward))
@@ -420,7 +426,7 @@ def _export(module, call, facts, observation, whole):
         tuple(observation.conditions),
         () if layouts is None else tuple(layouts.groups),
         bool(call.strings()) and may_ask_for_classes(observation.seen),
-        (*observation.given.questions(), *observation.comparisons.asked.values()),
+        (*observation.given.questions(), *observation.comparisons.asked.values(), *views_asked),
         flat.found.silent,
         lost=flat.found.lost,
         read=read,

@@ -19,6 +19,7 @@ from .formulas import computed_op
 from .real_trace import trace_for_real
 
 _OWN = ("torch._", "torch.utils.checkpoint", "torch.distributed", "torch.nn.")
+_IN_THE_GRAPH = ("torch._library.autograd", "torch._higher_order_ops.")  # of ops and regions
 _tracing = threading.local()  # .table: the FunctionTable of the export that this thread runs
 
 
@@ -221,6 +222,7 @@ class FunctionTable(list):
     observation = None  # of the trace
     checkpoints = 0  # calls of torch.utils.checkpoint, of both kinds: inlined
     inside = False  # of a forward, whose own calls of functions are part of it
+    regions = ()  # libraries of ops that are regions (regions_of_pytorch.py)
 
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
@@ -307,7 +309,7 @@ def refuse_inlined(outputs):
     while pending:
         node = pending.pop()
         is_function = isinstance(node, torch.autograd.function.BackwardCFunction)
-        if is_function and node._forward_cls.__module__ != "torch._library.autograd":  # of an op, which is in the graph
+        if is_function and not node._forward_cls.__module__.startswith(_IN_THE_GRAPH):
             raise UnsupportedError(f"the backward of a custom autograd.Function cannot be captured: {node.name()}")
         found = {following for following, _ in node.next_functions if following is not None} - seen
         seen |= found

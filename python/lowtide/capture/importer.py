@@ -21,7 +21,7 @@ from .gathers import Gathers
 from .imported import ImportedGraph, Source
 from .known_sizes import SizeText
 from .memory_order import memory_order
-from .numbers import Numbers, is_item
+from .numbers import Numbers, is_item, is_number
 from .op_schemas import (
     arguments_of,
     is_silent,
@@ -37,6 +37,7 @@ from .positions import positions_from_start
 from .refusals import refuse_constant, refuse_sparse
 from .sizes import NeedsConstants, Sizes
 from .squeezed import require_no_ones
+from .view_or_copy import shares
 
 
 def import_program(exported, facts, module, inputs_require_grad=None, division=None) -> ImportedGraph:
@@ -261,8 +262,12 @@ class _Importer:
         written = written_placeholders(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
             value = self._value(argument)
-            if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node) and child not in written:
-                value = self._detached(value, argument, node)
+            if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node):
+                if child not in written:
+                    value = self._detached(value, argument, node)
+                elif isinstance(value, int) and self._aliases.is_open(value):
+                    outer, value = value, self._detached(value, argument, node)
+                    self._aliases.note_outside(value, outer)
             self._values[child] = value
             self._regions[child] = argument, cut or self._aliases.inside is not None
             self._numbers.alias(child, argument)
@@ -271,7 +276,7 @@ class _Importer:
             self._aliases.inside = set()
         results = self._block(inner)
         self._aliases.inside, self._autocast = outside, around
-        self._values[node] = [self._value(result) for result in results]
+        self._values[node] = self._aliases.outside(results, map(self._value, results))
         self._regions[node] = results
 
     def _detached(self, value, argument, node):
@@ -305,7 +310,7 @@ class _Importer:
                 for item in value:
                     operands.append(None if item is None else self._tensor(item))
                     names.append(argument.name)
-            elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not _is_number(value):
+            elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not is_number(value):
                 operands.append(self._tensor(value))
                 names.append(argument.name)
             elif self._is_operand(node, argument.name, value):
@@ -319,6 +324,8 @@ class _Importer:
             # Another call's inputs may have other strides than those that are no row-major ones.
             order = memory_order(node.args[0].meta["val"], self._sizes) if self._row_major_inputs else None
             attrs |= {} if order is None else {"memory": ("ints", order)}
+        if (is_view := shares(node, self._sizes)) is not None:
+            attrs["shares"] = ("bool", is_view)
         if attrs.get("sparse") == ("bool", True):
             raise UnsupportedError("forward asks for sparse gradients")
         if self._autocast is not None:
@@ -332,7 +339,7 @@ class _Importer:
         if written:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
-        self._aliases.note_call(self._values_of(node), overload, operands, names)
+        self._aliases.note_call(self._values_of(node), overload, operands, names, is_view)
 
     def _out(self, node, overload, operands, names, attrs):
         """A call with out= as the call without, and a copy; whether it is known to have the same dtype."""
@@ -484,11 +491,6 @@ class _Importer:
 
 def _value_of(values, argument):
     return values[argument] if isinstance(argument, torch.fx.Node) else argument
-
-
-def _is_number(node):
-    """A size where a tensor may stand: x + x.shape[0]."""
-    return isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _attribute(module, path):

@@ -79,6 +79,13 @@ def depends_on(leaf, numbers):
     return any(not leaf.node.expr.free_symbols.isdisjoint(each) for each in symbols)
 
 
+def is_number(node):
+    """A size where a tensor may stand: x + x.shape[0]."""
+    return isinstance(node, torch.fx.Node) and isinstance(
+        node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool
+    )
+
+
 def is_item(node):
     return node.target in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
 

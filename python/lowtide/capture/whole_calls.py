@@ -7,6 +7,8 @@ guards of what it asks.
 import torch
 from torch.overrides import TorchFunctionMode
 
+from lowtide.guards.data import version_of
+
 from .contiguous import contiguous, copy_in
 from .counted_labels import bincount, one_hot
 from .inner_gradients import gradients
@@ -129,11 +131,25 @@ _OPS = {
 class WholeCalls(TorchFunctionMode):
     """While active, a call of such a function makes one node."""
 
+    def __init__(self):
+        super().__init__()
+        self._returned = []  # (tensor, its version then)
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in _DRAWS and kwargs.get("generator", True) is None:
             kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
-        return _WHOLE.get(func, func)(*args, **kwargs)
+        result = _WHOLE.get(func, func)(*args, **kwargs)
+        if func is torch.Tensor.contiguous and result is args[0]:
+            self._returned.append((result, version_of(result)))
+        return result
+
+    def take_written(self):
+        """Those that contiguous() has returned themselves, of which another call's may be copies, and that forward has
+        written since."""
+        written = [tensor for tensor, version in self._returned if version_of(tensor) != version]
+        self._returned = []
+        return written
 
     @staticmethod
     def name_in(graph_module):

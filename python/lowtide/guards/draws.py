@@ -69,11 +69,21 @@ class Draw:
             return len(range(*self.args)) <= _FEW
         return self.name == "randint" and self.source == "random" and self.args[1] - self.args[0] < _FEW
 
+    def has_few_whole_parts(self):
+        """Whether int() of it is one of so few numbers, none below 0, that each may have a graph."""
+        low, high = (*self.args, 0, 1)[:2] if len(self.args) != 1 else (self.args[0], 1)
+        return (self._is_below_one() or self.name in ("uniform_", "uniform")) and 0 <= low < high <= low + _FEW
+
+    def _is_below_one(self):
+        return self.name in _BELOW_ONE or self.name == "uniform_" and self.args in ((), (0,), (0, 1))
+
     def is_certain(self, question):
         """Whether the answer is the same whatever is drawn."""
-        if self.name not in _BELOW_ONE or isinstance(question.number, Number):
+        if not self._is_below_one() or isinstance(question.number, Number):
             return False
-        return question.number <= 0 if question.op in ("lt", "ge") else question.number >= 1 and question.op != "eq"
+        if question.op in ("lt", "ge"):
+            return question.number <= 0 or question.number >= 1
+        return question.number >= 1 and question.op != "eq"
 
     def words(self, question):
         module = {"numpy": "numpy.random"}.get(self.source, self.source)

@@ -22,6 +22,13 @@ def _order(tensor):
     return order if all(size == 1 or ours == other for size, ours, other in together) else None
 
 
+def _stride_order(tensor):
+    """As `_order`, and row-major order of one with gaps too: what is computed of both lies alike."""
+    order = _order(tensor)
+    strides = tensor.stride()
+    return list(range(tensor.dim())) if order is None and list(strides) == sorted(strides, reverse=True) else order
+
+
 def _is_not(name):
     return lambda tensor: getattr(tensor, name) is None
 
@@ -42,6 +49,7 @@ QUESTIONS = {
     "is contiguous in channels_last_3d": lambda tensor: tensor.is_contiguous(memory_format=torch.channels_last_3d),
     "begins in its memory at": lambda tensor: tensor.storage_offset(),
     "has its dims in the order": _order,
+    "has strides as one without gaps in the order": _stride_order,
     "is all of its memory": _fills_memory,
     "holds the number": lambda tensor: tensor.item() if tensor.numel() == 1 else None,
     "is shared between processes": lambda tensor: tensor.is_shared(),

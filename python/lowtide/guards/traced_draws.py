@@ -139,6 +139,16 @@ class _Record:
         self.ask("eq", self.value)
         return self.value
 
+    def ask_for_whole(self):
+        """int() of it, where there are few."""
+        value = self.value.item() if isinstance(self.value, torch.Tensor) else self.value
+        if self.traced is not None or type(value) is not float or not self.draw.has_few_whole_parts():
+            return None
+        whole, of_item = int(value), self.draw.source == "torch"
+        self.ask("ge", whole, of_item)
+        self.ask("lt", whole + 1, of_item)
+        return whole
+
     def in_graph(self):
         if self.draw.source != "torch":
             raise UnsupportedError(_FREEZES.format("NumPy" if self.draw.source == "numpy" else "Python"))
@@ -211,6 +221,11 @@ def _value(drawn):
     return drawn._lowtide.in_graph().item() if value is None else value
 
 
+def _whole(drawn):
+    value = drawn._lowtide.ask_for_whole()
+    return _compute("__int__")(drawn) if value is None else value
+
+
 def _compute(name):
     def compute(self, *others):
         return getattr(_value(self), name)(*others)
@@ -234,6 +249,8 @@ for _name in "add sub mul truediv floordiv mod pow".split():
     setattr(DrawnNumber, f"__r{_name}__", _combine(getattr(operator, _name), True))
 for _name in "neg pos abs bool float int index round trunc floor ceil format str repr".split():
     setattr(DrawnNumber, f"__{_name}__", _compute(f"__{_name}__"))
+
+DrawnNumber.__int__ = _whole
 
 
 def drawing_functions(module, source, draws_now):

@@ -441,6 +441,7 @@ def _huber(w, n, x):
 DEFINITIONS = {
     "Copy": _identity,
     "Detach": _identity,
+    "Overwrite": _formula(lambda w, n, value, x: value),
     "Squeeze": _identity,  # without axes
     "Constant": _symbolic_constant,
     "ConstantOfShape": _symbolic_fill,

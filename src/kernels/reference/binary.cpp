@@ -160,6 +160,14 @@ KernelStatus where(const KernelCall& call, const Ternary& runs) {
   return nullptr;
 }
 
+KernelStatus overwrite(const KernelCall& call, const Binary& runs) {
+  const TensorRef &value = call.inputs[0], &y = call.outputs[0];
+  runs.for_each([&](int64_t, const auto& at, const auto& steps, int64_t n) {
+    copy_elements(address(y, at[2]), steps[2], address(value, at[0]), steps[0], n, size_bytes(y.dtype));
+  });
+  return nullptr;
+}
+
 KernelStatus gelu_grad(const KernelCall& call, const Binary& runs) {
   return map_two_floats(call, runs, [](double dy, double x) {
     const double density = std::exp(-0.5 * x * x) * (0.5 * M_2_SQRTPI * M_SQRT1_2);
