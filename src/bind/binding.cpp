@@ -260,6 +260,16 @@ static TensorRef callers_tensor(const Program& program, const Binding& binding, 
   return resolve(binding, input.dtype, input.sizes, input.strides);
 }
 
+// Operands that are other ones with the sizes that steps find, by id: set_symbols checks them then. With the most that
+// each size may be, a position that several of them make need not be one: %x[n // (n // u)] of n numbers, where u is n.
+static std::vector<bool> checked_in_steps(const Program& program, const Binding& binding) {
+  std::vector<bool> found(program.operands.size(), false);
+  for (size_t i = 0; i < program.step_symbols.size(); ++i)
+    for (int32_t ref : binding.symbol_uses[i].refs)
+      found[static_cast<size_t>(binding.ref_operands[static_cast<size_t>(ref)])] = true;
+  return found;
+}
+
 // Whatever a program says, a step must not leave its buffer: the check that stands between a damaged plan and memory.
 static void check_bounds(const Program& program, const Binding& binding) {
   std::vector<int64_t> ends(program.buffers.size(), 0);  // of the last operand in each
@@ -268,16 +278,17 @@ static void check_bounds(const Program& program, const Binding& binding) {
       const size_t buffer = static_cast<size_t>(binding.ref_buffers[static_cast<size_t>(ref)]);
       ends[buffer] = binding.buffer_bytes[buffer];
     }
+  const std::vector<bool> is_checked_later = checked_in_steps(program, binding);
   for (size_t i = 0; i < program.operands.size(); ++i) {
     const ProgramOperand& operand = program.operands[i];
     const TensorRef ref = bind_operand(program, binding, static_cast<int32_t>(i));
     const int64_t offset = value_of(binding, operand.offset);
     const size_t buffer = static_cast<size_t>(operand.buffer);
     const __int128 end = extent(ref) == 0 ? 0 : (static_cast<__int128>(offset) + extent(ref)) * size_bytes(ref.dtype);
-    LT_USER_CHECK(ErrorKind::kInvalidProgram,
-                  offset >= 0 && offset <= kMostBytes && end <= binding.buffer_bytes[buffer], "operand ", i,
-                  " leaves its buffer %", program.buffers[buffer].name, " of ", binding.buffer_bytes[buffer], " bytes");
-    ends[buffer] = std::max(ends[buffer], static_cast<int64_t>(end));
+    const bool is_inside = offset >= 0 && offset <= kMostBytes && end <= binding.buffer_bytes[buffer];
+    LT_USER_CHECK(ErrorKind::kInvalidProgram, is_inside || is_checked_later[i], "operand ", i, " leaves its buffer %",
+                  program.buffers[buffer].name, " of ", binding.buffer_bytes[buffer], " bytes");
+    ends[buffer] = std::max(ends[buffer], is_inside ? static_cast<int64_t>(end) : binding.buffer_bytes[buffer]);
   }
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const ProgramBuffer& buffer = program.buffers[b];
@@ -316,9 +327,9 @@ static void evaluate(const Program& program, Binding& binding) {
   for (const std::vector<int64_t>& code : program.expressions) binding.values.push_back(run_size_code(code, symbols));
 }
 
-std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
-                                      std::span<const int32_t> known_order, bool guard, const StepCheck& check_steps,
-                                      std::span<const Device* const> devices) {
+static std::unique_ptr<Binding> bind_at(const Program& program, std::vector<int64_t> symbol_values,
+                                        std::span<const int32_t> known_order, bool guard, const StepCheck& check_steps,
+                                        std::span<const Device* const> devices) {
   const auto start = std::chrono::steady_clock::now();
   auto binding = std::make_unique<Binding>();
   binding->symbol_values = std::move(symbol_values);
@@ -348,6 +359,19 @@ std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_
   report.peak_bytes = report.arena_bytes + report.output_bytes + report.external_bytes;
   report.bind_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return binding;
+}
+
+std::unique_ptr<Binding> bind_program(const Program& program, std::vector<int64_t> symbol_values,
+                                      std::span<const int32_t> known_order, bool guard, const StepCheck& check_steps,
+                                      std::span<const Device* const> devices) {
+  try {
+    return bind_at(program, std::move(symbol_values), known_order, guard, check_steps, devices);
+  } catch (const Error& error) {
+    const bool is_of_sizes = error.kind() == ErrorKind::kInvalidArgument || error.kind() == ErrorKind::kInvalidProgram;
+    if (program.step_symbols.empty() || !is_of_sizes) throw;
+    // The caller's sizes are right: a size that shrinks as another one grows (n // u) has no room at the most of that.
+    throw Error(ErrorKind::kUnsupported, concat(error.what(), " at the most that sizes from data may be"));
+  }
 }
 
 }  // namespace lowtide

@@ -29,7 +29,7 @@ from .op_schemas import (
     target_name,
     without_out,
     writes_of_users_op,
-    written_placeholders,
+    written_tensor,
 )
 from .operators import is_point_to_point, waits_for_collective
 from .output_views import OutputView, SharedOutputs
@@ -259,14 +259,11 @@ class _Importer:
         inner = graph_module.get_submodule(body.target)
         around, self._autocast = self._autocast, autocast
         formal = [child for child in inner.graph.nodes if child.op == "placeholder"]
-        written = written_placeholders(inner) if cut else set()
         for child, argument in zip(formal, arguments, strict=True):
             value = self._value(argument)
             if cut and self._aliases.inside is None and isinstance(argument, torch.fx.Node):
-                if child not in written:
-                    value = self._detached(value, argument, node)
-                elif isinstance(value, int) and self._aliases.is_open(value):
-                    outer, value = value, self._detached(value, argument, node)
+                outer, value = value, self._detached(value, argument, node)
+                if isinstance(outer, int) and self._aliases.is_open(outer):
                     self._aliases.note_outside(value, outer)
             self._values[child] = value
             self._regions[child] = argument, cut or self._aliases.inside is not None
@@ -276,12 +273,13 @@ class _Importer:
             self._aliases.inside = set()
         results = self._block(inner)
         self._aliases.inside, self._autocast = outside, around
-        self._values[node] = self._aliases.outside(results, map(self._value, results))
+        given = dict(zip(formal, arguments, strict=True))
+        whole = [given.get(written_tensor(result), result) for result in results]  # what is written keeps its gradient
+        self._values[node] = self._aliases.outside(whole, map(self._value, whole))
         self._regions[node] = results
 
     def _detached(self, value, argument, node):
-        """What enters a no_grad region without the gradient that it may have: then nothing inside has one. A tensor
-        that the region writes into enters as it is, see Aliases.check_writes."""
+        """What enters a no_grad region without the gradient that it may have: then nothing inside has one."""
         fake = argument.meta.get("val")
         if not isinstance(fake, torch.Tensor) or not (fake.dtype.is_floating_point or fake.dtype.is_complex):
             return value

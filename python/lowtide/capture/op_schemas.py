@@ -64,15 +64,15 @@ def memory_of_nodes(graph_module):
     return root
 
 
-def written_placeholders(graph_module):
-    """The placeholders that a region writes into, through views too."""
-    memory, written = memory_of_nodes(graph_module), set()
-    for node in graph_module.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            for argument, value in arguments_of(node):
-                if argument.is_write and isinstance(value, torch.fx.Node) and memory[value].op == "placeholder":
-                    written.add(memory[value])
-    return written
+def written_tensor(node):
+    """The node whose tensor calls that write in place, or into `out`, return."""
+    while isinstance(node, torch.fx.Node) and isinstance(node.target, torch._ops.OpOverload):
+        returns = [output.alias_info for output in node.target._schema.returns]
+        written = [value for argument, value in arguments_of(node) if argument.is_write]
+        if len(returns) != 1 or len(written) != 1 or returns[0] is None or not returns[0].is_write:
+            break
+        node = written[0]
+    return node
 
 
 def is_silent(attrs):
