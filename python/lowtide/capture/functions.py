@@ -269,11 +269,12 @@ def functions_as_nodes(observation, layouts=None):
 
     not_reentrant = torch.utils.checkpoint._checkpoint_without_reentrant_generator
 
-    def counted(*arguments, **keywords):
-        # Leaves its work in the graph by itself.
+    def counted(run, preserve_rng_state, context_fn, determinism_check, debug, *others, **keywords):
         if getattr(_tracing, "table", None) is table:
             table.checkpoints += 1
-        return not_reentrant(*arguments, **keywords)
+            if determinism_check in ("default", "none") and not debug:
+                return _not_reentrant(context_fn)
+        return not_reentrant(run, preserve_rng_state, context_fn, determinism_check, debug, *others, **keywords)
 
     torch.utils.checkpoint._checkpoint_without_reentrant_generator = counted
     _BELOW_APPLY.apply = classmethod(apply)
@@ -296,6 +297,13 @@ def _reentrant(observation, run, _, *arguments):
     torch.utils.checkpoint.check_backward_validity(tensors)
     with torch.no_grad():
         return run(*arguments)
+
+
+def _not_reentrant(context_fn):
+    """What PyTorch does around a function whose call is in the graph, without the hooks by which it would run again:
+    these keep its arguments, and what it puts into one of them would keep itself alive beyond the trace."""
+    with context_fn()[0]:
+        yield
 
 
 def refuse_inlined(outputs):
