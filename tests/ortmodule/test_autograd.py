@@ -123,6 +123,26 @@ def test_checkpoints_are_inlined_with_pytorchs_gradients(reentrant):
     check(module, x(grad=True))
 
 
+def test_what_a_checkpointed_layer_puts_into_a_dict_is_let_go_with_the_trace():
+    """gemma4's layers share keys and values so. A hook of PyTorch's checkpoint kept the dict, which kept the hook."""
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(m, a):
+        shared = {}
+
+        def first(y):
+            shared["keys"] = m.l(y), torch.sin(y)
+            return torch.tanh(shared["keys"][0])
+
+        def second(y):
+            keys, values = shared["keys"]
+            return m.n(y) * keys + values
+
+        return checkpoint(second, checkpoint(first, a, use_reentrant=False), use_reentrant=False)
+
+    check(Of(forward, n=torch.nn.Linear(4, 4)), x(grad=True))
+
+
 def test_inference_mode():
     module = Of(lambda m, a: m.n(m.l(a)), n=torch.nn.BatchNorm1d(4))
     wrapped = ORTModule(module)

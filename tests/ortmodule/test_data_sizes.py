@@ -32,6 +32,12 @@ def masked_select(m, x):
     return torch.masked_select(m.l(x), x[:, :1] > 0) ** 2
 
 
+def masked_select_twice(m, x):
+    """The losses of spectrograms, SpeechT5's and Tacotron's."""
+    y, kept = m.l(x), x > 0
+    return F.l1_loss(y.masked_select(kept), x.masked_select(kept)) + F.mse_loss(y.tanh()[kept], x[kept])
+
+
 def places(m, x):
     where = (m.l(x) > 0).nonzero()
     return m.l(x)[where[:, 0], where[:, 1]], where
@@ -112,6 +118,7 @@ CASES = [
     by_elements,
     mean_of_chosen,
     masked_select,
+    masked_select_twice,
     places,
     where_of_one,
     columns_by_mask,

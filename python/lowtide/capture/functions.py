@@ -271,14 +271,14 @@ def functions_as_nodes(observation, layouts=None):
 
     recomputing = torch.utils.checkpoint._checkpoint_hook
 
-    def inlined(frame):
+    def without_hooks(frame):
         """Around what a checkpoint that is not reentrant runs: what to recompute is the planner's choice."""
         if getattr(_tracing, "table", None) is not table:
             return recomputing(frame)
         table.checkpoints += 1
         return contextlib.nullcontext()
 
-    torch.utils.checkpoint._checkpoint_hook = inlined
+    torch.utils.checkpoint._checkpoint_hook = without_hooks
     _BELOW_APPLY.apply = classmethod(apply)
     outer, _tracing.table = getattr(_tracing, "table", None), table
     try:

@@ -5,6 +5,7 @@ guards of what it asks.
 """
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.overrides import TorchFunctionMode
 
 from lowtide.guards.data import version_of
@@ -105,6 +106,14 @@ def _fill_diagonal(tensor, fill_value, wrap=False):
     return tensor
 
 
+def _masked_select(tensor, mask, **keywords):
+    """As the index that it is, where nothing is broadcast: two calls with one mask have one count then."""
+    is_index = not keywords and mask.dtype is torch.bool and tensor.dim() == mask.dim() > 0
+    if is_index and all(guard_or_false(one == other) for one, other in zip(tensor.shape, mask.shape, strict=True)):
+        return tensor[mask]
+    return torch.masked_select(tensor, mask, **keywords)
+
+
 _WHOLE = {
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.Tensor.random_: _random,
@@ -113,6 +122,7 @@ _WHOLE = {
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.Tensor.contiguous: contiguous,
     torch.nn.functional.one_hot: one_hot,
+    **dict.fromkeys((torch.masked_select, torch.Tensor.masked_select), _masked_select),
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),
     **dict.fromkeys((torch.unbind, torch.Tensor.unbind), unbind),
     torch.Tensor.__iter__: rows,

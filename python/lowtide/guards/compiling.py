@@ -9,7 +9,7 @@ import torch
 from .code import is_ours
 from .replaced import replaced_attribute
 
-_QUESTIONS = ("is_compiling", "is_dynamo_compiling")
+_QUESTIONS = ("is_compiling", "is_dynamo_compiling", "is_exporting")
 
 
 class Compiling:
