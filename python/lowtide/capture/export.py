@@ -32,7 +32,7 @@ from .examples import example, example_sizes, is_dynamic
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
-from .grad_modes import refuse_lost_gradients
+from .grad_modes import grad_modes_between_autocasts, refuse_lost_gradients
 from .inner_gradients import write_out_gradients
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
@@ -169,7 +169,7 @@ class _Flat(torch.nn.Module):
         containers = GivenContainers(args, kwargs)
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
-        with self.layouts.in_force() if self.layouts else contextlib.nullcontext():
+        with grad_modes_between_autocasts(), self.layouts.in_force() if self.layouts else contextlib.nullcontext():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()
         is_silent = self.observation.past_autograd.is_all_of

@@ -1,10 +1,60 @@
-"""Whether an exported program has the gradients that forward had while it was traced."""
+"""Changes of grad mode in a trace: torch.export keeps them as regions of its program, and loses some."""
 
+import contextlib
 import operator
+import threading
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import UnsupportedError
+
+
+class _BetweenAutocasts(TorchFunctionMode):
+    """Ends the regions of torch.autocast that are open where the grad mode changes, and begins them again behind it:
+    torch.export makes no region without gradients inside of one of autocast, and its calls would have gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is not torch._C._set_grad_enabled or not self.open:
+            return func(*args, **(kwargs or {}))
+        for autocast in reversed(self.open):
+            _leave(autocast, None, None, None)
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            for autocast in self.open:
+                _enter(autocast)
+
+
+_enter, _leave = torch.autocast.__enter__, torch.autocast.__exit__
+
+
+@contextlib.contextmanager
+def grad_modes_between_autocasts():
+    """While active, this thread's changes of grad mode lie outside of regions of autocast in the trace."""
+    mode, thread = _BetweenAutocasts(), threading.get_ident()
+
+    def enter(self):
+        if threading.get_ident() == thread:
+            mode.open.append(self)
+        return before_enter(self)
+
+    def leave(self, *raised):
+        if threading.get_ident() == thread and mode.open and mode.open[-1] is self:
+            mode.open.pop()
+        return before_leave(self, *raised)
+
+    before_enter, before_leave = torch.autocast.__enter__, torch.autocast.__exit__
+    torch.autocast.__enter__, torch.autocast.__exit__ = enter, leave
+    try:
+        with mode:
+            yield
+    finally:
+        torch.autocast.__enter__, torch.autocast.__exit__ = before_enter, before_leave
 
 
 def refuse_lost_gradients(program, takes_gradient):
