@@ -99,9 +99,12 @@ def test_the_one_op_has_the_bits_of_its_steps_and_eagers_numbers(name, keep, mon
 def test_logits_that_are_not_returned_are_never_whole():
     arguments = batch()
     reports = {keep: step(NETS["no bias"], arguments, keep)[0].memory_report() for keep in (None, (0,))}
-    block = LOGITS * 256 // ROWS
+    # A block of 256 rows and a panel of 256 classes of it are there at a time; beside logits that are returned, a panel
+    # of all rows.
+    block, panel = LOGITS * 256 // ROWS, 4 * ROWS * 256
     assert reports[0,]["planned_peak_bytes"] < LOGITS
-    assert reports[None]["planned_peak_bytes"] - reports[0,]["planned_peak_bytes"] > 0.99 * LOGITS
+    found = reports[None]["planned_peak_bytes"] - reports[0,]["planned_peak_bytes"]
+    assert found > 0.99 * (LOGITS + panel - block - panel * 256 // ROWS)
     assert block < reports[None]["arena_bytes"] < LOGITS
 
 

@@ -77,6 +77,7 @@ def _is_without_gradients(owner, node):
         return False
     body = getattr(owner, region.args[1].target)
     made = body.graph.output_node().args[0][index]
-    # What the region is given, also where it writes into it, keeps its own gradient.
+    # What the region is given, and views of it, keep their own gradient, also where it writes into them.
     schema = getattr(made.target, "_schema", None)
-    return made.op == "call_function" and not (schema is not None and schema.is_mutable)
+    shares = schema is not None and any(result.alias_info is not None for result in schema.returns)
+    return made.op == "call_function" and not shares

@@ -7,7 +7,7 @@
 namespace lowtide::cpu {
 namespace {
 
-constexpr int64_t kLeastPanel = 512;
+constexpr int64_t kLeastPanel = 256;
 static_assert(kLossRows % kGemmDepth == 0 && kLossRows % kRowsPerBlock == 0 && kLeastPanel % kGemmDepth == 0);
 
 // The gradients that are wanted; null: not this one.
@@ -152,10 +152,11 @@ LinearLayerTerms::LinearLayerTerms(const BoundCall& call, Rows logits, int64_t c
   }
 }
 
-// As wide as makes a panel's products four large blocks (blocks.h): smaller ones pack more.
+// As wide as makes a panel's products four large blocks (blocks.h), as smaller ones pack more, but a quarter
+// of the classes, so that few logits are there twice.
 int64_t LinearLayerTerms::panel(int64_t block_rows) const {
   constexpr int64_t kLogits = int64_t{1} << 20;
-  const int64_t wanted = kLogits / std::max<int64_t>(block_rows, 1) / kGemmDepth * kGemmDepth;
+  const int64_t wanted = std::min(kLogits / std::max<int64_t>(block_rows, 1), classes / 4) / kGemmDepth * kGemmDepth;
   return std::min(classes, std::max(wanted, kLeastPanel));
 }
 
@@ -183,7 +184,7 @@ LinearLossTerms::LinearLossTerms(const BoundCall& call)
                        first_block_rows(call), std::min(call.inputs[0].sizes[0], block_rows(call.inputs[0].sizes[1]))),
       first_block(first_block_rows(call)),
       block(std::min(rows, block_rows(inner))),
-      wide_rows(loss_block_rows({first_block, classes})),
+      wide_rows(std::min(first_block, std::max<int64_t>(16, dz_bytes / kFloatBytes / std::max<int64_t>(1, classes)))),
       wide_bytes(std::max(dz_bytes, aligned(wide_rows * classes * kFloatBytes))),
       row_bytes(aligned(2 * rows * kFloatBytes)),
       has_weight(call.outputs[2].present) {

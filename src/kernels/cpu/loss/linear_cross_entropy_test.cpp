@@ -116,7 +116,7 @@ const LinearCrossEntropyCase kLinearCrossEntropyCases[] = {
     {.rows = 700, .inner = 24, .classes = 1100},
     {.rows = 600, .inner = 24, .classes = 70, .has_bias = false},
     {.rows = 900, .inner = 800, .classes = 40},    // a first block as large as dW and 512 rows
-    {.rows = 800, .inner = 256, .classes = 2100},  // blocks of 512, 256 and 32 rows, panels of 2048 classes
+    {.rows = 800, .inner = 256, .classes = 2100},  // blocks of 512, 256 and 32 rows, panels of 512 classes
 };
 
 TEST(LinearCrossEntropy, LossAndGradients) {
