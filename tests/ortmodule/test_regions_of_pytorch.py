@@ -55,3 +55,14 @@ def test_regions_are_nodes(function, door, monkeypatch):
         assert_same_state(module, eager)
         assert door == "compile" or ours.fallback_reason.startswith("1 of 1 pieces in the engine")
     torch.compiler.reset()
+
+
+def test_dynamo_knows_pytorchs_functions_after_a_capture():
+    """It makes its table of them anew after init_process_group, and torch.cond asks for it in a capture."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        step(ORTModule(Of(_branches)), (torch.rand(3, 4),))
+    finally:
+        torch.distributed.destroy_process_group()
+    asked = torch.compile(lambda x: x * 2 if torch.compiler.is_compiling() else x, backend=lowtide, fullgraph=True)
+    assert torch.equal(asked(torch.ones(3)), torch.full((3,), 2.0))

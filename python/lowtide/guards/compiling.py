@@ -5,6 +5,7 @@ import contextlib
 import sys
 
 import torch
+import torch._dynamo
 
 from .code import is_ours
 from .replaced import replaced_attribute
@@ -21,6 +22,8 @@ class Compiling:
     @contextlib.contextmanager
     def answered(self, as_eager):
         """`as_eager`: whether users' code hears that nothing is compiled."""
+        # Dynamo's table of PyTorch's functions is made of their names, anew after init_process_group: not of stand-ins.
+        torch._dynamo.trace_rules.get_torch_obj_rule_map()
         with contextlib.ExitStack() as stack:
             for name in _QUESTIONS:
                 answer = self._answering(getattr(torch.compiler, name), as_eager)
