@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from lowtide.guards.data import memory_of
+
 
 @dataclass(frozen=True)
 class Writes:
@@ -61,4 +63,4 @@ def _lies(tensor):
 def _share_memory(one, other):
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return False
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return memory_of(one) == memory_of(other)

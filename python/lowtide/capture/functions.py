@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.distributed import computes
 from lowtide.errors import UnsupportedError
+from lowtide.guards.data import memory_of
 from lowtide.guards.unread import is_unread
 
 from .formulas import computed_op
@@ -95,9 +96,9 @@ class FunctionCall:
             else:
                 result = self.function.forward(context, *arguments)
         self.dirty = tuple(index for index, tensor in enumerate(tensors) if _holds(context.dirty_tensors, tensor))
-        unmarked = writes.storages - {_storage(tensors[index]) for index in self.dirty}
-        written = [index for index, tensor in enumerate(tensors) if _storage(tensor) in unmarked]
-        if len({_storage(tensors[index]) for index in written}) < len(written):
+        unmarked = writes.storages - {memory_of(tensors[index]) for index in self.dirty}
+        written = [index for index, tensor in enumerate(tensors) if memory_of(tensor) in unmarked]
+        if len({memory_of(tensors[index]) for index in written}) < len(written):
             raise self._refusal_of_write()  # each would see what is written into the other
         found = self._note_outputs(context, tensors, result)
         for index in written:
@@ -188,15 +189,11 @@ class _Writes(TorchDispatchMode):
         for argument, value in (*arguments, *named):
             if argument.is_write:
                 leaves = pytree.tree_leaves(value)
-                self.storages |= {_storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
+                self.storages |= {memory_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
         result = func(*args, **(kwargs or {}))
         if not any(result is value for value in args):  # written into
             self._observation.made(result)
         return result
-
-
-def _storage(tensor):
-    return tensor.untyped_storage()._cdata
 
 
 def _holds(tensors, tensor):

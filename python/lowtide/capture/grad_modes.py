@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.replaced import replaced_attribute
 
 
 class _BetweenAutocasts(TorchFunctionMode):
@@ -49,12 +50,12 @@ def grad_modes_between_autocasts():
         return before_leave(self, *raised)
 
     before_enter, before_leave = torch.autocast.__enter__, torch.autocast.__exit__
-    torch.autocast.__enter__, torch.autocast.__exit__ = enter, leave
-    try:
-        with mode:
-            yield
-    finally:
-        torch.autocast.__enter__, torch.autocast.__exit__ = before_enter, before_leave
+    with (
+        replaced_attribute(torch.autocast, "__enter__", enter),
+        replaced_attribute(torch.autocast, "__exit__", leave),
+        mode,
+    ):
+        yield
 
 
 def refuse_lost_gradients(program, takes_gradient):

@@ -11,6 +11,7 @@ from lowtide.errors import UnsupportedError
 
 from .op_schemas import arguments_of
 from .sizes import NeedsConstants
+from .view_or_copy import lies_in
 
 _ITEM = "item"  # in the place of a view: of the list that the one before returns
 # Views that take the sizes of another tensor.
@@ -112,11 +113,11 @@ class SharedOutputs:
         call. The engine tells which are views of other inputs."""
         paths, found = {}, {}
         for node in dict.fromkeys(results):
-            if isinstance(node, torch.fx.Node) and _memory(node) is not None:
+            if isinstance(node, torch.fx.Node) and lies_in(node) is not None:
                 path = self._path(node)
                 paths.setdefault(path[0][0], {})[node] = path
         for first, together in paths.items():
-            if first in self._inputs and (first.name in self._arguments or _memory(first) in self._written):
+            if first in self._inputs and (first.name in self._arguments or lies_in(first) in self._written):
                 found.update(self._views_of(first, together))
             elif first in self._inputs:
                 found.update(
@@ -169,7 +170,7 @@ class SharedOutputs:
         source = node.kwargs.get("out", source)
         if _is_handed_on(node):
             return source, None
-        if not isinstance(source, torch.fx.Node) or _memory(source) != _memory(node):
+        if not isinstance(source, torch.fx.Node) or lies_in(source) != lies_in(node):
             return None
         if node.target._opname.startswith("detach"):
             return source, ("detach.default", ())
@@ -218,13 +219,7 @@ def _written_by(node):
     if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         for argument, value in arguments_of(node):
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.fx.Node):
-                yield _memory(value)
-
-
-def _memory(node):
-    """A number for it, None of several."""
-    memories = {tensor.untyped_storage()._cdata for tensor in _tensors(node) if tensor.layout is torch.strided}
-    return memories.pop() if len(memories) == 1 else None
+                yield lies_in(value)
 
 
 def _lie_alike(one, other):

@@ -12,6 +12,7 @@ import sympy
 import torch
 
 from lowtide.errors import UnsupportedError
+from lowtide.guards.data import memory_of
 from lowtide.guards.questions import QUESTIONS, Question
 
 from .memory_order import memory_order
@@ -31,9 +32,9 @@ def decide(graph_module, call, names, handed_on):
         node.meta[_SHARES] = shares
     if not found and not handed_on:
         return ()
-    given = {_lies_in(node) for node in graph_module.graph.nodes if node.op == "placeholder"}
+    given = {lies_in(node) for node in graph_module.graph.nodes if node.op == "placeholder"}
     of_arguments = any(is_given for _, is_given in found.values()) or any(
-        map(given.__contains__, map(_memory, handed_on))
+        map(given.__contains__, map(memory_of, handed_on))
     )
     question = "has its dims in the order" if of_arguments else "has strides as one without gaps in the order"
     asked = []
@@ -141,13 +142,13 @@ class _Memory:
         later = [(at, written) for at, written in self._writes if at > place]
         if not later:
             return None
-        shares = _lies_in(node) == _lies_in(node.args[0])
-        memories = {_lies_in(node), _lies_in(node.args[0])}
-        if None in memories or not any(_lies_in(written) in memories for _, written in later):
+        shares = lies_in(node) == lies_in(node.args[0])
+        memories = {lies_in(node), lies_in(node.args[0])}
+        if None in memories or not any(lies_in(written) in memories for _, written in later):
             return None
-        around = [each for each in (*self._given, *self._source) if _lies_in(each) in memories]
+        around = [each for each in (*self._given, *self._source) if lies_in(each) in memories]
         of_result = {each for each in around if self._comes_from(each, node)}
-        of_operand = {each for each in around if each not in of_result and _lies_in(each) == _lies_in(node.args[0])}
+        of_operand = {each for each in around if each not in of_result and lies_in(each) == lies_in(node.args[0])}
         is_given = any(each in self._given for each in of_operand)
         for at, written in later:
             if written in of_result and (is_given or self._last_read(of_operand) > at):
@@ -165,13 +166,9 @@ class _Memory:
         return node is origin
 
 
-def _lies_in(node):
+def lies_in(node):
     """A number for the memory of a node's result, None of several."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, torch.Tensor)]
-    memories = {_memory(part) for part in parts if part.layout is torch.strided}
+    memories = {memory_of(part) for part in parts if part.layout is torch.strided}
     return memories.pop() if len(memories) == 1 else None
-
-
-def _memory(tensor):
-    return tensor.untyped_storage()._cdata

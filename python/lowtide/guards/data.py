@@ -45,7 +45,7 @@ class PastAutograd:
 
     def write(self, tensor):
         """Another one, that goes past autograd."""
-        self._writes[_memory(tensor)] = self._writes.get(_memory(tensor), 0) + 1
+        self._writes[memory_of(tensor)] = self._writes.get(memory_of(tensor), 0) + 1
 
     def call(self, call, func, args, kwargs):
         """call(func, args, kwargs), noted."""
@@ -55,16 +55,16 @@ class PastAutograd:
         before = version_of(data)
         result = call(func, args, kwargs)
         if (written := version_of(data) - before) > 0:
-            self._writes[_memory(data)] = self._writes.get(_memory(data), 0) + written
+            self._writes[memory_of(data)] = self._writes.get(memory_of(data), 0) + written
         for each in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(each, torch.Tensor) and _memory(each) == _memory(data):
+            if isinstance(each, torch.Tensor) and memory_of(each) == memory_of(data):
                 self._data[id(each)] = weakref.ref(each)
         return result
 
     def is_all_of(self, tensor, version):
         """Whether all writes into the tensor since it had this version went past autograd, and there were some."""
         written = version_of(tensor) - version
-        return written > 0 and self._writes.get(_memory(tensor), 0) == written
+        return written > 0 and self._writes.get(memory_of(tensor), 0) == written
 
     def _is_known(self, value):
         reference = self._data.get(id(value)) if isinstance(value, torch.Tensor) else None
@@ -86,13 +86,14 @@ class Computed:
         """UnsupportedError where another tensor shares the memory of one of them, which it would go on to do or not."""
         alive = [found for reference in self._tensors.values() if (found := reference()) is not None]
         is_computed = any(value is each for each in alive) and not value._is_view()
-        memory = {_memory(tensor), _memory(value)}
+        memory = {memory_of(tensor), memory_of(value)}
         others = (each for each in alive if each is not value and each is not tensor)
-        if not is_computed or any(_memory(each) in memory for each in others):
+        if not is_computed or any(memory_of(each) in memory for each in others):
             raise UnsupportedError(_REFUSED)
         _check(tensor, value)
         tensor.detach().copy_(value.detach())
 
 
-def _memory(tensor):
+def memory_of(tensor):
+    """A number for the memory that a strided tensor lies in: views of one another have the same."""
     return tensor.untyped_storage()._cdata
