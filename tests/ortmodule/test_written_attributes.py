@@ -242,14 +242,22 @@ def test_prints_are_printed_once_in_each_call(folder, exports, capsys):
             assert wrapped.fallback_reason is None and len(exports) == 1, start
 
 
-@pytest.mark.parametrize(
-    "text", [lambda a: a.shape, lambda a: f"{a.shape[0]} rows", lambda a: a, lambda a: f"{a.mean()}"]
-)
-def test_what_is_computed_is_printed_by_pytorch(text, capsys):
+def prints_as_eager(text, capsys):
     module = Of(lambda m, a: (print("rows:", text(a)), m.l(a))[1])
     wrapped = ORTModule(module)
-    for rows in (3, 5):
+    for rows in (3, 5, 3):
         module(x(rows, 4))
         expected = capsys.readouterr().out
         wrapped(x(rows, 4))
-        assert capsys.readouterr().out == expected and wrapped.fallback_reason is not None
+        assert capsys.readouterr().out == expected
+    return wrapped
+
+
+@pytest.mark.parametrize("text", [lambda a: a.shape, lambda a: a, lambda a: f"{a.mean()}"])
+def test_what_is_computed_is_printed_by_pytorch(text, capsys):
+    assert prints_as_eager(text, capsys).fallback_reason is not None
+
+
+@pytest.mark.parametrize("text", [lambda a: f"{a.shape[0]} rows", lambda a: str(a.shape)])
+def test_each_size_has_its_text(text, capsys):
+    assert prints_as_eager(text, capsys).fallback_reason is None

@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import traceback
+import weakref
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -115,6 +116,7 @@ class Exported:
     guards: Guards
     numbers: frozenset = frozenset()  # indices of the tensors that are numbers to forward
     writes: tuple = ()  # Writes: of attributes; with any, the output is (the user's, [values]) of those without a step
+    settings: tuple = ()  # what forward sets attributes to in each call, whatever it is given
     prints: tuple = ()  # texts
     draws: Draws = field(default_factory=Draws)  # what forward draws on the host
     conditions: tuple = ()  # (on sizes, the answer that forward got)
@@ -277,6 +279,9 @@ _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 
 
+_left = weakref.WeakKeyDictionary()  # module → (id of a dict, key) of what its graphs find as one call has left it
+
+
 def _export_until_stable(module, call, facts, whole, growing=()):
     """Where forward changes something of Python's, a graph would do it once and never again. What it does once only (it
     sets a mode that was not set, it installs hooks) is done then: if the export after it is the same program. What it
@@ -296,9 +301,14 @@ def _export_until_stable(module, call, facts, whole, growing=()):
         return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole, growing)
     observation.changes.make()
     again = Observation(module, takes_as_usual=facts.usual, growing=growing)
+    again.settled = observation.changes.keys()
+    left = _left.setdefault(module, set())
     try:
+        if left & {(id(table), key) for table, key in again.settled}:
+            raise observation.refusal()  # each graph would leave it to the other in turns
         stable = _export(module, call, facts, again, whole)
         if again.changes is None and difference(exported, stable, {}) is None:
+            left |= again.settings.left
             return stable
         refusal = observation.refusal()
     except UnsupportedError as error:
@@ -421,6 +431,7 @@ def _export(module, call, facts, observation, whole):
         guards,
         call.number_indices(),
         (*observation.writes, *places, *flat.found.filled),
+        observation.set_again,
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),

@@ -28,6 +28,7 @@ _SIGNS = dict(zip("add sub mul truediv floordiv mod pow lt le gt ge eq ne".split
                   "+ - * / // % ** < <= > >= == !=".split(), strict=True))  # fmt: skip
 _REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 _PLAIN = (int, float, bool)
+_PLAIN_OF = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ class Comparisons:
                 yield cls, f"__{name}__", self._noting(getattr(cls, f"__{name}__"), name)
             for name in _REFLECTED:
                 yield cls, f"__r{name}__", self._noting(getattr(cls, f"__r{name}__"), name, is_reflected=True)
-            for name in ("__str__", "__repr__"):
-                yield cls, name, self._noting_text(getattr(cls, name))
+        for cls in _PLAIN_OF:
+            for name in ("__str__", "__repr__", "__format__"):
+                yield cls, name, self._noting_text(getattr(cls, name), name)
         yield torch.SymFloat, "__bool__", _is_not_zero
         for name in FUNCTIONS:
             yield math, name, self._as_tensors(getattr(math, name), name)
@@ -122,12 +124,18 @@ class Comparisons:
         if recipe is not None and _multiplies(recipe) and not self._ask(("lt", ("abs", recipe), 2**62)):
             raise UnsupportedError("forward computes a whole number of more than 64 bits")
 
-    def _noting_text(self, write):
-        def text(number):
-            if id(number) not in self._recipes or is_ours(sys._getframe(1).f_globals.get("__name__")):
-                return write(number)
-            self._has_written = True  # an error might end in the code that writes a log
-            return repr(computed(self._recipe(number), self._tensors))
+    def _noting_text(self, write, name):
+        """A size that users' code makes a text of (a key of a ModuleDict, a log) is one that the graph is made for."""
+
+        def text(number, *form):
+            if not self._is_running() or is_ours(sys._getframe(1).f_globals.get("__name__")):
+                return write(number, *form)
+            if id(number) in self._recipes:
+                self._has_written = True  # an error might end in the code that writes a log
+                plain = computed(self._recipe(number), self._tensors)
+            else:
+                plain = _PLAIN_OF[type(number)](number)
+            return getattr(plain, name)(*form)
 
         return text
 

@@ -164,6 +164,11 @@ class Changes:
             for thing, now in self._things
         )
 
+    def keys(self):
+        """[(dict, key)] of the changed entries, while they are."""
+        entries = [thing for thing, _ in self._things if isinstance(thing, _Entries)]
+        return [(thing.thing, key) for thing in entries for key in thing.changed_keys()]
+
     def of(self, *classes):
         """[(dict, key)] of the entries that were of one of these classes and are another one of it; none where
         something else changed, too."""
@@ -261,6 +266,9 @@ class _Entries(_Thing):
 
     def recurring_keys(self):
         return [key for key in self._changed_keys() if not _may_settle(self.before.get(key))]
+
+    def changed_keys(self):
+        return list(self._changed_keys())
 
     def _changed_keys(self):
         now = self.now()

@@ -42,6 +42,7 @@ from .questions import Given, attributes_of
 from .replaced import element_at, put_element, refusing, replaced_attribute
 from .sameness import has_dict, slots_of
 from .seen import Seen
+from .settings import OF_EVERY_MODULE, Settings
 from .tables import KnownTensors, ListedTensors
 from .traced_draws import TracedDraws, drawing_functions
 from .tripwires import Seeds, Tripwire
@@ -51,8 +52,6 @@ from .writes import Counter, is_begun, is_collected, is_computed, take_writes, w
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-# Of nn.Module itself: the tables, guarded as such, and what no forward asks for.
-OF_EVERY_MODULE = frozenset((*vars(torch.nn.Module()), *vars(torch.nn.Module))) - {"training", "forward"}
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, functools.partial)
 # Packages whose objects have nothing to do with what a model computes.
 _LEFT_ALONE = ("torch", "lowtide", "builtins", "logging", "threading", "_thread", "weakref", "warnings")
@@ -80,8 +79,11 @@ class Observation:
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
         self.plain_numbers, self.compiling = PlainNumbers(), Compiling(self.is_running)
+        self.set_again = ()  # Settings at the end of forward
+        self.settled = ()  # [(dict, key)] of what an earlier trace has changed, which calls find done
         self._owners = {}  # id → object whose attributes are noted
         self._of_tables = {}  # id of a module's __dict__ → the module
+        self.settings = Settings(self.seen.reads, self._of_tables, self._is_traced)
         self._scanned = set()  # ids of functions and classes
         self._patched = {}  # class → its own __getattribute__, if it has one
         self._tripped = []  # (container, key, Tripwire)
@@ -109,6 +111,7 @@ class Observation:
         self._stack.enter_context(replaced_attribute(torch.SymInt, "__index__", noting))
         attention = torch.nn.functional.scaled_dot_product_attention
         for patch in (
+            (torch.nn.Module, "__setattr__", self.settings.noting()),
             (torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)),
             (torch.random, "default_generator", Seeds(self)),
             (builtins, "print", recording(print, self._prints_now)),
@@ -216,6 +219,8 @@ class Observation:
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
         self.changes = self._kept.changes()
+        self.set_again = self.settings.take(self._modules, self.writes)
+        self.settings.leave(self.settled, self._owners)
         if self.changes is not None and not self.changes.may_become_stable():
             raise self.refusal()
 
@@ -452,7 +457,7 @@ class Observation:
         return self.thread == threading.get_ident()
 
     def _note(self, owner, name, value):
-        if isinstance(value, Counter) or self._has_set(owner, name, value):
+        if isinstance(value, Counter) or self._has_set(owner, name, value) or self.settings.hold(owner, name, value):
             return value
         where = f"attribute `{name}` of a {type(owner).__qualname__}"
         if isinstance(value, Iterator):

@@ -99,9 +99,7 @@ def is_begun(value):
 
 
 def is_traced(leaf):
-    return isinstance(leaf, torch.SymInt | torch.SymFloat) or (
-        isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS
-    )
+    return isinstance(leaf, _SYMBOLIC) or (isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN_TENSORS)
 
 
 def _is_constant(leaf):
@@ -142,13 +140,15 @@ def undone(module, writes):
                 put_element(container, key, value)
 
 
-def setters(module, writes):
-    """A function (values of those that have no step) that makes them in a module."""
+def setters(module, writes, settings):
+    """A function (values of those that have no step) that makes them and Settings in a module."""
     collected = [write for write in writes if isinstance(write, Collected)]
     own = [write for write in writes if type(write) is Write]
     owners = [(_table(module.get_submodule(write.path), write.name), write) for write in own]
 
     def make(values):
+        for setting in settings:
+            setting.make(module)
         rest = iter(values)
         for attributes, write in owners:
             attributes[write.name] = next(rest) if write.step is None else attributes[write.name] + write.step

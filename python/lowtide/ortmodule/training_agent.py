@@ -99,7 +99,9 @@ class TrainingAgent:
         self._draws = captured.exported.draws
         self._calls_out = self.session.report["python_nodes"] > 0
         self._prints = "".join(captured.exported.prints)
-        self._write = setters(module, captured.exported.writes) if captured.exported.writes else None
+        exported = captured.exported
+        sets = exported.writes or exported.settings
+        self._write = setters(module, exported.writes, exported.settings) if sets else None
         self.inspects = bool(captured.inspections) or captured.inspections.steps > 0
         self.last_sizes = None
         self._check = PlanCheck(captured, self._options) if training and verify else None

@@ -9,7 +9,7 @@ from lowtide.capture.known_sizes import SizeText
 from lowtide.capture.operators import overload_of
 from lowtide.guards.collected import Collected
 from lowtide.guards.held import container_of, names_in, value_at, way_to
-from lowtide.guards.observe import OF_EVERY_MODULE
+from lowtide.guards.settings import OF_EVERY_MODULE
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import dtype_name
 
@@ -122,13 +122,13 @@ def _check_outputs(captured, call):
 
 
 def _check_writes(exported, module):
+    for setting in exported.settings:
+        _check_attribute(setting, module)
     for write in exported.writes:
         if isinstance(write, Collected):
             _check_collected(write, module)
             continue
-        attributes = vars(module.get_submodule(write.path))
-        _expect(type(write.name) is str and write.name[:2] != "__", "a name of an attribute")
-        _expect(write.name not in OF_EVERY_MODULE, "an attribute of the user's")
+        attributes = _check_attribute(write, module)
         _expect(write.step is None or type(write.step) is int, "a step of a counter")
         _expect(write.step is None or type(attributes.get(write.name)) is int, "a counter")
     if exported.writes:
@@ -137,6 +137,13 @@ def _check_writes(exported, module):
         count = sum(write.step is None for write in exported.writes)
         _expect(type(output) is tuple and len(output) == 2 and type(output[1]) is list, "an output and what is set")
         _expect(len(output[1]) == count, "a value for each attribute that is set")
+
+
+def _check_attribute(write, module):
+    """What the module has."""
+    _expect(type(write.name) is str and write.name[:2] != "__", "a name of an attribute")
+    _expect(write.name not in OF_EVERY_MODULE, "an attribute of the user's")
+    return vars(module.get_submodule(write.path))
 
 
 def _check_collected(write, module):

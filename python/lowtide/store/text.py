@@ -23,7 +23,7 @@ from lowtide.guards import Guards, Write
 from lowtide.guards.collected import Collected
 from lowtide.guards.held import names_in
 from lowtide.guards.held import told as told_place
-from lowtide.guards.observe import OF_EVERY_MODULE
+from lowtide.guards.settings import OF_EVERY_MODULE, Setting
 from lowtide.guards.unread import Unread, is_unread
 from lowtide.guards.values import DTYPES
 
@@ -85,6 +85,7 @@ def to_text(captured, module, digest):
             "is_tensor": exported.output_is_tensor,
             "draws": draws_to_json(exported.draws),
             "questions": questions_to_json(exported.questions),
+            "settings": [_setting_to_json(setting, sizes) for setting in exported.settings],
             "prints": exported.prints,
             "writes": [_write_to_json(write) for write in exported.writes],
             "guards": {
@@ -127,6 +128,7 @@ def from_text(text, module, call, digest):
         draws=draws_from_json(told["draws"], call),
         questions=questions_from_json(told["questions"], call, module),
         writes=tuple(Collected(*write[1:]) if write[0] is None else Write(*write) for write in told["writes"]),
+        settings=tuple(_setting_from_json(setting) for setting in told["settings"]),
         prints=tuple(told["prints"]),
     )
     sizes = told["sizes"]
@@ -239,6 +241,18 @@ def _write_to_json(write):
     return [None, write.text, write.is_list, write.grows]
 
 
+def _setting_to_json(setting, sizes):
+    is_tuple = type(setting.value) is tuple
+    items = setting.value if is_tuple else (setting.value,)
+    return [setting.path, setting.name, is_tuple, [_leaf_to_json(item, sizes) for item in items]]
+
+
+def _setting_from_json(told):
+    path, name, is_tuple, items = told
+    items = tuple(map(_leaf_from_json, items))
+    return Setting(path, name, items if is_tuple else items[0])
+
+
 def _leaf_to_json(leaf, sizes):
     if (size := SizeText.of(leaf, sizes)) is not None:
         return ["condition" if size.is_condition else "size", size.text]
@@ -252,6 +266,8 @@ def _leaf_to_json(leaf, sizes):
         return ["float", repr(leaf)]
     if isinstance(leaf, torch.dtype) and leaf in DTYPES:
         return ["dtype", DTYPES[leaf]]
+    if isinstance(leaf, torch.device):
+        return ["device", str(leaf)]
     raise NotStorable(f"an output is a {type(leaf).__qualname__}")
 
 
@@ -261,5 +277,12 @@ def _leaf_from_json(told):
         return SizeText(value, True)
     if kind == "item":
         return Item()
-    made = {"size": SizeText, "plain": plain_from_json, "float": float, "dtype": DTYPE_OF.__getitem__, "string": Unread}
+    made = {
+        "size": SizeText,
+        "plain": plain_from_json,
+        "float": float,
+        "dtype": DTYPE_OF.__getitem__,
+        "string": Unread,
+        "device": torch.device,
+    }
     return made[kind](value)
