@@ -93,9 +93,11 @@ class Recurrent(torch.autograd.Function):
         if isinstance(padded, torch._subclasses.FakeTensor):
             last = tensors[0].size(2)
             features = last * (2 if settings[-1] else 1)
+            is_lowered = kind.startswith("rnn") and torch.is_autocast_enabled("cpu") and padded.dtype is torch.float32
+            dtype = torch.get_autocast_dtype("cpu") if is_lowered else padded.dtype
             return (
-                padded.new_empty(*padded.shape[:2], features),
-                *(torch.empty_like(each) for each in tensors[:states]),
+                padded.new_empty(*padded.shape[:2], features, dtype=dtype),
+                *(torch.empty_like(each, dtype=dtype) for each in tensors[:states]),
             )
         leaves = [
             each.detach().requires_grad_(need) for each, need in zip((padded, *tensors), _wanted(ctx), strict=True)

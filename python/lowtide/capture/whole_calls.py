@@ -69,9 +69,11 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduct
 def _layer(kind):
     original, whole = getattr(torch, kind), getattr(torch.ops.lowtide, kind)
 
-    def call(input, hx, params, *settings):
+    def call(input, hx, params, *settings, has_onednn):
         # Packed rows come with their sizes in the place of `hx`; autocast has rules of its own for each kind.
         is_packed = isinstance(params, torch.Tensor) or _STATES[kind][1] > 1 and isinstance(hx, torch.Tensor)
+        if not is_packed and kind == "lstm" and has_onednn and _takes_bf16((input, *hx, *params)):
+            return whole(_bf16(input), list(map(_bf16, hx)), list(map(_bf16, params)), *settings)
         if is_packed or torch.is_autocast_enabled("cpu"):
             return original(input, hx, params, *settings)
         if input.size(1 if settings[-1] else 0) == 0:
@@ -79,6 +81,16 @@ def _layer(kind):
         return whole(input, hx, params, *settings)
 
     return call
+
+
+def _takes_bf16(tensors):
+    """Whether autocast hands them to oneDNN's layer, which the exporter switches off."""
+    is_on = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16
+    return is_on and all(tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
+
+
+def _bf16(tensor):
+    return tensor.to(torch.bfloat16)
 
 
 def _random(tensor, *bounds, **keywords):
@@ -114,10 +126,11 @@ def _masked_select(tensor, mask, **keywords):
     return torch.masked_select(tensor, mask, **keywords)
 
 
+_LAYERS = {getattr(torch, kind): _layer(kind) for kind in _STATES}
 _WHOLE = {
     torch.Tensor.fill_diagonal_: _fill_diagonal,
     torch.Tensor.random_: _random,
-    **{getattr(torch, kind): _layer(kind) for kind in _STATES},
+    **_LAYERS,
     torch.ctc_loss: _ctc_loss,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.Tensor.contiguous: contiguous,
@@ -144,11 +157,14 @@ class WholeCalls(TorchFunctionMode):
     def __init__(self):
         super().__init__()
         self._returned = []  # (tensor, its version then)
+        self._has_onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in _DRAWS and kwargs.get("generator", True) is None:
             kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        if func in _LAYERS:
+            kwargs = {**kwargs, "has_onednn": self._has_onednn}
         result = _WHOLE.get(func, func)(*args, **kwargs)
         if func is torch.Tensor.contiguous and result is args[0]:
             self._returned.append((result, version_of(result)))
