@@ -1,4 +1,4 @@
-"""Recurrent layers under torch.autocast, whose kinds have a rule each: the dtypes and numbers of eager, in the engine."""
+"""Recurrent layers under torch.autocast, which has a rule for each kind: eager's dtypes and numbers, in the engine."""
 
 import copy
 
