@@ -215,6 +215,9 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
     if facts == captured.facts and facts.exact and not _other_sizes(captured, sizes):
         reasons = "; ".join(guard.text for guard in captured.imported.sizes.broken(sizes))
         raise UnsupportedError(f"no capture fits sizes {sizes}: {reasons}")
+    if asked := captured.exported.of_sizes - facts.plain:
+        with contextlib.suppress(UnsupportedError):
+            return capture(module, args, kwargs, replace(facts, plain=facts.plain | asked), numbers)
     # The model's own code asked about sizes: with this call's, the answers are this call's.
     return capture(module, args, kwargs, replace(facts, exact=True), numbers)
 

@@ -127,6 +127,7 @@ class Exported:
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
     lost: frozenset = frozenset()  # output tensors with gradients through leaves that forward makes
     read: frozenset = frozenset()  # arguments that forward reads elsewhere, where the trace did not know: as Facts.read
+    of_sizes: frozenset = frozenset()  # PlainNumbers': as Facts.plain, of what may have taken a size for a constant
 
 
 class _Found:
@@ -441,6 +442,7 @@ def _export(module, call, facts, observation, whole):
         flat.found.silent,
         lost=flat.found.lost,
         read=read,
+        of_sizes=frozenset(observation.plain_numbers.of_sizes),
     )
 
 

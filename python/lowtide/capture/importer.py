@@ -369,7 +369,7 @@ class _Importer:
     def _is_operand(self, node, name, value):
         """Whether an argument is a number that becomes an operand, and no size."""
         if not self._numbers.holds(value):
-            return False
+            return self._numbers.is_of_sizes(value, node) and self._numbers.takes(node, name)
         return self._numbers.takes(node, name) or not self._sizes.is_data(value.meta["val"])
 
     def _positions(self, node):

@@ -122,6 +122,14 @@ class Numbers:
             return True
         return isinstance(value, _SYMBOLIC) and not self._symbols.isdisjoint(value.node.expr.free_symbols)
 
+    def is_of_sizes(self, argument, node):
+        """Whether it is a real number that sizes make, of which `node` makes as large ones."""
+        value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+        if not isinstance(value, torch.SymFloat) or not getattr(self._sizes.resolve(value), "free_symbols", ()):
+            return False
+        result = node.meta["val"]
+        return isinstance(result, torch.Tensor) and result.dtype not in (torch.float16, torch.bfloat16)
+
     def takes(self, node, name):
         return node.target.namespace == "aten" and name in TAKES.get(node.target._opname, ())
 
@@ -153,10 +161,8 @@ class Numbers:
         value = node.meta["val"]
         if node.target is torch.sym_float:
             return self._cast(self._value(node.args[0]), torch.float64, node)
-        if not self.holds(node):
-            if isinstance(value, torch.SymInt):
-                return self._constant(self._sizes.dim(value), torch.int64, node)
-            raise UnsupportedError("forward computes a number from sizes and a number that changes")
+        if isinstance(value, torch.SymInt) and not self.holds(node):
+            return self._constant(self._sizes.dim(value), torch.int64, node)
         is_float = isinstance(value, torch.SymFloat)
         target = _OPERATORS.get(node.target, (None, None))[0 if is_float else 1]
         if target is None or node.kwargs:

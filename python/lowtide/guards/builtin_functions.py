@@ -1,9 +1,11 @@
-"""Python's own functions while forward is traced: len(), max() and min()."""
+"""Python's own functions while forward is traced: len(), max(), min() and isinstance()."""
 
 import builtins
+import sys
 
 import torch
 
+from .code import is_ours
 from .lengths import with_free_sizes
 
 
@@ -12,6 +14,23 @@ def builtin_functions(comparisons):
     yield builtins, "len", with_free_sizes(len)
     yield builtins, "max", _of_reals(max, torch.gt, comparisons)
     yield builtins, "min", _of_reals(min, torch.lt, comparisons)
+    yield builtins, "isinstance", _of_plain_classes(isinstance)
+
+
+_PLAIN = {torch.SymInt: 2, torch.SymFloat: 2.0, torch.SymBool: True}
+
+
+def _of_plain_classes(function):
+    """To users' code a size is an int, as it is in eager."""
+
+    def of_plain_classes(thing, classes):
+        return function(thing, classes) or (type(thing) in _PLAIN and is_of_plain(thing, classes))
+
+    def is_of_plain(thing, classes):
+        name = sys._getframe(2).f_globals.get("__name__")
+        return not is_ours(name) and function(_PLAIN[type(thing)], classes)
+
+    return of_plain_classes
 
 
 def _of_reals(function, is_better, comparisons):

@@ -78,8 +78,8 @@ def computed(recipe, tensors):
 class Comparisons:
     """Of one trace."""
 
-    def __init__(self, is_running):
-        self._is_running = is_running
+    def __init__(self, is_running, plain_numbers):
+        self._is_running, self._plain_numbers = is_running, plain_numbers
         self.begin({}, (), ())
 
     def begin(self, numbers, tensors, names):
@@ -160,10 +160,12 @@ class Comparisons:
         """A function of Python's math: of such a number, PyTorch's of a 0-d tensor."""
 
         def of_number(number):
+            if self._is_running() and self._recipe(number) is None and self._plain_numbers.of_math(number):
+                return _of_tensor(name, number)
             recipe = self._recipe(number) if self._recipes and self._is_running() else None
             if type(recipe) is not tuple or name in _DEFINED and not self.answer(_DEFINED[name](number)):
                 return function(number)
-            result = getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
+            result = _of_tensor(name, number)
             self._recipes[id(result)] = result, (name, recipe)
             return result
 
@@ -178,6 +180,10 @@ class Comparisons:
         answer = bool(computed(recipe, self._tensors))
         self.asked[recipe] = Comparison(recipe, _words(recipe, self._names), answer)
         return answer
+
+
+def _of_tensor(name, number):
+    return getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
 
 
 def _multiplies(recipe):

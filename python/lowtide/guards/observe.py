@@ -72,13 +72,14 @@ class Observation:
         self.readers = ()  # submodules that read numbers out of a tensor, as readers.readers has them
         self.conditions = []  # (on sizes, what forward heard)
         self.given = Given()  # the tensors of the trace, of which forward asks questions
-        self.comparisons = Comparisons(self.is_running)  # what it asks of numbers
+        self.plain_numbers = PlainNumbers()
+        self.comparisons = Comparisons(self.is_running, self.plain_numbers)  # what it asks of numbers
         self.held = InPlace(module, {})
         self._modules, self._counters, self._stale = dict(module.named_modules()), counters, stale
         self._growing = {text: Growing() for text in growing}
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
-        self.plain_numbers, self.compiling = PlainNumbers(), Compiling(self.is_running)
+        self.compiling = Compiling(self.is_running)
         self.set_again = ()  # Settings at the end of forward
         self.settled = ()  # [(dict, key)] of what an earlier trace has changed, which calls find done
         self._owners = {}  # id → object whose attributes are noted
@@ -107,8 +108,8 @@ class Observation:
         ):
             for name, patch in patches.items():
                 self._stack.enter_context(replaced_attribute(owner, name, patch))
-        noting = self.plain_numbers.noting_indices()
-        self._stack.enter_context(replaced_attribute(torch.SymInt, "__index__", noting))
+        for patch in self.plain_numbers.patches():
+            self._stack.enter_context(replaced_attribute(*patch))
         attention = torch.nn.functional.scaled_dot_product_attention
         for patch in (
             (torch.nn.Module, "__setattr__", self.settings.noting()),

@@ -19,6 +19,12 @@ _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 _REAL = _WHOLE | {torch.float64, torch.float32, torch.bfloat16, torch.float16}
 _TAKES = {"int": _WHOLE, "float": _REAL}  # dtypes of tensors
 _PLAIN = {"int": int, "float": float}
+_ASKED = (
+    (torch.SymInt, "__index__", "float"),
+    (torch.SymInt, "__int__", "int"),
+    (torch.SymFloat, "__int__", "int"),
+    (torch.SymFloat, "__float__", "float"),
+)
 
 
 class PlainNumbers:
@@ -26,6 +32,8 @@ class PlainNumbers:
 
     def __init__(self):
         self.asked_by = None  # (name of the Python module whose code called it, "int" or "float")
+        self.of_sizes = set()  # the same, and "math", of what made a graph one for these sizes alone
+        self._functions_take_sizes = set()  # names of Python modules
 
     def note(self, func, tensor, frame):
         """`func` of CONVERSIONS was called by `frame`."""
@@ -33,32 +41,59 @@ class PlainNumbers:
         if _is_one(tensor, kind):
             self._note(kind, frame)
 
-    def noting_indices(self):
-        """In the place of SymInt.__index__, which float() asks."""
-        ask = torch.SymInt.__index__
+    def patches(self):
+        """(class, name, what is in its place) of what Python's int() and float() ask."""
+        for cls, name, kind in _ASKED:
+            yield cls, name, self._noting(getattr(cls, name), kind)
 
+    def _noting(self, ask, kind):
         def noting(number):
-            frame = sys._getframe(1)
-            while is_ours(frame.f_globals.get("__name__")):  # answers.py looks at it, too
-                frame = frame.f_back
-            if "float" in frame.f_code.co_names and free_unbacked_symbols(number):
-                self._note("float", frame)
+            frame = _frame_of_users()
+            if kind in frame.f_code.co_names:
+                if not free_unbacked_symbols(number):
+                    self._note_size(number, kind, frame)
+                elif kind == "float":
+                    self._note(kind, frame)
             return ask(number)
 
         return noting
 
+    def of_math(self, number):
+        """Whether a function of Python's math of a size is PyTorch's of a tensor."""
+        is_size = isinstance(number, torch.SymInt | torch.SymFloat) and not free_unbacked_symbols(number)
+        if not is_size or not number.node.expr.free_symbols:
+            return False
+        name = _frame_of_users().f_globals.get("__name__")
+        if name not in self._functions_take_sizes:
+            self.of_sizes.add((name, "math"))
+        return name in self._functions_take_sizes
+
     @contextlib.contextmanager
     def standing_in(self, asked):
         """`asked`: (name of a Python module, what is another one in it meanwhile)."""
+        self._functions_take_sizes = {name for name, kind in asked if kind == "math"}
         with contextlib.ExitStack() as stack:
             for name, kind in asked:
-                stack.enter_context(replaced_attribute(sys.modules[name], kind, _another(kind)))
+                if kind in _TAKES:
+                    stack.enter_context(replaced_attribute(sys.modules[name], kind, _another(kind)))
             yield
+
+    def _note_size(self, number, kind, frame):
+        name = frame.f_globals.get("__name__")
+        if number.node.expr.free_symbols and not is_ours(name) and _may_have_another(sys.modules.get(name), kind):
+            self.of_sizes.add((name, kind))
 
     def _note(self, kind, frame):
         name = frame.f_globals.get("__name__")
         if not is_ours(name) and _may_have_another(sys.modules.get(name), kind):
             self.asked_by = name, kind
+
+
+def _frame_of_users():
+    frame = sys._getframe(1)
+    while is_ours(frame.f_globals.get("__name__")):  # answers.py looks at it, too
+        frame = frame.f_back
+    return frame
 
 
 def _is_one(value, kind):
@@ -72,8 +107,8 @@ def _another(kind):
         def __call__(cls, *args, **kwargs):
             if len(args) == 1 and not kwargs:
                 number = args[0].item() if _is_one(args[0], kind) else args[0]
-                if kind == "float" and isinstance(number, torch.SymInt | torch.SymFloat):
-                    return torch.sym_float(number)
+                if isinstance(number, torch.SymInt | torch.SymFloat):
+                    return torch.sym_float(number) if kind == "float" else torch.sym_int(number)
                 if number is not args[0]:
                     return plain(number) if type(number) in (int, float) else number
             return plain(*args, **kwargs)
