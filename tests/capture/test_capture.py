@@ -217,11 +217,20 @@ def test_images_get_free_heights_once_they_move():
     assert again.accepts(((2, 3, 32, 8),))
 
 
-def test_a_size_in_float_arithmetic_becomes_a_constant():
-    module = Of(lambda m, x: m.l(x) / x.shape[0] ** 0.5)
+def test_a_size_in_float_arithmetic_is_an_operand():
+    captured = capture(Of(lambda m, x: m.l(x) / x.shape[0] ** 0.5), (torch.randn(4, 4),))
+    assert captured.accepts(((9, 4),))
+
+
+def test_a_size_in_float_arithmetic_that_an_op_wants_as_it_is_becomes_a_constant():
+    def attention(m, x):
+        q = m.l(x)[None]
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=x.shape[0] / 2)
+
+    module = Of(attention)
     captured = capture(module, (torch.randn(4, 4),))
-    assert "other=2.0" in captured.graph.text() and not captured.accepts(((9, 4),))
-    assert "other=3.0" in recapture(captured, module, (torch.randn(9, 4),)).graph.text()
+    assert "scale=2.0" in captured.graph.text() and not captured.accepts(((9, 4),))
+    assert "scale=4.5" in recapture(captured, module, (torch.randn(9, 4),)).graph.text()
 
 
 def test_one_tensor_for_two_arguments_stays_two_inputs():
