@@ -134,6 +134,19 @@ def test_sixteen_bits_keep_the_whole_number(name, exports):
     exports_for(OPERANDS[name], exports, torch.bfloat16, rtol=1e-2, atol=1e-3)
 
 
+def test_a_condition_is_an_index(exports):
+    assert exports_for(lambda x, n: x * [3, 2][n > 8], exports)[-1] == 2
+
+
+def test_what_dynamo_stumbles_over_is_pytorchs(monkeypatch):
+    monkeypatch.setenv("LOWTIDE_PIECES", "1")
+    module = Net(lambda x, n: x * [3, 2][n > 8] if x.mean() < 100 else x).double()
+    eager, wrapped = copy.deepcopy(module), ORTModule(module)
+    for columns in COLUMNS:
+        x = torch.randn(2, columns, 4, dtype=torch.float64)
+        torch.testing.assert_close(wrapped(x), eager(x), rtol=1e-12, atol=0)
+
+
 def test_a_second_start_finds_the_graph(folder, exports):
     for _ in range(2):
         exports_for(OPERANDS["a root"], exports)

@@ -103,6 +103,7 @@ class Comparisons:
             for name in ("__str__", "__repr__", "__format__"):
                 yield cls, name, self._noting_text(getattr(cls, name), name)
         yield torch.SymFloat, "__bool__", _is_not_zero
+        yield torch.SymBool, "__index__", _as_index
         for name in FUNCTIONS:
             yield math, name, self._as_tensors(getattr(math, name), name)
 
@@ -192,6 +193,10 @@ def _multiplies(recipe):
 
 def _is_not_zero(number):  # as of a SymInt
     return bool(number != 0)
+
+
+def _as_index(condition):  # `[few, many][n > 8]`
+    return int(bool(condition))
 
 
 def _words(recipe, names):

@@ -16,7 +16,7 @@ from .code import is_ours
 _LARGE = (2, 3, 2**40)  # counts that are as good as all others
 _VERY_LARGE = tuple(factor * 2**30 * 3**4 * 5**2 * 7 * 11 * 13 for factor in (1, 2, 17))
 # Of a number, and what the exporter and builtin_functions.py put in the places of min() and max().
-_BETWEEN = ("__bool__", "_is_not_zero", "_tensor_min_max", "_python_min_max")
+_BETWEEN = ("__bool__", "_is_not_zero", "_as_index", "_tensor_min_max", "_python_min_max")
 _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
 
 

@@ -5,6 +5,7 @@ import logging
 import sys
 import threading
 import time
+import traceback
 import weakref
 
 import torch
@@ -38,6 +39,12 @@ if hasattr(torch._dynamo.config, "trace_autograd_ops"):  # not in PyTorch 2.10
     _DYNAMO["trace_autograd_ops"] = True
 _MOST_CALLS_WITHOUT = 3  # a piece, where some have run: then Dynamo compiles no more
 _QUIET_CALLS = 8  # in which Dynamo compiles, and says of each break what the reason of the pieces says
+
+
+def _is_of_dynamo(error):
+    """Whether Dynamo has stumbled over itself: its code has raised it, and no code of the user's or of PyTorch's."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").startswith("torch._dynamo.")
 
 
 class Pieces:
@@ -106,7 +113,7 @@ class Pieces:
         except Error:
             raise
         except Exception as error:
-            if not type(error).__module__.startswith("torch._dynamo"):
+            if not type(error).__module__.startswith("torch._dynamo") and not _is_of_dynamo(error):
                 raise  # the user's own
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             raise UnsupportedError(f"torch.compile: {type(error).__name__}: {first}") from None
