@@ -56,6 +56,12 @@ def sizes(m, a):
     return m.l(a)
 
 
+def shape(m, a):
+    m.shape = a.shape
+    m.states = {"rest": a.shape[1:], "length": a.size(0)}
+    return m.l(a)
+
+
 def mask_once(m, a):
     if m.mask is None:
         m.mask = torch.tril(torch.ones(3, 3))
@@ -94,6 +100,7 @@ WRITES = {
     "a state": lambda: of(recurrent, hidden=None),
     "a tree of states": lambda: of(recurrent_tree, hidden=None),
     "sizes": lambda: of(sizes),
+    "a shape": lambda: of(shape),
     "a cache": lambda: of(mask_once, mask=None),
     "a counter": lambda: of(counted, steps=0),
     "counters": lambda: with_calls(of(counted_twice, steps=5)),
@@ -156,6 +163,18 @@ def test_other_sizes_need_no_export():
     assert sum(counts.values()) == 1
 
 
+def test_sizes_among_arguments_and_outputs_are_pytorchs():
+    def resized(m, a, size):
+        return m.l(a) * size.numel(), a.shape, {"size": a.size(), "rest": a.shape[1:], "given": size}
+
+    wrapped = ORTModule(Of(resized))
+    for rows in (3, 5):
+        _, whole, parts = wrapped(x(rows, 4), torch.Size([2, rows]))
+        assert whole == (rows, 4) and parts == {"size": (rows, 4), "rest": (4,), "given": (2, rows)}
+        assert {type(size) for size in (whole, *parts.values())} == {torch.Size}
+        assert wrapped.fallback_reason is None
+
+
 def test_gradients_flow_through_what_was_set():
     module = of(hidden)
     eager, wrapped = copy.deepcopy(module), ORTModule(module)
@@ -207,7 +226,7 @@ def test_a_counter_that_forward_looks_at_is_a_number(name):
     assert sum(counts.values()) == (3 if name == "a branch" else 2)
 
 
-@pytest.mark.parametrize("name", ["a tree", "counters", "sizes", "of a child"])
+@pytest.mark.parametrize("name", ["a tree", "counters", "sizes", "a shape", "of a child"])
 def test_a_second_start_sets_them_too(name, folder, exports):
     module = WRITES[name]()
     eager = copy.deepcopy(module)

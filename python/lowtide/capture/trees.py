@@ -57,6 +57,17 @@ class OpenedObject(Opened):
 
 
 @dataclasses.dataclass(frozen=True)
+class OpenedSize(Opened):
+    """A torch.Size, of which PyTorch's own tree makes a tuple."""
+
+    def rebuild(self, children):
+        try:
+            return torch.Size(children)
+        except TypeError:  # of what stands for numbers
+            return tuple(children)
+
+
+@dataclasses.dataclass(frozen=True)
 class Structure:
     """All of a tree but its leaves; equal for trees of the same classes, keys and sizes."""
 
@@ -68,7 +79,9 @@ def flatten(tree, open_node=None, is_leaf=None):
     """(leaves, Structure), depth first. `open_node`: what opens nodes that PyTorch does not know; `is_leaf`: whether
     one is not opened at all."""
     open_node = open_node or _open_argument
-    leaves, spec = pytree.tree_flatten(tree, is_leaf=is_leaf)
+    leaves, spec = pytree.tree_flatten(
+        tree, is_leaf=lambda part: type(part) is torch.Size or is_leaf is not None and is_leaf(part)
+    )
     others = [(index, leaf) for index, leaf in enumerate(leaves) if is_leaf is None or not is_leaf(leaf)]
     nodes = [(index, node) for index, leaf in others if (node := open_node(leaf)) is not None]
     if not nodes:
@@ -143,6 +156,8 @@ def _parts(instance):
 
 def _open_node(leaf):
     """(Opened, list of children) of a Mapping or a dataclass, else None."""
+    if type(leaf) is torch.Size:
+        return OpenedSize(torch.Size, tuple(range(len(leaf))), None), list(leaf)
     if isinstance(leaf, Mapping):
         keys = tuple(leaf.keys())
         return Opened(type(leaf), keys, _without_items(leaf)), [leaf[key] for key in keys]
@@ -215,7 +230,7 @@ def _is_tree(value, ends, above):
 def one_level(value):
     """(children, context) of a node, contexts of equal trees being equal; None for a leaf."""
     root = id(value)  # PyTorch's function is in a cycle, which shall not hold the value
-    children, spec = pytree.tree_flatten(value, is_leaf=lambda part: id(part) != root)
+    children, spec = pytree.tree_flatten(value, is_leaf=lambda part: id(part) != root or type(part) is torch.Size)
     if not spec.is_leaf():
         return children, spec
     node = _open_argument(value)

@@ -9,6 +9,7 @@ import collections.abc
 import dataclasses
 import types
 
+import torch
 import torch.utils._pytree as pytree
 
 from lowtide.capture import trees
@@ -87,6 +88,8 @@ def _opened_to_json(node, name):
     """A Mapping or dataclass that PyTorch does not know; `empty` must be what its class alone makes."""
     if isinstance(node, trees.OpenedObject):
         raise NotStorable(f"an argument is a {node.type.__qualname__}")
+    if isinstance(node, trees.OpenedSize):
+        return [name(node.type), "size", _context_to_json(node.keys, name)]
     kind = "of dict"
     if dataclasses.is_dataclass(node.type):
         kind = "dataclass"
@@ -103,6 +106,8 @@ def _opened_to_json(node, name):
 def _opened_from_json(told, classes):
     name, kind, keys = told
     cls, keys, empty = classes.find(name), _context_from_json(keys, classes), None
+    if kind == "size":
+        return trees.OpenedSize(torch.Size, keys, None)
     if kind == "dataclass":
         if not dataclasses.is_dataclass(cls) or not set(keys) <= {field.name for field in dataclasses.fields(cls)}:
             raise ValueError(f"{name} has no fields {keys}")
