@@ -64,6 +64,20 @@ def with_other_floats(m, h, x):
     return (h * ratio).clamp(max=limit) * float(math.pi) + (0 if isinstance(limit, float) else 1)
 
 
+def kept_under_no_grad(m, h, x):
+    """It broke the graph: the number came out of a region."""
+    with torch.no_grad():
+        m.last = (h - 1).mean().item()
+    return h
+
+
+def read_under_no_grad_and_used_behind(m, h, x):
+    with torch.no_grad():
+        count, norm = int((h > 0).sum()), float(h.norm())
+        m.last = norm * 2
+    return h * norm / (count + 1.5)
+
+
 FUNCTIONS = (
     scaled_by_a_mean,
     divided_by_a_count,
@@ -75,6 +89,8 @@ FUNCTIONS = (
     power_of_a_count,
     filled_with_a_share,
     with_other_floats,
+    kept_under_no_grad,
+    read_under_no_grad_and_used_behind,
 )
 
 

@@ -1,7 +1,9 @@
 """A call that Dynamo refuses when some of its pieces have run begins anew in PyTorch, from the state that it found."""
 
 import collections
+import random
 
+import numpy
 import pytest
 import torch
 
@@ -29,6 +31,21 @@ class Scaled(torch.nn.Module):
         return torch.nn.functional.dropout(x, 0.5) * self.kind.scale
 
 
+class Noisy(torch.nn.Module):
+    """Draws from other generators than PyTorch's, and keeps what it drew."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn, self.largest, self.last = [], {}, collections.deque(maxlen=3)
+
+    def forward(self, x):
+        noise = torch.from_numpy(numpy.random.normal(0.0, 1.0, x.shape)) * random.gauss(1.0, 0.1)
+        self.drawn.append(noise)
+        self.last.append(float(noise.sum()))
+        self.largest[len(self.drawn)] = noise.max()
+        return x + noise
+
+
 class Averaged(torch.nn.Module):
     """Statistics that are written in place, that are replaced, in an attribute, and a count."""
 
@@ -54,6 +71,32 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return self.scaled(self.average(self.layer(x)))
+
+
+class NoisyNet(Net):
+    def __init__(self):
+        super().__init__()
+        self.noisy = Noisy()
+
+    def forward(self, x):
+        return super().forward(self.noisy(x))
+
+
+def test_what_was_drawn_and_put_into_containers_is_undone():
+    module, theirs = NoisyNet().double(), NoisyNet().double()
+    theirs.load_state_dict(module.state_dict())
+    ours = ORTModule(module)
+    for step in range(4):
+        x = torch.randn(6, 4, dtype=torch.float64)
+        results = []
+        for call in (ours, theirs):
+            for seed in (torch.manual_seed, random.seed, numpy.random.seed):
+                seed(step)
+            results.append((call(x), numpy.random.rand(), random.random()))
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(module.noisy.drawn, theirs.noisy.drawn)
+        assert list(module.noisy.last) == list(theirs.noisy.last)
+        assert list(module.noisy.largest) == list(theirs.noisy.largest)
 
 
 def test_what_ran_before_is_undone():

@@ -14,6 +14,7 @@ from .dynamo_bodies import with_bodies
 from .dynamo_counts import Counts
 from .dynamo_data import data_as_calls
 from .dynamo_gradients import differentiates_within
+from .dynamo_numbers import refuse_unknown_constants
 from .dynamo_writes import Writes
 from .export import Facts
 from .hooked import hooks_as_functions
@@ -30,6 +31,7 @@ class DynamoGraph(torch.nn.Module):
 
     def __init__(self, graph_module):
         super().__init__()
+        refuse_unknown_constants(graph_module)
         self.is_differentiated_within = differentiates_within(graph_module)  # by whoever calls
         graph_module = with_bodies(graph_module)
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]

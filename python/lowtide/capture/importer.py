@@ -211,6 +211,8 @@ class _Importer:
             self._values[node] = value
             if is_item(node) and not self._sizes.is_read_back(value):
                 self._item(node)
+            elif node.target is operator.getitem and node.args[0] in self._regions:
+                self._numbers.alias(node, self._regions[node.args[0]][node.args[1]])
         elif node.target is operator.getitem:
             self._values[node] = self._values[node.args[0]][node.args[1]]
         elif isinstance(node.target, torch._ops.HigherOrderOperator):

@@ -9,7 +9,7 @@ guards.hold() or guards.why()
 from .classes import may_ask_for_classes
 from .data import version_of, write_data
 from .digest import Digest, NotCacheable, build, code_digest
-from .draws import Draws, put_back
+from .draws import Draws, put_back, states_now
 from .observe import Observation
 from .questions import first_other
 from .traced_draws import in_graph
@@ -31,6 +31,7 @@ __all__ = [
     "may_ask_for_classes",
     "put_back",
     "setters",
+    "states_now",
     "version_of",
     "write_data",
 ]

@@ -14,6 +14,7 @@ from .data import Computed
 from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
 from .foreach import is_foreach, one_by_one
+from .frozen_leaves import SETS_GRADIENT
 from .norms import NORMS, normed
 from .plain_numbers import CONVERSIONS
 from .questions import ASKS
@@ -49,6 +50,9 @@ class Calls(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame, past_autograd = sys._getframe(1), self._observation.past_autograd
         self._observation.ran(frame)
+        leaves = self._observation.frozen_leaves
+        args, kwargs = leaves.out_of(func, args, kwargs)
+        took_gradient = args[0].requires_grad if func in SETS_GRADIENT else None
         if is_foreach(func) or func in WRITTEN_OUT:
             with self:
                 is_done, result = (one_by_one if is_foreach(func) else written_out)(func, args, kwargs or {})
@@ -101,6 +105,9 @@ class Calls(TorchFunctionMode):
                 past_autograd.write(args[0])
             return None
         result = past_autograd.call(functools.partial(self._call, frame=frame), func, args, kwargs or {})
+        if took_gradient is not None:
+            leaves.note(args[0], took_gradient)
+            self._observation.seen.asks_for_gradients = True
         self._observation.behind_calls()
         self._computed.note(result, args)
         self._observation.listed.note(func, args, kwargs, result)

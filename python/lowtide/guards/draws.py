@@ -154,6 +154,11 @@ def generators_now():
     }
 
 
+def states_now():
+    """Of all generators of the process, for `put_back`."""
+    return [(generator, state_of(generator)) for generator in generators_now().values() if generator is not None]
+
+
 def state_of(generator):
     return generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
 

@@ -29,6 +29,7 @@ from .compiling import Compiling
 from .conditions import answering, taking_conditions
 from .conversions import conversions
 from .data import PastAutograd
+from .frozen_leaves import FrozenLeaves
 from .function_caches import FunctionCaches
 from .held import InPlace, container_of, told, way_to
 from .holders import holders
@@ -173,6 +174,7 @@ class Observation:
         self._count()
         self.thread, self.draws = threading.get_ident(), TracedDraws(self.comparisons)
         self.prints, self.conditions, self.past_autograd = [], [], PastAutograd()
+        self.frozen_leaves = FrozenLeaves()
         self.given.begin()
         try:
             with self.caches, Calls(self), self.held:

@@ -11,6 +11,7 @@ import torch
 
 from .hooked_outputs import LinkedOutputs
 from .regions import BackwardByRegion
+from .separate_outputs import LeftOutputs
 
 
 def run_chain(agent, tensors, sizes):
@@ -108,13 +109,23 @@ class _FirstRegion(torch.autograd.Function):
             others = [outputs[index] for index in agent.outputs_without_grad if outputs[index] is not None]
             ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
+        ctx.left = None  # LeftOutputs, behind a backward
         return tuple(outputs)
 
     @staticmethod
     @torch.compiler.disable  # a backward within a function that Dynamo compiles
     def backward(ctx, *gradients):
         agent, chain = ctx.agent, ctx.chain
-        saved = ctx.saved_tensors  # an error of PyTorch's where its graph was not kept
+        try:
+            saved = ctx.saved_tensors
+        except RuntimeError:  # PyTorch's graph was not kept, or somebody has changed a saved tensor
+            if ctx.left is None or not ctx.left.take_all_of(gradients, agent.grad_outputs):
+                raise
+            return _of_left_outputs(ctx, gradients)
+        if agent.ways is not None:
+            given = [index for index in agent.grad_outputs if gradients[index] is not None]
+            left = agent.ways.left(agent.grad_outputs, given)
+            ctx.left = LeftOutputs(left, ctx.given, saved) if left else None
         if agent.links is not None:
             gradients = ctx.linked.from_outside(ctx, gradients)
         incoming = [gradients[index] for index in agent.grad_outputs]
@@ -126,6 +137,14 @@ class _FirstRegion(torch.autograd.Function):
             return None, None, *found
         token, found = chain.begin(chain.parts(found))
         return None, token, *found
+
+
+def _of_left_outputs(ctx, gradients):
+    found = ctx.left.gradients(ctx.agent, ctx.forward, gradients)
+    if ctx.chain is None:
+        return None, None, *found
+    token, found = ctx.chain.begin(ctx.chain.parts(found))
+    return None, token, *found
 
 
 def _all_gradients(ctx, incoming, saved):

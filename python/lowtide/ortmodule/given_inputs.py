@@ -148,6 +148,15 @@ class GivenInputs:
     def recall(self, saved):
         return self.memory.recall(self, saved)
 
+    def found(self, saved):
+        """All inputs in order as they were before forward, None for arguments that are gone; `saved`: as in recall."""
+        memory = self.memory
+        found = dict(zip(memory._others, self.others, strict=True))
+        found.update((index, tensor()) for index, tensor in zip(memory._arguments, self.arguments, strict=True))
+        found.update(zip(self.saved, saved[: len(self.saved)], strict=True))
+        found.update(zip(memory.written, saved[len(saved) - len(memory.written) :], strict=True))
+        return [found[index] for index in range(len(found))]
+
     def of_step(self, saved):
         """Of the tensors that autograd saved, those that the step's own backward reads, which begins."""
         self.memory.had_backward = True

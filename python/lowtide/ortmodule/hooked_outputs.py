@@ -36,13 +36,26 @@ class OutputLinks:
 
     def part(self, output, cuts):
         """_Part from the outputs `cuts` to another one."""
-        part = self._parts.get((output, cuts))
+        return self._part((output,), cuts, ())
+
+    def separate(self, outputs, names):
+        """_Part of these outputs from the inputs, with gradients of those with these names."""
+        return self._part(outputs, (), names)
+
+    def _part(self, outputs, cuts, names):
+        part = self._parts.get((outputs, cuts))
         if part is None:
             if len(self._parts) >= _MOST_PARTS:
                 self._parts.clear()
-            values = [self._values[index] for index in cuts]
-            part = self._parts[output, cuts] = _Part(self._lowered, self._values[output], values, self._make_session)
+            ends, values = ([self._values[index] for index in places] for places in (outputs, cuts))
+            part = self._parts[outputs, cuts] = _Part(self._lowered, ends, values, names, self._make_session)
         return part
+
+    def left(self, outputs, given):
+        """Those of `outputs` that are none of `given` and lead to none of them."""
+        done = {*given, *(index for each in given for index in self.sources.get(each, ()))}
+        values = {self._values[index] for index in done}
+        return frozenset(index for index in outputs if self._values[index] not in values)
 
 
 def _sources(graph, values):
@@ -69,14 +82,15 @@ def _sources(graph, values):
 
 
 class _Part:
-    """Of the graph: from some outputs to another one, with all that this needs beside them."""
+    """Of the graph: from some outputs to others, with all that these need beside them."""
 
-    def __init__(self, lowered, output, cuts, make_session):
+    def __init__(self, lowered, outputs, cuts, names, make_session):
+        """`names`: of inputs whose gradients are asked for, beside those of the cuts."""
         graph = Graph.parse(lowered)
-        names = [graph.value_name(value) for value in cuts]
-        part = graph.excerpt(cuts, [output], {})
+        names = [*(graph.value_name(value) for value in cuts), *names]
+        part = graph.excerpt(cuts, outputs, {})
         inputs = [part.value_name(entry["value"]) for entry in part.inputs()]
-        if made := [name for name in names if name not in inputs and part.find_value(name) is not None]:
+        if made := [name for name in names[: len(cuts)] if name not in inputs and part.find_value(name) is not None]:
             raise UnsupportedError(f"a hook on an output that is made together with another one: {made[0]}")
         text = part.text()
         for name in set(names) & set(inputs):
@@ -85,18 +99,21 @@ class _Part:
             self._session = make_session(Graph.parse(text))
         except Error as error:
             raise UnsupportedError(f"a hook on an output: {error}") from error
-        self._cuts, self._names = names, self._session.input_names
+        self._cuts, self.input_names = names[: len(cuts)], self._session.input_names
 
     def gradients(self, given, cut, gradient, key):
         """By the cuts. `given`: the call's inputs by name; `cut`: the outputs; `key`: of random numbers."""
-        tensors = {**given, **dict(zip(self._cuts, cut, strict=True))}
-        inputs = [tensors[name].detach().contiguous() for name in self._names]
+        found = self.gradients_by_name({**given, **dict(zip(self._cuts, cut, strict=True))}, [gradient], key)
+        return [found.get(name) for name in self._cuts]
+
+    def gradients_by_name(self, tensors, gradients, key):
+        """{name of an input: its gradient}. `tensors`: by name; `gradients`: of the outputs."""
+        inputs = [tensors[name].detach().contiguous() for name in self.input_names]
         pending = self._session.run_forward(inputs, key)
         saved, _ = self._session.saved_by(pending.plan)
-        found = self._session.backward(pending, [gradient], [inputs[index] for index in saved])
-        names = [self._names[index] for index in self._session.gradient_targets]
-        found = dict(zip(names, found, strict=True))
-        return [found.get(name) for name in self._cuts]
+        found = self._session.backward(pending, gradients, [inputs[index] for index in saved])
+        names = [self.input_names[index] for index in self._session.gradient_targets]
+        return dict(zip(names, found, strict=True))
 
 
 class LinkedOutputs:
@@ -179,9 +196,6 @@ class _Link(torch.autograd.Function):
         return None, None, None, None, gradient, *map(found.get, ctx.sources)
 
 
-def links_of(session, differentiable, make_session):
-    """OutputLinks, None where no output leads to another."""
-    if len(differentiable) < 2:
-        return None
-    links = OutputLinks(session.lowered_text(), differentiable, make_session)
-    return links if links.sources else None
+def ways_of(session, differentiable, make_session):
+    """OutputLinks, None where there is one output."""
+    return OutputLinks(session.lowered_text(), differentiable, make_session) if len(differentiable) > 1 else None

@@ -23,7 +23,7 @@ from .bug_reports import BugReports, Evidence
 from .chain import run_chain
 from .custom_functions import CallHandler
 from .given_inputs import InputMemory
-from .hooked_outputs import links_of
+from .hooked_outputs import ways_of
 from .input_density import DensityTable
 from .options import MemoryOptions, memory_options, session_options
 from .plan_check import PlanCheck
@@ -121,7 +121,8 @@ class TrainingAgent:
             made = [entry for entry in captured.graph.outputs() if entry["kind"] == "output"]
             self.outputs_without_grad = sorted(set(range(len(made))) - set(self.grad_outputs))
             self.gradient_targets = self.session.gradient_targets
-            self.links = links_of(self.session, self.grad_outputs, functools.partial(_session_of_part, self._calls))
+            self.ways = ways_of(self.session, self.grad_outputs, functools.partial(_session_of_part, self._calls))
+            self.links = self.ways if self.ways and self.ways.sources else None  # from one output to another
             self._existing = {}  # (which outputs have a gradient, CallHandler.missing) → which gradients exist
 
     def bug_of_lowering(self):
