@@ -224,6 +224,7 @@ class Sizes(KnownSizes):
                     exact = without_common_factors(difference)
                 if exact is not None and self._replace_one_of(exact) or self._replace_one_of(difference):
                     continue
+                difference = difference if exact is None else exact
                 if _is_product_and_number(difference):
                     self._unsolved.append(sympy.expand(difference))
                 elif difference.is_polynomial():
