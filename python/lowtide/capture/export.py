@@ -44,6 +44,8 @@ from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_m
 from .regions_of_pytorch import regions_as_ops
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
+from .sparse import SparseTensors
+from .sparse_arguments import put_together
 from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
@@ -147,6 +149,7 @@ class _Flat(torch.nn.Module):
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.own_arguments = OwnArguments(module, call, facts.read)
         self.assignments = Assignments(facts.assigning, observation.is_running)
+        self.sparse = SparseTensors(module, observation.is_running)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
@@ -169,7 +172,9 @@ class _Flat(torch.nn.Module):
         containers = GivenContainers(args, kwargs)
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
-        with grad_modes_between_autocasts(), self.layouts.in_force() if self.layouts else contextlib.nullcontext():
+        in_force = self.layouts.in_force() if self.layouts else contextlib.nullcontext()
+        args, kwargs = put_together(args, kwargs, self.sparse.of_argument)
+        with grad_modes_between_autocasts(), in_force, self.sparse.in_forward():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()
         is_silent = self.observation.past_autograd.is_all_of
@@ -350,6 +355,8 @@ def _export(module, call, facts, observation, whole):
             functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
+            stack.enter_context(flat.sparse.aside())
+            stack.enter_context(flat.sparse)
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
             stack.enter_context(observation.plain_numbers.standing_in(facts.plain))
@@ -378,7 +385,8 @@ def _export(module, call, facts, observation, whole):
         _forget(node.meta.get("val") for node in program.graph.nodes)
         write_out_gradients(program.graph_module)
         refuse_lost_gradients(program, flat.found.takes_gradient)
-        functions.regions = regions_as_ops(program.graph_module)
+        sparse = flat.sparse.as_ops(program.graph_module)
+        functions.regions = [*regions_as_ops(program.graph_module), *sparse]
         views_asked = decide(program.graph_module, call, flat.names, whole_calls.take_written())
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
@@ -396,13 +404,14 @@ def _export(module, call, facts, observation, whole):
         observation.let_go()
         raise
     finally:
+        flat.sparse.let_go()
         flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     guards = _guards(module, call, observation, whole)
     if observation.caches.kept_for_objects:
         guards.refuse_storing("forward reads what a cached function keeps for objects")
     if functions.regions:
-        guards.refuse_storing("forward calls torch.cond or one of its kind")
+        guards.refuse_storing("forward calls torch.cond or one of its kind, or computes with sparse tensors")
     try:
         places = places_of(observation.puts, guards)
         read = flat.own_arguments.check(guards, call.names(module.forward))

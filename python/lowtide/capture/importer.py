@@ -126,6 +126,8 @@ class _Importer:
             tensor, kind = self._module.get_parameter(path), "param"
         elif spec.kind is InputKind.BUFFER:
             tensor, kind = self._module.get_buffer(path), "buffer"
+            if tensor.layout is not torch.strided:
+                return  # the exporter has seen another in its place, and nobody reads it
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             constant = self._exported.program.constants[spec.target]
             refuse_constant(constant)
