@@ -64,7 +64,20 @@ def with_other_floats(m, h, x):
     return (h * ratio).clamp(max=limit) * float(math.pi) + (0 if isinstance(limit, float) else 1)
 
 
+def functions_of_counts(m, h, x):
+    positive, chosen = int((x > 0).sum()), x[x > 0]
+    h = h / math.sqrt(positive) * math.log(len(chosen) + 1) * math.exp(-positive) + math.log2(positive)
+    return h * math.sqrt(chosen.shape[0] / 2)
+
+
+def whole_parts_of_counts(m, h, x):
+    positive = int((x > 0).sum())
+    return h * math.floor(positive / 3) + math.ceil(positive / 4) * h.cos() - math.ceil(x.square().sum().item())
+
+
 FUNCTIONS = (
+    functions_of_counts,
+    whole_parts_of_counts,
     scaled_by_a_mean,
     divided_by_a_count,
     kept_for_a_log,
@@ -95,3 +108,12 @@ def test_one_graph_for_all_numbers(function):
         agents.add(models[1]._training_manager.last_agent)
     assert len(agents) == 1
     assert isinstance(models[1].last, float) and models[1].last == pytest.approx(model.last)
+
+
+def test_a_function_without_a_value_is_pythons_error():
+    wrapped = ORTModule(Of(lambda m, h, x: h * math.log(int((x > 0).sum()))))
+    x = torch.ones(3, 4, dtype=torch.float64)
+    wrapped(x)
+    assert wrapped.fallback_reason is None
+    with pytest.raises(ValueError, match="math domain error|expected a positive input"):
+        wrapped(-x)

@@ -28,7 +28,7 @@ from .op_schemas import (
     takes_dtype,
     target_name,
     without_out,
-    writes_of_users_op,
+    writes_of_call,
     written_tensor,
 )
 from .operators import is_point_to_point, waits_for_collective
@@ -335,7 +335,7 @@ class _Importer:
         self._aliases.check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not is_silent(attrs):
             self._random = True
-        written = writes_of_users_op(overload, names)
+        written = writes_of_call(overload, names)
         if written:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)

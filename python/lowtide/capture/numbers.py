@@ -62,6 +62,9 @@ _OPERATORS = {
 }
 
 
+_ROUNDED = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc", round: "round"}  # to whole numbers
+
+
 @dataclass(frozen=True)
 class Item:
     """A number among a module's outputs, which the graph computes as a 0-d tensor."""
@@ -158,6 +161,10 @@ class Numbers:
                 return self._constant(self._sizes.dim(value), torch.int64, node)
             raise UnsupportedError("forward computes a number from sizes and a number that changes")
         is_float = isinstance(value, torch.SymFloat)
+        if node.target in _ROUNDED and len(node.args) == 1 and not is_float:
+            number = self._operand_of(node.args[0], torch.float64, node)
+            number = self._emit(f"aten::{_ROUNDED[node.target]}.default", [number], ["self"], torch.float64, node, {})
+            return self._cast(number, torch.int64, node)
         target = _OPERATORS.get(node.target, (None, None))[0 if is_float else 1]
         if target is None or node.kwargs:
             name = getattr(node.target, "__name__", node.target)

@@ -11,19 +11,24 @@ import sys
 from dataclasses import dataclass, field
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from lowtide.errors import UnsupportedError
 
 from .code import is_ours
 
-FUNCTIONS = ("exp", "sqrt", "sin", "cos", "tanh")  # of Python's math and of torch
+FUNCTIONS = ("exp", "sqrt", "log", "log2", "log10", "sin", "cos", "tanh")  # of Python's math and of torch
 OPERATORS = {
     **{name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le gt ge eq ne neg".split()},
     "abs": abs,
     **{name: getattr(math, name) for name in FUNCTIONS},
 }
 # Where they have a value: elsewhere they raise, and no graph does.
-_DEFINED = {"exp": lambda x: x < 709, "sqrt": lambda x: x >= 0}
+_DEFINED = {
+    "exp": lambda x: x < 709,
+    "sqrt": lambda x: x >= 0,
+    **dict.fromkeys(("log", "log2", "log10"), lambda x: x > 0),
+}
 _SIGNS = dict(zip("add sub mul truediv floordiv mod pow lt le gt ge eq ne".split(),
                   "+ - * / // % ** < <= > >= == !=".split(), strict=True))  # fmt: skip
 _REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
@@ -149,13 +154,18 @@ class Comparisons:
         return operand if type(operand) in _PLAIN else None
 
     def _as_tensors(self, function, name):
-        """A function of Python's math: of such a number, PyTorch's of a 0-d tensor."""
+        """A function of Python's math: of such a number, or of one from data, PyTorch's of a 0-d tensor."""
 
-        def of_number(number):
-            recipe = self._recipe(number) if self._recipes and self._is_running() else None
-            if type(recipe) is not tuple or name in _DEFINED and not self.answer(_DEFINED[name](number)):
+        def of_number(number, *others):
+            if others or not isinstance(number, torch.SymInt | torch.SymFloat) or not self._is_running():
+                return function(number, *others)
+            recipe = self._recipe(number) if self._recipes else None
+            if type(recipe) is not tuple:
+                is_read = free_unbacked_symbols(number) and _is_defined(name, number)
+                return _of_tensor(name, number) if is_read else function(number)
+            if name in _DEFINED and not self.answer(_DEFINED[name](number)):
                 return function(number)
-            result = getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
+            result = _of_tensor(name, number)
             self._recipes[id(result)] = result, (name, recipe)
             return result
 
@@ -170,6 +180,21 @@ class Comparisons:
         answer = bool(computed(recipe, self._tensors))
         self.asked[recipe] = Comparison(recipe, _words(recipe, self._names), answer)
         return answer
+
+
+def _of_tensor(name, number):
+    return getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
+
+
+def _is_defined(name, number):
+    """Whether a number from data has a value; of a whole one each step checks it."""
+    if name not in _DEFINED:
+        return True
+    condition = _DEFINED[name](number)
+    if isinstance(number, torch.SymInt):
+        torch._check(condition)
+        return True
+    return statically_known_true(condition)
 
 
 def _multiplies(recipe):
