@@ -24,7 +24,6 @@ from .examples import repeats_samples
 from .export import (
     Exported,
     Facts,
-    exclusive,
     export,
     exports_elsewhere,
 )
@@ -34,6 +33,7 @@ from .importer import import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
 from .numbers import Item, difference
+from .one_at_a_time import exclusive
 from .output_views import output_gradients
 from .refusals import hooked_modules, tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants

@@ -38,6 +38,7 @@ from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .lost_leaves import of_lost_leaves
 from .numbers import Item, as_tensor, depends_on, difference
+from .one_at_a_time import exclusive
 from .own_arguments import OwnArguments
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
@@ -53,8 +54,6 @@ from .view_or_copy import decide
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
 
-# Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
-exclusive = threading.RLock()
 _exporter = None  # the thread that exports
 
 
