@@ -171,6 +171,27 @@ def test_others_are_pytorchs(name, pieces, monkeypatch):
     torch.compiler.reset()
 
 
+class Returning(Graph):
+    def forward(self, x, adjacencies):
+        hidden = self.first(x)
+        return sum(each @ hidden for each in adjacencies), adjacencies[0] if self.product else hidden
+
+
+@pytest.mark.parametrize("returns_one", [False, True])
+def test_lists_of_them_are_arguments_and_no_outputs(returns_one):
+    module = Returning(returns_one)
+    wrapped, gradients = ORTModule(module), []
+    for model in (module, wrapped):
+        model.zero_grad()
+        result, other = model(torch.ones(6, 4, dtype=torch.float64), [adjacency(), adjacency(CSR)])
+        result.sum().backward()
+        gradients.append(module.first.weight.grad)
+        assert other.is_sparse is returns_one
+    torch.testing.assert_close(*gradients)
+    reason = wrapped.fallback_reason
+    assert ("an output is a tensor of layout torch.sparse_coo" in reason) if returns_one else reason is None
+
+
 def test_an_argument_with_a_gradient_is_pytorchs():
     module = Graph(lambda m, x, adjacency: adjacency @ x)
     wrapped, gradients = ORTModule(module), []

@@ -45,7 +45,7 @@ from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_m
 from .regions_of_pytorch import regions_as_ops
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
-from .sparse import SparseTensors
+from .sparse import SparseTensors, is_sparse
 from .sparse_arguments import put_together
 from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
@@ -211,6 +211,8 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if is_divided(leaf):
                 raise UnsupportedError("an output is a DTensor (use_local_output=False)")
+            if is_sparse(leaf):
+                raise UnsupportedData(f"an output is a tensor of layout {leaf.layout}")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool | Given) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [

@@ -37,10 +37,13 @@ class SparseArgument:
 
 
 def taken_apart(args, kwargs):
-    """(args, kwargs) with the sparse ones among them taken apart, but those with a gradient."""
-    if not any(map(_is_sparse, args)) and not any(map(_is_sparse, kwargs.values())):
+    """(args, kwargs) with the sparse ones among them, and in lists and tuples of them, taken apart, but those with a
+    gradient."""
+    if not any(map(_holds_sparse, args)) and not any(map(_holds_sparse, kwargs.values())):
         return args, kwargs
-    return tuple(map(_apart, args)), {name: _apart(value) for name, value in kwargs.items()}
+    return tuple(_mapped(_apart, value) for value in args), {
+        name: _mapped(_apart, value) for name, value in kwargs.items()
+    }
 
 
 def put_together(args, kwargs, make):
@@ -49,7 +52,17 @@ def put_together(args, kwargs, make):
     def together(value):
         return make(value) if isinstance(value, SparseArgument) else value
 
-    return tuple(map(together, args)), {name: together(value) for name, value in kwargs.items()}
+    return tuple(_mapped(together, value) for value in args), {
+        name: _mapped(together, value) for name, value in kwargs.items()
+    }
+
+
+def _mapped(function, value):
+    return type(value)(map(function, value)) if type(value) in (list, tuple) else function(value)
+
+
+def _holds_sparse(value):
+    return any(map(_is_sparse, value)) if type(value) in (list, tuple) else _is_sparse(value)
 
 
 def _is_sparse(value):
