@@ -75,7 +75,20 @@ def whole_parts_of_counts(m, h, x):
     return h * math.floor(positive / 3) + math.ceil(positive / 4) * h.cos() - math.ceil(x.square().sum().item())
 
 
+def parts_of_counts_as_sizes(m, h, x):
+    positive, chosen = int((x > 0).sum()), h[x > 0]
+    best = chosen.topk(math.ceil(chosen.shape[0] * 0.75))[0]
+    return best.sum() + chosen[: math.floor(len(chosen) / 3)].cos().sum() + h.new_ones(math.floor(positive / 2)).sum()
+
+
+def parts_of_sizes(m, h, x):
+    rows = math.ceil(x.shape[0] / 4)
+    return h[:rows].sum() + h[math.floor(0.5 * h.shape[0]) :].sin().sum() + h.new_ones(rows, 2).sum()
+
+
 FUNCTIONS = (
+    parts_of_counts_as_sizes,
+    parts_of_sizes,
     functions_of_counts,
     whole_parts_of_counts,
     scaled_by_a_mean,
@@ -108,6 +121,17 @@ def test_one_graph_for_all_numbers(function):
         agents.add(models[1]._training_manager.last_agent)
     assert len(agents) == 1
     assert isinstance(models[1].last, float) and models[1].last == pytest.approx(model.last)
+
+
+def test_what_python_rounds_twice_is_no_whole_division():
+    """1 / 49 * 49 is less than 1."""
+    wrapped = ORTModule(Of(lambda m, h, x: h.sum() + h[: math.floor(int((x > 0).sum()) / 49 * 49)].cos().sum()))
+    x = -torch.ones(3, 4, dtype=torch.float64)
+    for count in (1, 2, 5):
+        x.view(-1)[:count] = 1
+        hidden = wrapped.module.fc(x)
+        expected = hidden.sum() + hidden[: math.floor(count / 49 * 49)].cos().sum()
+        torch.testing.assert_close(wrapped(x), expected)
 
 
 def test_a_function_without_a_value_is_pythons_error():

@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 from lowtide.errors import UnsupportedError
 
 from .code import is_ours
+from .whole_divisions import WholeDivisions
 
 FUNCTIONS = ("exp", "sqrt", "log", "log2", "log10", "sin", "cos", "tanh")  # of Python's math and of torch
 OPERATORS = {
@@ -83,7 +84,7 @@ class Comparisons:
     """Of one trace."""
 
     def __init__(self, is_running):
-        self._is_running = is_running
+        self._is_running, self.divisions = is_running, WholeDivisions()
         self.begin({}, (), ())
 
     def begin(self, numbers, tensors, names):
@@ -95,6 +96,7 @@ class Comparisons:
 
     def end(self):
         self._recipes, self._tensors = {}, ()
+        self.divisions.clear()
 
     def patches(self):
         """(class, name, method that writes down what it computes)."""
@@ -106,12 +108,15 @@ class Comparisons:
             for name in ("__str__", "__repr__"):
                 yield cls, name, self._noting_text(getattr(cls, name))
         yield torch.SymFloat, "__bool__", _is_not_zero
+        yield from self.divisions.patches()
         for name in FUNCTIONS:
             yield math, name, self._as_tensors(getattr(math, name), name)
 
     def _noting(self, compute, name, is_reflected=False):
         def noting(number, *others):
             result = compute(number, *others)
+            if not (is_reflected and name == "truediv") and self._is_running():
+                self.divisions.note(name, number, others, result)
             if self._recipes and isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
                 operands = (*others, number) if is_reflected else (number, *others)
                 recipes = [self._recipe(operand) for operand in operands]
