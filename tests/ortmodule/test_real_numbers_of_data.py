@@ -81,12 +81,19 @@ def parts_of_counts_as_sizes(m, h, x):
     return best.sum() + chosen[: math.floor(len(chosen) / 3)].cos().sum() + h.new_ones(math.floor(positive / 2)).sum()
 
 
+def int_of_parts_of_counts(m, h, x):
+    positive, chosen = int((x > 0).sum()), h[x > 0]
+    best = chosen.topk(int(chosen.shape[0] * 0.75))[0]
+    return best.sum() + h.new_ones(int(positive / 2)).sum() * h.sin() + h * int(x.square().sum().item())
+
+
 def parts_of_sizes(m, h, x):
     rows = math.ceil(x.shape[0] / 4)
     return h[:rows].sum() + h[math.floor(0.5 * h.shape[0]) :].sin().sum() + h.new_ones(rows, 2).sum()
 
 
 FUNCTIONS = (
+    int_of_parts_of_counts,
     parts_of_counts_as_sizes,
     parts_of_sizes,
     functions_of_counts,

@@ -105,8 +105,8 @@ class Observation:
         ):
             for name, patch in patches.items():
                 self._stack.enter_context(replaced_attribute(owner, name, patch))
-        noting = self.plain_numbers.noting_indices()
-        self._stack.enter_context(replaced_attribute(torch.SymInt, "__index__", noting))
+        for patch in self.plain_numbers.patches():
+            self._stack.enter_context(replaced_attribute(*patch))
         attention = torch.nn.functional.scaled_dot_product_attention
         for patch in (
             (torch.Tensor, "__getattr__", attributes_of(self.given, self.is_running)),

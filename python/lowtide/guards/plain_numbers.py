@@ -5,6 +5,7 @@ a class that gives what item() gives."""
 import contextlib
 import dis
 import itertools
+import math
 import sys
 import types
 
@@ -33,16 +34,18 @@ class PlainNumbers:
         if _is_one(tensor, kind):
             self._note(kind, frame)
 
-    def noting_indices(self):
-        """In the place of SymInt.__index__, which float() asks."""
-        ask = torch.SymInt.__index__
+    def patches(self):
+        """(class, name, method that notes who asks): float() asks a size by its __index__, int() a real number."""
+        for cls, name, kind in ((torch.SymInt, "__index__", "float"), (torch.SymFloat, "__int__", "int")):
+            yield cls, name, self._noting(getattr(cls, name), kind)
 
+    def _noting(self, ask, kind):
         def noting(number):
             frame = sys._getframe(1)
             while is_ours(frame.f_globals.get("__name__")):  # answers.py looks at it, too
                 frame = frame.f_back
-            if "float" in frame.f_code.co_names and free_unbacked_symbols(number):
-                self._note("float", frame)
+            if kind in frame.f_code.co_names and free_unbacked_symbols(number):
+                self._note(kind, frame)
             return ask(number)
 
         return noting
@@ -74,6 +77,8 @@ def _another(kind):
                 number = args[0].item() if _is_one(args[0], kind) else args[0]
                 if kind == "float" and isinstance(number, torch.SymInt | torch.SymFloat):
                     return torch.sym_float(number)
+                if kind == "int" and isinstance(number, torch.SymFloat):
+                    return math.trunc(number)
                 if number is not args[0]:
                     return plain(number) if type(number) in (int, float) else number
             return plain(*args, **kwargs)
