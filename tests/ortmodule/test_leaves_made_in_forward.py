@@ -33,14 +33,30 @@ class OfBoth(Layer):
         return self.fc(x).square().sum(), x.sum()
 
 
-@pytest.mark.parametrize("make", [OfInput, OfActivation, OfBoth])
+class OfViewWithoutGradient(Layer):
+    """It asks for a gradient in eager, as the parameter does, and leads to none."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            turned = self.fc.weight.t()
+        return (turned * 2).sum()
+
+
+class BesideViewWithoutGradient(Layer):
+    def forward(self, x):
+        with torch.no_grad():
+            turned = self.fc.weight.t()
+        return self.fc(x).square().sum(), turned.sin().sum()
+
+
+@pytest.mark.parametrize("make", [OfInput, OfActivation, OfBoth, OfViewWithoutGradient, BesideViewWithoutGradient])
 def test_its_backward_does_nothing(make):
     model, found = make().double(), []
     x = torch.randn(4, 8, dtype=torch.float64)
     for each in (model, ORTModule(copy.deepcopy(model))):
         for _ in range(2):
             each.zero_grad()
-            losses = each(x) if make is OfBoth else (each(x),)
+            losses = result if isinstance(result := each(x), tuple) else (result,)
             assert all(loss.requires_grad and not loss.is_leaf for loss in losses)
             for loss in losses:
                 loss.backward()

@@ -78,7 +78,40 @@ def read_under_no_grad_and_used_behind(m, h, x):
     return h * norm / (count + 1.5)
 
 
+def functions_of_counts(m, h, x):
+    positive, chosen = int((x > 0).sum()), x[x > 0]
+    h = h / math.sqrt(positive) * math.log(len(chosen) + 1) * math.exp(-positive) + math.log2(positive)
+    return h * math.sqrt(chosen.shape[0] / 2)
+
+
+def whole_parts_of_counts(m, h, x):
+    positive = int((x > 0).sum())
+    return h * math.floor(positive / 3) + math.ceil(positive / 4) * h.cos() - math.ceil(x.square().sum().item())
+
+
+def parts_of_counts_as_sizes(m, h, x):
+    positive, chosen = int((x > 0).sum()), h[x > 0]
+    best = chosen.topk(math.ceil(chosen.shape[0] * 0.75))[0]
+    return best.sum() + chosen[: math.floor(len(chosen) / 3)].cos().sum() + h.new_ones(math.floor(positive / 2)).sum()
+
+
+def int_of_parts_of_counts(m, h, x):
+    positive, chosen = int((x > 0).sum()), h[x > 0]
+    best = chosen.topk(int(chosen.shape[0] * 0.75))[0]
+    return best.sum() + h.new_ones(int(positive / 2)).sum() * h.sin() + h * int(x.square().sum().item())
+
+
+def parts_of_sizes(m, h, x):
+    rows = math.ceil(x.shape[0] / 4)
+    return h[:rows].sum() + h[math.floor(0.5 * h.shape[0]) :].sin().sum() + h.new_ones(rows, 2).sum()
+
+
 FUNCTIONS = (
+    int_of_parts_of_counts,
+    parts_of_counts_as_sizes,
+    parts_of_sizes,
+    functions_of_counts,
+    whole_parts_of_counts,
     scaled_by_a_mean,
     divided_by_a_count,
     kept_for_a_log,
@@ -111,3 +144,23 @@ def test_one_graph_for_all_numbers(function):
         agents.add(models[1]._training_manager.last_agent)
     assert len(agents) == 1
     assert isinstance(models[1].last, float) and models[1].last == pytest.approx(model.last)
+
+
+def test_what_python_rounds_twice_is_no_whole_division():
+    """1 / 49 * 49 is less than 1."""
+    wrapped = ORTModule(Of(lambda m, h, x: h.sum() + h[: math.floor(int((x > 0).sum()) / 49 * 49)].cos().sum()))
+    x = -torch.ones(3, 4, dtype=torch.float64)
+    for count in (1, 2, 5):
+        x.view(-1)[:count] = 1
+        hidden = wrapped.module.fc(x)
+        expected = hidden.sum() + hidden[: math.floor(count / 49 * 49)].cos().sum()
+        torch.testing.assert_close(wrapped(x), expected)
+
+
+def test_a_function_without_a_value_is_pythons_error():
+    wrapped = ORTModule(Of(lambda m, h, x: h * math.log(int((x > 0).sum()))))
+    x = torch.ones(3, 4, dtype=torch.float64)
+    wrapped(x)
+    assert wrapped.fallback_reason is None
+    with pytest.raises(ValueError, match="math domain error|expected a positive input"):
+        wrapped(-x)

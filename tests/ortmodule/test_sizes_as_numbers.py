@@ -49,12 +49,13 @@ ASKS = {
     "a tensor of a float": lambda x, n: x / torch.tensor(float(n)),
     "sqrt": lambda x, n: x / math.sqrt(n),
     "exp": lambda x, n: x * math.exp(-n / 10),
+    "log": lambda x, n: x * math.log(n) / math.log2(n + 2),
     "int and its class": lambda x, n: x[:, : int(n)] * (1 if isinstance(int(n), int) else 0),
 }
 # What needs an export for each, and right numbers.
 EACH = {
     "a root that is a size": lambda x, n: x[:, : int(math.sqrt(n))],
-    "log": lambda x, n: x * math.log(n),
+    "log to a base": lambda x, n: x * math.log(n, 512),
     "round": lambda x, n: x[:, : round(n / 2)],
     "a decimal part": lambda x, n: x[:, : int(n * 0.15) + 1],
     "a range": lambda x, n: sum(x[:, place] for place in range(int(n))),

@@ -23,17 +23,17 @@ from .dynamo_bodies import for_pytorch
 from .examples import repeats_samples
 from .export import (
     Exported,
-    Facts,
-    exclusive,
     export,
     exports_elsewhere,
 )
+from .facts import Facts
 from .failures import may_be_of_ones, tells_of_free_sizes, user_line
 from .imported import ImportedGraph, Source
 from .importer import import_program
 from .kept_outputs import keep_only, parse_keep_outputs
 from .known_sizes import SizeText
 from .numbers import Item, difference
+from .one_at_a_time import exclusive
 from .output_views import output_gradients
 from .refusals import hooked_modules, tensors_by_device, where_tensors_are
 from .sizes import NeedsConstants
@@ -215,9 +215,10 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
     if facts == captured.facts and facts.exact and not _other_sizes(captured, sizes):
         reasons = "; ".join(guard.text for guard in captured.imported.sizes.broken(sizes))
         raise UnsupportedError(f"no capture fits sizes {sizes}: {reasons}")
-    if asked := captured.exported.of_sizes - facts.plain:
-        with contextlib.suppress(UnsupportedError):
+    if asked := captured.exported.of_sizes - facts.plain - facts.needs_plain:
+        with contextlib.suppress(Exception):  # PyTorch's own ones too: code that wants a plain number gets one below
             return capture(module, args, kwargs, replace(facts, plain=facts.plain | asked), numbers)
+        facts = replace(facts, needs_plain=facts.needs_plain | asked)
     # The model's own code asked about sizes: with this call's, the answers are this call's.
     return capture(module, args, kwargs, replace(facts, exact=True), numbers)
 

@@ -110,8 +110,8 @@ class Aliases:
         for argument in overload._schema.arguments:
             if argument.alias_info is None or not argument.alias_info.is_write or argument.name not in names:
                 continue
-            is_first = argument.name == overload._schema.arguments[0].name and "List" not in str(argument.real_type)
-            if overload.namespace == "aten" and not is_first:  # functionalise knows only `self` of ATen's in-place ops
+            is_list = overload.namespace == "aten" and "List" in str(argument.real_type)
+            if argument.is_out or is_list:  # a result is the argument itself, or a list of them
                 raise UnsupportedError(f"an op writes its argument {argument.name}")
             for operand, name in zip(operands, names, strict=True):
                 if name == argument.name and operand is not None:

@@ -16,7 +16,7 @@ from .dynamo_data import data_as_calls
 from .dynamo_gradients import differentiates_within
 from .dynamo_numbers import refuse_unknown_constants
 from .dynamo_writes import Writes
-from .export import Facts
+from .facts import Facts
 from .hooked import hooks_as_functions
 from .transform_regions import Transformed
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 import torch.fx.experimental._config as symbolic_config
@@ -30,6 +30,7 @@ from .call import Call
 from .call_tensors import CallTensors, mark_parameters
 from .containers import Given, GivenContainers
 from .examples import example, example_sizes, is_dynamic
+from .facts import Facts
 from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
@@ -39,12 +40,15 @@ from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
 from .lost_leaves import of_lost_leaves
 from .numbers import Item, as_tensor, depends_on, difference
+from .one_at_a_time import exclusive
 from .own_arguments import OwnArguments
 from .packed import packed_sequences_padded
 from .refusals import refuse_backward_hooks, refuse_state, saved_tensors_hooks_masked
 from .regions_of_pytorch import regions_as_ops
 from .repeated_samples import RepeatedSamples
 from .silence import exporter_silenced
+from .sparse import SparseTensors, is_sparse
+from .sparse_arguments import put_together
 from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
 from .transforms import undoing_transforms
@@ -52,8 +56,6 @@ from .view_or_copy import decide
 from .vmap_regions import write_out_vmaps
 from .whole_calls import WholeCalls
 
-# Held while exporting: PyTorch is patched then, and the module's parameters are fake ones.
-exclusive = threading.RLock()
 _exporter = None  # the thread that exports
 
 
@@ -70,37 +72,6 @@ def _this_thread_exports():
         yield
     finally:
         _exporter = before
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What calls have taught since the first export. A dim is (index of the tensor, index of the dim)."""
-
-    untied: frozenset = frozenset()  # pairs of dims that were equal in an example by accident
-    moving: frozenset = frozenset()  # dims of images and the like that do change
-    fixed: frozenset = frozenset()  # dims that the graph needs as constants
-    exact: bool = False  # export the example's own sizes
-    large: bool = False  # forward asks whether sums of sizes, some from data, are 0 or 1: free sizes are no less than 2
-    free: bool = False  # not taught but asked for: heights, widths and the like are free from the first export on
-    usual: bool = True  # numbers are finite, and counts from data neither 0 nor 1, where forward asks
-    known_buffers: bool = False  # what modules keep in buffers of one whole number are constants
-    lists: bool = False  # as are tensors that forward makes of numbers: arange(3).tolist()
-    keep: tuple | None = None  # asked for: paths of the outputs that are kept (kept_outputs.py); None: all
-    plain: frozenset = frozenset()  # (name of a Python module, "int" or "float" that its code calls of tensors)
-    assigning: frozenset = frozenset()  # names of Python modules in which SciPy's assignment is an op
-    as_eager: bool = False  # forward hears that nothing is compiled
-    read: frozenset = frozenset()  # indices of arguments that forward reads elsewhere, too (own_arguments.py)
-    sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
-
-    def renumbered(self, places):
-        """For a call whose tensors lie elsewhere: `places` by their index here."""
-
-        def dims(found):
-            return frozenset((places[index], dim) for index, dim in found)
-
-        untied = frozenset(dims(pair) for pair in self.untied)
-        read = frozenset(places[index] for index in self.read)
-        return replace(self, untied=untied, moving=dims(self.moving), fixed=dims(self.fixed), read=read)
 
 
 @dataclass
@@ -150,6 +121,7 @@ class _Flat(torch.nn.Module):
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.own_arguments = OwnArguments(module, call, facts.read)
         self.assignments = Assignments(facts.assigning, observation.is_running)
+        self.sparse = SparseTensors(module, observation.is_running)
         self.layouts = layouts
         self.observation = observation
         self.found = _Found()
@@ -172,7 +144,9 @@ class _Flat(torch.nn.Module):
         containers = GivenContainers(args, kwargs)
         given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
         versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
-        with grad_modes_between_autocasts(), self.layouts.in_force() if self.layouts else contextlib.nullcontext():
+        in_force = self.layouts.in_force() if self.layouts else contextlib.nullcontext()
+        args, kwargs = put_together(args, kwargs, self.sparse.of_argument)
+        with grad_modes_between_autocasts(), in_force, self.sparse.in_forward():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()
         is_silent = self.observation.past_autograd.is_all_of
@@ -210,6 +184,8 @@ class _Flat(torch.nn.Module):
         for leaf in leaves:
             if is_divided(leaf):
                 raise UnsupportedError("an output is a DTensor (use_local_output=False)")
+            if is_sparse(leaf):
+                raise UnsupportedData(f"an output is a tensor of layout {leaf.layout}")
             if not isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymBool | Given) and not is_plain(leaf):
                 raise UnsupportedData(f"an output holds {trees.how_to_register(type(leaf))}")
         self.found.leaves = [
@@ -302,10 +278,10 @@ def _export_until_stable(module, call, facts, whole, growing=()):
         return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole, growing)
     observation.changes.make()
     again = Observation(module, takes_as_usual=facts.usual, growing=growing)
-    again.settled = observation.changes.keys()
+    again.settings.settled = observation.changes.keys()
     left = _left.setdefault(module, set())
     try:
-        if left & {(id(table), key) for table, key in again.settled}:
+        if left & {(id(table), key) for table, key in again.settings.settled}:
             raise observation.refusal()  # each graph would leave it to the other in turns
         stable = _export(module, call, facts, again, whole)
         if again.changes is None and difference(exported, stable, {}) is None:
@@ -361,6 +337,8 @@ def _export(module, call, facts, observation, whole):
             functions = stack.enter_context(functions_as_nodes(observation, layouts))
             inspections = stack.enter_context(inspections_as_nodes())
             whole_calls = stack.enter_context(WholeCalls())
+            stack.enter_context(flat.sparse.aside())
+            stack.enter_context(flat.sparse)
             stack.enter_context(exporters_subclasses_untold(module))
             stack.enter_context(stale_gradients_aside(module))
             stack.enter_context(observation.plain_numbers.standing_in(facts.plain))
@@ -389,7 +367,8 @@ def _export(module, call, facts, observation, whole):
         _forget(node.meta.get("val") for node in program.graph.nodes)
         write_out_gradients(program.graph_module)
         refuse_lost_gradients(program, flat.found.takes_gradient)
-        functions.regions = regions_as_ops(program.graph_module)
+        sparse = flat.sparse.as_ops(program.graph_module)
+        functions.regions = [*regions_as_ops(program.graph_module), *sparse]
         views_asked = decide(program.graph_module, call, flat.names, whole_calls.take_written())
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))
@@ -407,13 +386,14 @@ def _export(module, call, facts, observation, whole):
         observation.let_go()
         raise
     finally:
+        flat.sparse.let_go()
         flat.let_go()
     logger.info("the graph of %s from torch.export:\n%s", type(module).__name__, program)
     guards = _guards(module, call, observation, whole)
     if observation.caches.kept_for_objects:
         guards.refuse_storing("forward reads what a cached function keeps for objects")
     if functions.regions:
-        guards.refuse_storing("forward calls torch.cond or one of its kind")
+        guards.refuse_storing("forward calls torch.cond or one of its kind, or computes with sparse tensors")
     try:
         places = places_of(observation.puts, guards)
         read = flat.own_arguments.check(guards, call.names(module.forward))
@@ -432,7 +412,7 @@ def _export(module, call, facts, observation, whole):
         guards,
         call.number_indices(),
         (*observation.writes, *places, *flat.found.filled),
-        observation.set_again,
+        observation.settings.again,
         tuple(observation.prints),
         observation.draws.untraced(),
         tuple(observation.conditions),

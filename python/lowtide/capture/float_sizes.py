@@ -1,5 +1,6 @@
-"""Sizes that forward computes by way of floats, `math.ceil(x.shape[1] / 2)` and `int(x.shape[1] * 0.75)`, as divisions
-of whole numbers: the same number wherever a float holds the quotient's parts."""
+"""Sizes that PyTorch's own functions and Dynamo's graphs compute by way of floats, as divisions of whole numbers: the
+same number wherever a float holds the quotient's parts. What forward itself computes so, a trace has as them already
+(guards/whole_divisions.py): sizes from data must be whole while it is traced."""
 
 from fractions import Fraction
 

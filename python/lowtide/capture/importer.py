@@ -28,7 +28,7 @@ from .op_schemas import (
     takes_dtype,
     target_name,
     without_out,
-    writes_of_users_op,
+    writes_of_call,
     written_tensor,
 )
 from .operators import is_point_to_point, waits_for_collective
@@ -126,6 +126,8 @@ class _Importer:
             tensor, kind = self._module.get_parameter(path), "param"
         elif spec.kind is InputKind.BUFFER:
             tensor, kind = self._module.get_buffer(path), "buffer"
+            if tensor.layout is not torch.strided:
+                return  # the exporter has seen another in its place, and nobody reads it
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             constant = self._exported.program.constants[spec.target]
             refuse_constant(constant)
@@ -313,7 +315,7 @@ class _Importer:
             elif "Tensor" in kind and isinstance(value, torch.fx.Node) and not is_number(value):
                 operands.append(self._tensor(value))
                 names.append(argument.name)
-            elif self._is_operand(node, argument.name, value):
+            elif self._numbers.is_operand(node, argument.name, value):
                 operands.append(self._numbers.operand(value, node, argument.name))
                 names.append(argument.name)
             elif (attr := self._attributes.of(argument.name, kind, value)) is not None:
@@ -335,7 +337,7 @@ class _Importer:
         self._aliases.check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not is_silent(attrs):
             self._random = True
-        written = writes_of_users_op(overload, names)
+        written = writes_of_call(overload, names)
         if written:
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
@@ -368,17 +370,11 @@ class _Importer:
         number = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
         return isinstance(number, torch.SymInt) and self._sizes.is_data(number)
 
-    def _is_operand(self, node, name, value):
-        """Whether an argument is a number that becomes an operand, and no size."""
-        if not self._numbers.holds(value):
-            return self._numbers.is_of_sizes(value, node) and self._numbers.takes(node, name)
-        return self._numbers.takes(node, name) or not self._sizes.is_data(value.meta["val"])
-
     def _positions(self, node):
         arguments = {
             argument.name: value.meta.get("val") if isinstance(value, torch.fx.Node) else value
             for argument, value in arguments_of(node)
-            if not self._is_operand(node, argument.name, value) and not self._is_from_data(value)
+            if not self._numbers.is_operand(node, argument.name, value) and not self._is_from_data(value)
         }
         arguments = {name: self._sizes.put_in(value) for name, value in arguments.items()}
         require_no_ones(node.target, arguments, self._sizes)

@@ -62,6 +62,9 @@ _OPERATORS = {
 }
 
 
+_ROUNDED = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc", round: "round"}  # to whole numbers
+
+
 @dataclass(frozen=True)
 class Item:
     """A number among a module's outputs, which the graph computes as a 0-d tensor."""
@@ -122,7 +125,13 @@ class Numbers:
             return True
         return isinstance(value, _SYMBOLIC) and not self._symbols.isdisjoint(value.node.expr.free_symbols)
 
-    def is_of_sizes(self, argument, node):
+    def is_operand(self, node, name, value):
+        """Whether an argument is a number that becomes an operand, and no size."""
+        if not self.holds(value):
+            return self._is_of_sizes(value, node) and self.takes(node, name)
+        return self.takes(node, name) or not self._sizes.is_data(value.meta["val"])
+
+    def _is_of_sizes(self, argument, node):
         """Whether it is a real number that sizes make, of which `node` makes as large ones."""
         value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
         if not isinstance(value, torch.SymFloat) or not getattr(self._sizes.resolve(value), "free_symbols", ()):
@@ -164,6 +173,10 @@ class Numbers:
         if isinstance(value, torch.SymInt) and not self.holds(node):
             return self._constant(self._sizes.dim(value), torch.int64, node)
         is_float = isinstance(value, torch.SymFloat)
+        if node.target in _ROUNDED and len(node.args) == 1 and not is_float:
+            number = self._operand_of(node.args[0], torch.float64, node)
+            number = self._emit(f"aten::{_ROUNDED[node.target]}.default", [number], ["self"], torch.float64, node, {})
+            return self._cast(number, torch.int64, node)
         target = _OPERATORS.get(node.target, (None, None))[0 if is_float else 1]
         if target is None or node.kwargs:
             name = getattr(node.target, "__name__", node.target)

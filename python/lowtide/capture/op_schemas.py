@@ -16,12 +16,18 @@ def arguments_of(node):
             yield argument, value
 
 
-def writes_of_users_op(overload, names):
-    """Places of the operands that an op writes into; ATen's own writes are functionalise's."""
-    if overload.namespace == "aten":
+def writes_of_call(overload, names):
+    """Places of the operands that a call of PyTorch writes into; what ATen's ops in place write is functionalise's."""
+    if is_in_place(overload):
         return []
     written = {argument.name for argument in overload._schema.arguments if argument.is_write}
     return [index for index, name in enumerate(names) if name in written]
+
+
+def is_in_place(overload):
+    """Whether it is ATen's and writes nothing but its first argument."""
+    written = [argument.is_write for argument in overload._schema.arguments]
+    return overload.namespace == "aten" and not any(written[1:])
 
 
 # What a call that makes a tensor of nothing is asked, and one with out= is told by its out.

@@ -38,8 +38,9 @@ def refuse_state(module):
             raise UnsupportedModel(f"parameter '{name}' of a lazy module has no shape yet")
         if type(tensor) not in PLAIN_TENSORS:
             raise UnsupportedModel(f"parameter '{name}' is a tensor subclass, {type(tensor).__name__}")
-        if tensor.layout is not torch.strided:
-            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        if tensor.layout is not torch.strided and (is_parameter or tensor.requires_grad):
+            kind = "parameter" if is_parameter else "buffer"
             raise UnsupportedData(f"{kind} '{name}' is a tensor of layout {tensor.layout}, expected a dense one")
 
 

@@ -14,6 +14,7 @@ from .contiguous import contiguous, copy_in
 from .counted_labels import bincount, one_hot
 from .inner_gradients import gradients
 from .unbound import rows, unbind
+from .whole_ops import NAMED, WHOLE_OPS
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define(
@@ -52,7 +53,7 @@ def _never(*_):
 
 
 # A result that takes a gradient where one of the inputs does.
-for _name in ("ctc_loss", *_STATES):
+for _name in ("ctc_loss", *_STATES, *(op._opname for op in NAMED)):
     torch.library.register_autograd(f"lowtide::{_name}", _never, lib=_library)
 
 
@@ -140,6 +141,7 @@ _WHOLE = {
     **dict.fromkeys((torch.unbind, torch.Tensor.unbind), unbind),
     torch.Tensor.__iter__: rows,
     torch.autograd.grad: gradients,
+    **WHOLE_OPS,
 }
 
 # With generator=None these are overloads of their own, whose sizes PyTorch wants as numbers.
@@ -148,6 +150,7 @@ _DRAWS = {torch.rand, torch.randn, torch.randint}
 _OPS = {
     torch.ops.lowtide.ctc_loss.default: torch.ops.aten.ctc_loss.Tensor,
     **{getattr(torch.ops.lowtide, kind).default: getattr(torch.ops.aten, kind).input for kind in _STATES},
+    **NAMED,
 }
 
 

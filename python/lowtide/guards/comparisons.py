@@ -11,19 +11,25 @@ import sys
 from dataclasses import dataclass, field
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from lowtide.errors import UnsupportedError
 
 from .code import is_ours
+from .whole_divisions import WholeDivisions
 
-FUNCTIONS = ("exp", "sqrt", "sin", "cos", "tanh")  # of Python's math and of torch
+FUNCTIONS = ("exp", "sqrt", "log", "log2", "log10", "sin", "cos", "tanh")  # of Python's math and of torch
 OPERATORS = {
     **{name: getattr(operator, name) for name in "add sub mul truediv floordiv mod pow lt le gt ge eq ne neg".split()},
     "abs": abs,
     **{name: getattr(math, name) for name in FUNCTIONS},
 }
 # Where they have a value: elsewhere they raise, and no graph does.
-_DEFINED = {"exp": lambda x: x < 709, "sqrt": lambda x: x >= 0}
+_DEFINED = {
+    "exp": lambda x: x < 709,
+    "sqrt": lambda x: x >= 0,
+    **dict.fromkeys(("log", "log2", "log10"), lambda x: x > 0),
+}
 _SIGNS = dict(zip("add sub mul truediv floordiv mod pow lt le gt ge eq ne".split(),
                   "+ - * / // % ** < <= > >= == !=".split(), strict=True))  # fmt: skip
 _REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
@@ -79,7 +85,7 @@ class Comparisons:
     """Of one trace."""
 
     def __init__(self, is_running, plain_numbers):
-        self._is_running, self._plain_numbers = is_running, plain_numbers
+        self._is_running, self._plain_numbers, self.divisions = is_running, plain_numbers, WholeDivisions()
         self.begin({}, (), ())
 
     def begin(self, numbers, tensors, names):
@@ -91,6 +97,7 @@ class Comparisons:
 
     def end(self):
         self._recipes, self._tensors = {}, ()
+        self.divisions.clear()
 
     def patches(self):
         """(class, name, method that writes down what it computes)."""
@@ -104,12 +111,15 @@ class Comparisons:
                 yield cls, name, self._noting_text(getattr(cls, name), name)
         yield torch.SymFloat, "__bool__", _is_not_zero
         yield torch.SymBool, "__index__", _as_index
+        yield from self.divisions.patches()
         for name in FUNCTIONS:
             yield math, name, self._as_tensors(getattr(math, name), name)
 
     def _noting(self, compute, name, is_reflected=False):
         def noting(number, *others):
             result = compute(number, *others)
+            if not (is_reflected and name == "truediv") and self._is_running():
+                self.divisions.note(name, number, others, result)
             if self._recipes and isinstance(result, torch.SymInt | torch.SymFloat | torch.SymBool):
                 operands = (*others, number) if is_reflected else (number, *others)
                 recipes = [self._recipe(operand) for operand in operands]
@@ -158,13 +168,17 @@ class Comparisons:
         return operand if type(operand) in _PLAIN else None
 
     def _as_tensors(self, function, name):
-        """A function of Python's math: of such a number, PyTorch's of a 0-d tensor."""
+        """A function of Python's math: of such a number, or of one from data, PyTorch's of a 0-d tensor."""
 
-        def of_number(number):
-            if self._is_running() and self._recipe(number) is None and self._plain_numbers.of_math(number):
-                return _of_tensor(name, number)
-            recipe = self._recipe(number) if self._recipes and self._is_running() else None
-            if type(recipe) is not tuple or name in _DEFINED and not self.answer(_DEFINED[name](number)):
+        def of_number(number, *others):
+            if others or not isinstance(number, torch.SymInt | torch.SymFloat) or not self._is_running():
+                return function(number, *others)
+            recipe = self._recipe(number) if self._recipes else None
+            if type(recipe) is not tuple:
+                is_read = free_unbacked_symbols(number) and _is_defined(name, number)
+                is_taken = is_read or self._plain_numbers.of_math(number)
+                return _of_tensor(name, number) if is_taken else function(number)
+            if name in _DEFINED and not self.answer(_DEFINED[name](number)):
                 return function(number)
             result = _of_tensor(name, number)
             self._recipes[id(result)] = result, (name, recipe)
@@ -185,6 +199,17 @@ class Comparisons:
 
 def _of_tensor(name, number):
     return getattr(torch, name)(torch.scalar_tensor(number, dtype=torch.float64)).item()
+
+
+def _is_defined(name, number):
+    """Whether a number from data has a value; of a whole one each step checks it."""
+    if name not in _DEFINED:
+        return True
+    condition = _DEFINED[name](number)
+    if isinstance(number, torch.SymInt):
+        torch._check(condition)
+        return True
+    return statically_known_true(condition)
 
 
 def _multiplies(recipe):

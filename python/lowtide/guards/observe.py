@@ -81,8 +81,6 @@ class Observation:
         self.takes_as_usual, self.behind_calls = takes_as_usual, lambda: None  # which runs behind each of PyTorch's
         self._kept, self.changes, self.listed = Kept(), None, ListedTensors()  # kept.Changes that forward made
         self.compiling = Compiling(self.is_running)
-        self.set_again = ()  # Settings at the end of forward
-        self.settled = ()  # [(dict, key)] of what an earlier trace has changed, which calls find done
         self._owners = {}  # id → object whose attributes are noted
         self._of_tables = {}  # id of a module's __dict__ → the module
         self.settings = Settings(self.seen.reads, self._of_tables, self._is_traced)
@@ -222,8 +220,7 @@ class Observation:
     def note_changes(self):
         """At the end of forward. UnsupportedError where no later call can find them made."""
         self.changes = self._kept.changes()
-        self.set_again = self.settings.take(self._modules, self.writes)
-        self.settings.leave(self.settled, self._owners)
+        self.settings.end(self._modules, self.writes, self._owners)
         if self.changes is not None and not self.changes.may_become_stable():
             raise self.refusal()
 

@@ -52,7 +52,7 @@ class PlainNumbers:
             if kind in frame.f_code.co_names:
                 if not free_unbacked_symbols(number):
                     self._note_size(number, kind, frame)
-                elif kind == "float":
+                elif kind == "float" or isinstance(number, torch.SymFloat):
                     self._note(kind, frame)
             return ask(number)
 

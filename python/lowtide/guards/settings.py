@@ -37,6 +37,8 @@ class Settings:
         """`reads` of Seen; `tables`: {id of a module's __dict__: module}."""
         self._reads, self._tables, self._is_traced = reads, tables, is_traced
         self._set = set()  # (id of a module, name)
+        self.again = ()  # Setting
+        self.settled = ()  # [(dict, key)] of what an earlier trace has changed, which calls find done
         self.left = set()  # (id of a dict, key) of what an earlier trace has set, and no call sets again
 
     def noting(self):
@@ -55,11 +57,12 @@ class Settings:
         """Whether what forward finds there now is nothing but what it has set."""
         return is_lasting(value) and (id(owner), name) in self._set
 
-    def leave(self, settled, owners):
-        """What forward has set in an earlier trace is what calls find, or the graph is not theirs. `settled`: [(dict,
-        key)]; `owners`: {id: what has attributes}."""
-        tables = {id(vars(owner)): owner for owner in owners.values() if has_dict(owner)} if settled else {}
-        for table, key in settled:
+    def end(self, modules, writes, owners):
+        """Of forward: what calls set again; what an earlier trace has set besides is what they find, or it is no
+        graph of theirs. `modules`: {path: module}; `owners`: {id: what has attributes}."""
+        self.again = self._taken(modules, writes)
+        tables = {id(vars(owner)): owner for owner in owners.values() if has_dict(owner)} if self.settled else {}
+        for table, key in self.settled:
             owner = tables.get(id(table))
             if owner is not None and self.hold(owner, key, table.get(key, self)):
                 continue
@@ -67,8 +70,8 @@ class Settings:
             if owner is not None:
                 self._reads[id(owner), key] = owner
 
-    def take(self, modules, writes):
-        """At the end of forward: of what is as it was before, or it is Changes' business, and none of `writes`."""
+    def _taken(self, modules, writes):
+        """Of what is as it was before, or it is Changes' business, and none of `writes`."""
         known = {(write.path, write.name) for write in writes if type(write) is Write}
         return tuple(
             Setting(path, name, vars(module)[name])

@@ -342,7 +342,7 @@ class Guards:
     def _tensor_table(self, module, attributes, which, word, table, path):
         place = self.add(attributes, Way.ITEM, which, table, Expected.KEYS, None, names_change(word, table, path))
         for name, tensor in table.items():
-            is_plain = type(tensor) in PLAIN_TENSORS and not is_lazy(tensor)
+            is_plain = type(tensor) in PLAIN_TENSORS and not is_lazy(tensor) and tensor.layout is torch.strided
             expected = Expected.TENSOR if is_plain else Expected.SAME
             if (id(module), name) in self.replaced:
                 expected = Expected.ANYTHING

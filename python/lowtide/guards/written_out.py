@@ -1,6 +1,8 @@
 """Functions of PyTorch's that ask for data inside, where a trace does not see it: made such that it does. Some only
-raise (`torch._assert`, `gaussian_nll_loss`), one warns of too few observations (`torch.cov`)."""
+raise (`torch._assert`, `gaussian_nll_loss`), one warns of too few observations (`torch.cov`),
+some choose what has a size from data then (`combinations`, `tensor_split`)."""
 
+import itertools
 import math
 
 import torch
@@ -41,15 +43,55 @@ def _gaussian_nll(input, target, var, full=False, eps=1e-6, reduction="mean"):
 
 
 def _covariance(input, *, correction=1, fweights=None, aweights=None):
-    """Of real numbers without weights; None of others."""
-    if fweights is not None or aweights is not None or input.dim() > 2 or not input.is_floating_point():
+    """Of real numbers; None of others, or where PyTorch warns of too few observations, or says what is wrong."""
+    if input.dim() > 2 or not input.is_floating_point():
         return None
     rows = input if input.dim() == 2 else input.reshape(1, -1)
     observations = rows.shape[1]
+    if fweights is not None or aweights is not None:
+        return _weighted_covariance(rows, correction, fweights, aweights)
     if observations <= correction:
         return None
     rows = rows - (rows.sum(1) / observations).unsqueeze(1)
     return (torch.mm(rows, rows.t()) / (observations - correction)).squeeze()
+
+
+def _weighted_covariance(rows, correction, fweights, aweights):
+    for weights in (fweights, aweights):
+        if weights is not None and (weights.dim() != 1 or weights.shape[0] != rows.shape[1]):
+            return None
+        if weights is not None and weights.is_floating_point() is (weights is fweights):
+            return None
+        if weights is not None:
+            checked((weights >= 0).all(), True)
+    weights = fweights if aweights is None else aweights if fweights is None else aweights * fweights
+    total = weights.sum()
+    factor = total
+    if correction != 0:
+        factor = total - correction * ((weights * aweights).sum() / total if aweights is not None else 1)
+    rows = rows - ((rows * weights).sum(1) / total).unsqueeze(1)
+    return (torch.mm(rows, (rows * weights).t()) / factor.clamp(min=0)).squeeze()
+
+
+def _combinations(input, r=2, with_replacement=False):
+    """As the indices that they are, one graph for each number of elements."""
+    if input.dim() != 1 or type(r) is not int or r < 1:
+        return None
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(choose(range(int(input.shape[0])), r))
+    if not places:
+        return input.new_empty((0, r))
+    return input[torch.tensor(places, device=input.device)]
+
+
+def _tensor_split(input, tensor_indices_or_sections=None, dim=0, **_):
+    """By places in a tensor; None of what is no tensor, or the number of parts."""
+    places = tensor_indices_or_sections
+    if not isinstance(places, torch.Tensor) or places.dim() != 1 or input.dim() == 0:
+        return None
+    size, rows = input.shape[dim], input.movedim(dim, 0)
+    ends = itertools.pairwise([0, *(place.clamp(-size, size) for place in places.unbind()), None])
+    return tuple(rows[begin:end].movedim(0, dim) for begin, end in ends)
 
 
 def _correlation(input):
@@ -66,6 +108,8 @@ _FUNCTIONS = {
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.cov: _covariance,
     torch.Tensor.cov: _covariance,
+    torch.combinations: _combinations,
+    **dict.fromkeys((torch.tensor_split, torch.Tensor.tensor_split), _tensor_split),
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
 }

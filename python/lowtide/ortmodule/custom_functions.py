@@ -192,7 +192,8 @@ class _SavedTensors:
         for cell in self._cells:
             saved = cell[0]
             if (
-                saved.data_ptr() == result.data_ptr()
+                saved.layout is torch.strided
+                and saved.data_ptr() == result.data_ptr()
                 and (saved.is_conj(), saved.is_neg()) == (result.is_conj(), result.is_neg())
                 and saved.dtype == output.dtype
                 and saved.shape == output.shape
@@ -292,6 +293,8 @@ class _Overload:
                 value = operands[name] if "List" in kind else operands[name][0]
             elif name in attrs:
                 value = _value(kind, attrs[name])
+            elif kind == "List[Tensor]" and not has_default:
+                value = []
             else:
                 value = "cpu" if kind == "Device" else default  # graphs name no device
             if not kwarg_only:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lowtide import environment, log
 from lowtide.capture import DynamoGraph, Facts, exclusive, hooked_modules, keep_only
+from lowtide.capture.sparse_arguments import taken_apart
 from lowtide.distributed import Together, is_distributed
 from lowtide.errors import Error, InternalError, UnplannedSize, UnsupportedData, UnsupportedError, UnsupportedModel
 from lowtide.log import logger
@@ -105,7 +106,7 @@ class ExecutionManager:
         self.last_call = time.monotonic()
         with log.at(self._options.log_level):
             try:
-                given = tables_as_constants(args, kwargs) if self._tables_are_constants else (args, kwargs)
+                given = tables_as_constants(args, kwargs) if self._tables_are_constants else taken_apart(args, kwargs)
                 result, self.last_agent = self._in_engine(*given)
             except Error as error:
                 if isinstance(error, InternalError):

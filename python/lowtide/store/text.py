@@ -12,7 +12,8 @@ import torch
 
 from lowtide._lowtide import Graph
 from lowtide.capture.containers import Filled
-from lowtide.capture.export import Exported, Facts
+from lowtide.capture.export import Exported
+from lowtide.capture.facts import Facts
 from lowtide.capture.imported import ImportedGraph, Source
 from lowtide.capture.inspections import Inspections
 from lowtide.capture.known_sizes import Guard, KnownSizes, SizeText
