@@ -18,6 +18,7 @@ from lowtide.guards.unread import is_unread
 
 from .formulas import computed_op
 from .real_trace import trace_for_real
+from .reentrant_checkpoints import ReentrantCheckpoints
 
 _OWN = ("torch._", "torch.utils.checkpoint", "torch.distributed", "torch.nn.")
 _IN_THE_GRAPH = ("torch._library.autograd", "torch._higher_order_ops.")  # of ops and regions
@@ -221,6 +222,10 @@ class FunctionTable(list):
     inside = False  # of a forward, whose own calls of functions are part of it
     regions = ()  # libraries of ops that are regions (regions_of_pytorch.py)
 
+    def __init__(self, calls=()):
+        super().__init__(calls)
+        self.reentrant = ReentrantCheckpoints()
+
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("python_op(Tensor[] tensors, SymInt[] sizes, int call) -> Tensor[]")
@@ -259,7 +264,8 @@ def functions_as_nodes(observation, layouts=None):
             return inlined(*arguments)
         if cls is torch.utils.checkpoint.CheckpointFunction:
             table.checkpoints += 1
-            return _reentrant(observation, *arguments)
+            observation.seen.asks_for_gradients = True
+            return table.reentrant.run(arguments[0], arguments[2:])
         if (known := computes(cls)) is not None:
             return known(*arguments)
         if layouts is not None and (found := layouts.apply(cls, arguments)) is not NotImplemented:
@@ -286,21 +292,11 @@ def functions_as_nodes(observation, layouts=None):
         torch.utils.checkpoint._checkpoint_hook = recomputing
 
 
-def _reentrant(observation, run, _, *arguments):
-    """A reentrant checkpoint: what to recompute is the planner's choice. With no tensor among its arguments that takes
-    a gradient PyTorch gives none to the function's parameters either, and warns."""
-    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    observation.seen.asks_for_gradients = True
-    if any(tensor.requires_grad for tensor in tensors) or not torch.is_grad_enabled():
-        return run(*arguments)
-    torch.utils.checkpoint.check_backward_validity(tensors)
-    with torch.no_grad():
-        return run(*arguments)
-
-
 def refuse_inlined(outputs):
     """UnsupportedError where a Function ran within the trace of `outputs` and left its forward there, but not its
     backward."""
+    if (table := getattr(_tracing, "table", None)) is not None:
+        table.reentrant.refuse_escapes(outputs)
     pending = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
     seen = set(pending)
     while pending:
