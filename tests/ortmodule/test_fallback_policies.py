@@ -117,7 +117,10 @@ class Scaled(torch.nn.Module):
     [
         ((None, Settings(thing=Thing())), "argument `settings_thing` is a .*Thing, which is neither a tensor"),
         ((x(), Settings(thing=Thing())), "argument `settings_thing` is a .*Thing, which is neither a tensor"),
-        ((x().to_sparse(), Settings()), "argument `a` is a tensor of layout torch.sparse_coo, expected a dense one"),
+        (
+            (x().to_sparse().requires_grad_(), Settings()),
+            "argument `a` is a tensor of layout torch.sparse_coo, expected a dense one",
+        ),
         ((x().to("meta"), Settings()), "argument `a` is a tensor on meta, expected one on the CPU"),
         ((x().to(torch.complex32), Settings()), "argument `a` is a tensor of dtype torch.complex32"),
     ],

@@ -3,6 +3,7 @@
 import copy
 import logging
 import math
+import numbers
 
 import pytest
 import torch
@@ -112,7 +113,7 @@ def test_numbers_in_containers_by_position_and_by_name():
     [
         (lambda m, a, k: sum(m.l(a) for _ in range(k)), [1, 2, 3]),
         (lambda m, a, k: m.l(a).view(-1, k), [1, 2, 4]),
-        (lambda m, a, k: m.l(a) * k if isinstance(k, float) else m.l(a), [0.1, 0.2, 0.3]),
+        (lambda m, a, k: m.l(a) * k if type(k) is float else m.l(a), [0.1, 0.2, 0.3]),
         (lambda m, a, k: m.l(a) * k if type(k) is int else m.l(a) * 2, [5, 6, 7]),
         (lambda m, a, k: torch.nn.functional.leaky_relu(m.l(a), k), [0.1, 0.2, 0.3]),
         (lambda m, a, k: m.l(a) * [2, 3, 4][k], [0, 1, 2]),
@@ -121,6 +122,13 @@ def test_numbers_in_containers_by_position_and_by_name():
 def test_a_value_that_forward_needs_stays_a_constant(function, numbers):
     counts = run(Of(function), [((x(), k), {}) for k in [*numbers, *numbers]])
     assert counts == {"first call": 1, "number": 1, "constant": 1, "argument": 2}
+
+
+@pytest.mark.parametrize("kind", [float, (int, float), numbers.Real])
+def test_a_number_is_one_of_pythons(kind):
+    function = Of(lambda m, a, k: m.l(a) * k if isinstance(k, kind) else m.l(a))
+    counts = run(function, [((x(), k), {}) for k in (0.1, 0.2, 0.3)])
+    assert counts == {"first call": 1, "number": 1}
 
 
 class Reversed(torch.autograd.Function):
