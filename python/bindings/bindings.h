@@ -16,6 +16,7 @@ void bind_graph_nodes(nanobind::module_& module, nanobind::class_<Graph>& graph)
 void bind_calls(nanobind::module_& module);
 void bind_guards(nanobind::module_& module);
 void bind_graph_inputs(nanobind::module_& module);
+void bind_instances(nanobind::module_& module);
 void bind_size_formula(nanobind::module_& module);
 void bind_process(nanobind::module_& module);
 void bind_step_memory(nanobind::module_& module);

@@ -9,6 +9,7 @@ NB_MODULE(_lowtide, module) {
   lowtide::bindings::bind_calls(module);
   lowtide::bindings::bind_guards(module);
   lowtide::bindings::bind_graph_inputs(module);
+  lowtide::bindings::bind_instances(module);
   lowtide::bindings::bind_size_formula(module);
   lowtide::bindings::bind_process(module);
   lowtide::bindings::bind_step_memory(module);

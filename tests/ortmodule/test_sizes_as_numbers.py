@@ -125,6 +125,15 @@ def test_a_size_is_an_int_to_users_code(name, exports):
     assert exports_for(CLASSES[name], exports)[-1] == 1
 
 
+def test_mistakes_with_classes_are_pythons(exports):
+    def asks(*arguments):
+        with pytest.raises(TypeError, match="isinstance"):
+            isinstance(*arguments)
+        return 1
+
+    assert exports_for(lambda x, n: x * asks(n) * asks(n, 3) * asks(n, int, float), exports)[-1] == 1
+
+
 @pytest.mark.parametrize("name", ["a quotient", "under a root", "an inverse"])
 def test_in_f32_they_are_eagers_numbers(name, exports):
     exports_for(OPERANDS[name], exports, torch.float32, rtol=2e-6, atol=1e-6)

@@ -5,6 +5,8 @@ import sys
 
 import torch
 
+from lowtide import _lowtide
+
 from .code import is_ours
 from .lengths import with_free_sizes
 
@@ -14,23 +16,16 @@ def builtin_functions(comparisons):
     yield builtins, "len", with_free_sizes(len)
     yield builtins, "max", _of_reals(max, torch.gt, comparisons)
     yield builtins, "min", _of_reals(min, torch.lt, comparisons)
-    yield builtins, "isinstance", _of_plain_classes(isinstance)
+    yield builtins, "isinstance", _lowtide.isinstance_with(_is_of_plain, *_PLAIN)
 
 
 _PLAIN = {torch.SymInt: 2, torch.SymFloat: 2.0, torch.SymBool: True}
 
 
-def _of_plain_classes(function):
+def _is_of_plain(thing, classes):
     """To users' code a size is an int, as it is in eager."""
-
-    def of_plain_classes(thing, classes):
-        return function(thing, classes) or (type(thing) in _PLAIN and is_of_plain(thing, classes))
-
-    def is_of_plain(thing, classes):
-        name = sys._getframe(2).f_globals.get("__name__")
-        return not is_ours(name) and function(_PLAIN[type(thing)], classes)
-
-    return of_plain_classes
+    name = sys._getframe(1).f_globals.get("__name__")
+    return not is_ours(name) and isinstance(_PLAIN[type(thing)], classes)
 
 
 def _of_reals(function, is_better, comparisons):
