@@ -71,6 +71,29 @@ CLASSES = {
 }
 
 
+def by_pattern(n):
+    match n:
+        case 8:
+            return 2
+        case int():
+            return 5
+    return 7
+
+
+def both_sides(n):
+    return (n, n) if type(n) in (int, float) else n
+
+
+# Which a trace cannot answer: each size has its own graph.
+BY_TYPE = {
+    "is": lambda x, n: x * (2 if type(n) is int else 3),
+    "among": lambda x, n: x * both_sides(n)[0],
+    "equal": lambda x, n: x * (2 if type(n / 2) == float else 3),  # noqa: E721
+    "an attribute": lambda x, n: x * (2 if n.__class__ is int else 3),
+    "a pattern": lambda x, n: x * by_pattern(n),
+}
+
+
 class Net(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -123,6 +146,11 @@ def test_each_size_has_its_own(name, exports):
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_size_is_an_int_to_users_code(name, exports):
     assert exports_for(CLASSES[name], exports)[-1] == 1
+
+
+@pytest.mark.parametrize("name", BY_TYPE)
+def test_code_that_asks_for_its_type_gets_ints(name, exports):
+    exports_for(BY_TYPE[name], exports)
 
 
 def test_mistakes_with_classes_are_pythons(exports):

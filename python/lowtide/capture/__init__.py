@@ -175,13 +175,14 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
         if error.asks_compiling and not facts.as_eager:
             with contextlib.suppress(UnsupportedError):
                 return capture(module, args, kwargs, replace(facts, as_eager=True), numbers)
-        dims = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(len(size)))
-        if not tells_of_free_sizes(error) or dims <= facts.fixed:
+        if not tells_of_free_sizes(error) or (dims := _dims(call)) <= facts.fixed:
             raise
         # Perhaps it holds for these sizes alone: a size of 1 is broadcast, one that may be 1 is not.
         return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | dims, exact=True), numbers)
     if exported.read:
         return capture(module, args, kwargs, replace(facts, read=facts.read | exported.read), numbers)
+    if exported.asks_for_ints and not (dims := _dims(call)) <= facts.fixed:
+        return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | dims, exact=True), numbers)
     try:
         imported = import_program(exported, facts, module)
     except NeedsConstants as need:
@@ -197,6 +198,10 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
     if captured.accepts(sizes):
         return captured
     return recapture(captured, module, args, kwargs, numbers)
+
+
+def _dims(call):
+    return frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(len(size)))
 
 
 def recapture(captured, module, args=(), kwargs=None, numbers=()):

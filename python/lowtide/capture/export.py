@@ -16,7 +16,15 @@ from torch.export import Dim
 
 from lowtide.distributed import Layouts, WholeParameters, is_distributed, is_divided
 from lowtide.errors import InvalidArgument, UnsupportedData, UnsupportedError
-from lowtide.guards import Draws, Guards, Observation, in_graph, may_ask_for_classes, version_of
+from lowtide.guards import (
+    Draws,
+    Guards,
+    Observation,
+    in_graph,
+    may_ask_for_classes,
+    may_ask_for_numbers_classes,
+    version_of,
+)
 from lowtide.guards.collected import places_of, places_of_grown, stale_places
 from lowtide.guards.held import HELD
 from lowtide.guards.readers import readers, running
@@ -98,6 +106,7 @@ class Exported:
     attributes: dict = field(default_factory=dict)  # path of a constant → whether an attribute of the module held it
     lost: frozenset = frozenset()  # output tensors with gradients through leaves that forward makes
     read: frozenset = frozenset()  # arguments that forward reads elsewhere, where the trace did not know: as Facts.read
+    asks_for_ints: bool = False  # forward may ask by type() whether a size is an int
     of_sizes: frozenset = frozenset()  # PlainNumbers': as Facts.plain, of what may have taken a size for a constant
 
 
@@ -423,6 +432,7 @@ def _export(module, call, facts, observation, whole):
         lost=flat.found.lost,
         read=read,
         of_sizes=frozenset(observation.plain_numbers.of_sizes),
+        asks_for_ints=may_ask_for_numbers_classes(observation.seen),
     )
 
 

@@ -1,4 +1,5 @@
-"""Whether code could tell a stand-in for a string from a string: isinstance takes it for one, type() does not."""
+"""Whether code could tell a stand-in for a string from a string, and a size of a trace from an int: isinstance takes it
+for one, type() does not."""
 
 import dis
 import sys
@@ -12,8 +13,14 @@ def may_ask_for_classes(seen):
     return _Search(seen).finds()
 
 
+def may_ask_for_numbers_classes(seen):
+    """The same of `type(n) is int` and of `case int():`."""
+    return _Search(seen, _asks_for_numbers).finds()
+
+
 class _Search:
-    def __init__(self, seen):
+    def __init__(self, seen, asks=None):
+        self._asks_itself = asks or _asks_type
         self._pending = list(seen.codes.items())
         self._known = set()  # code
         self._told = set()  # names in it
@@ -30,7 +37,7 @@ class _Search:
 
     def _asks(self, code, table):
         self._known.add(code)
-        if _asks_type(code):
+        if self._asks_itself(code):
             return True
         told = names(code)
         self._told |= told
@@ -78,4 +85,24 @@ def _asks_type(code):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == "type":
             if following is None or not (following.opname.startswith("LOAD_FAST") and following.argval == "self"):
                 return True
+    return False
+
+
+_NUMBERS = ("int", "float", "bool")
+_COMPARES = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
+
+
+def _asks_for_numbers(code):
+    if any(_asks_for_numbers(part) for part in code.co_consts if isinstance(part, types.CodeType)):
+        return True
+    if not any(name in code.co_names for name in _NUMBERS):
+        return False
+    asks_type = "type" in code.co_names or "__class__" in code.co_names
+    steps = list(dis.get_instructions(code))
+    for place, step in enumerate(steps):
+        if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval not in _NUMBERS:
+            continue
+        following = [each.opname for each in steps[place + 1 : place + 4]]
+        if following[1:2] == ["MATCH_CLASS"] or asks_type and not set(_COMPARES).isdisjoint(following):
+            return True
     return False
