@@ -82,10 +82,15 @@ class NoisyNet(Net):
         return super().forward(self.noisy(x))
 
 
-def test_what_was_drawn_and_put_into_containers_is_undone():
-    module, theirs = NoisyNet().double(), NoisyNet().double()
+def three(cls):
+    """A module, another one with the same parameters, the first one wrapped."""
+    module, theirs = cls().double(), cls().double()
     theirs.load_state_dict(module.state_dict())
-    ours = ORTModule(module)
+    return module, theirs, ORTModule(module)
+
+
+def test_what_was_drawn_and_put_into_containers_is_undone():
+    module, theirs, ours = three(NoisyNet)
     for step in range(4):
         x = torch.randn(6, 4, dtype=torch.float64)
         results = []
@@ -100,9 +105,7 @@ def test_what_was_drawn_and_put_into_containers_is_undone():
 
 
 def test_what_ran_before_is_undone():
-    module, theirs = Net().double(), Net().double()
-    theirs.load_state_dict(module.state_dict())
-    ours = ORTModule(module)
+    module, theirs, ours = three(Net)
     for step in range(4):
         x = torch.randn(6, 4, dtype=torch.float64)
         results = []

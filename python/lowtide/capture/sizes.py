@@ -11,7 +11,6 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from lowtide.errors import GraphError, UnsupportedError
 
 from .exact_divisions import without_common_factors, without_exact_divisions
-from .float_sizes import without_floats
 from .known_sizes import Guard, KnownSizes
 from .least_sizes import as_bounds, smaller_that_is
 from .read_sizes import is_from_data, sizes_read_back
@@ -73,7 +72,7 @@ class Sizes(KnownSizes):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
             if self._environment is not None:
-                value = as_bounds(without_floats(self._environment.replace(value))).xreplace(self._replacements)
+                value = as_bounds(self._environment.replace(value)).xreplace(self._replacements)
                 if self._sums and isinstance(value, sympy.Expr):
                     value = self._with_sums(value)
             return int(value) if value.is_Integer else value

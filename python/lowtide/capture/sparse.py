@@ -121,9 +121,8 @@ class _Given:
 @dataclass
 class _Applied:
     function: object
-    leaves: (
-        list  # of (args, kwargs): plain ones, _Held, _Applied, and tensors and sizes of the trace, or _Given of these
-    )
+    # Of (args, kwargs): plain ones, _Held, _Applied, and tensors and sizes of the trace, or _Given of these.
+    leaves: list
     spec: pytree.TreeSpec
 
     def bound(self, tensors, sizes):

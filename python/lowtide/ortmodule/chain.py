@@ -123,8 +123,8 @@ class _FirstRegion(torch.autograd.Function):
                 raise
             return _of_left_outputs(ctx, gradients)
         if agent.ways is not None:
-            given = [index for index in agent.grad_outputs if gradients[index] is not None]
-            left = agent.ways.left(agent.grad_outputs, given)
+            given = tuple(index for index in agent.grad_outputs if gradients[index] is not None)
+            left = agent.ways.left(given)
             ctx.left = LeftOutputs(left, ctx.given, saved) if left else None
         if agent.links is not None:
             gradients = ctx.linked.from_outside(ctx, gradients)

@@ -29,6 +29,7 @@ class OutputLinks:
         Graph."""
         graph = Graph.parse(lowered)
         self._make_session, self._lowered, self._parts = make_session, lowered, {}
+        self._left = {}  # outputs of a backward → those that it leaves
         made = [entry["value"] for entry in graph.outputs() if entry["kind"] == "output"]
         self._values = {index: made[index] for index in differentiable}
         self.sources = _sources(graph, self._values)  # output → those that lead to it, in the graph's order
@@ -51,11 +52,15 @@ class OutputLinks:
             part = self._parts[outputs, cuts] = _Part(self._lowered, ends, values, names, self._make_session)
         return part
 
-    def left(self, outputs, given):
-        """Those of `outputs` that are none of `given` and lead to none of them."""
-        done = {*given, *(index for each in given for index in self.sources.get(each, ()))}
-        values = {self._values[index] for index in done}
-        return frozenset(index for index in outputs if self._values[index] not in values)
+    def left(self, given):
+        """The outputs that are none of `given`, a tuple of them, and lead to none of them."""
+        if given not in self._left:
+            if len(self._left) >= _MOST_PARTS:
+                self._left.clear()
+            done = {*given, *(index for each in given for index in self.sources.get(each, ()))}
+            values = {self._values[index] for index in done}
+            self._left[given] = frozenset(index for index, value in self._values.items() if value not in values)
+        return self._left[given]
 
 
 def _sources(graph, values):
