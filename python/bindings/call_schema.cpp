@@ -9,18 +9,12 @@
 #include "base/check.h"
 #include "bindings.h"
 #include "dlpack.h"
+#include "equality.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace lowtide::bindings {
-
-static bool equal(nb::handle a, nb::handle b) {
-  if (a.is(b)) return true;
-  const int result = PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ);
-  if (result < 0) PyErr_Clear();  // an object that cannot be compared is another one
-  return result == 1;
-}
 
 static bool is_exactly(nb::handle object, PyTypeObject* type) { return Py_TYPE(object.ptr()) == type; }
 
@@ -165,7 +159,7 @@ bool CallSchema::match_part(const Part& part, nb::handle object, ArgumentTensors
         if (i == part.children.size() || !match_part(part.children[i++], child, found)) return false;
       return i == part.children.size();
     }
-    case Kind::kPlain: return equal(part.value, object);
+    case Kind::kPlain: return same_value(object, part.value);
     case Kind::kKey: {
       const nb::tuple seen = nb::cast<nb::tuple>(snapshot_(object));
       return equal(seen[1], part.value);

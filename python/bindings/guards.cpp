@@ -4,11 +4,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "bindings.h"
 #include "dlpack.h"
+#include "equality.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -22,21 +22,6 @@ bool has_type(nb::handle object, const nb::object& type) {
 
 Py_ssize_t size_of(nb::handle list) {  // by no code of users'
   return PyList_Check(list.ptr()) ? PyList_Size(list.ptr()) : PyTuple_Size(list.ptr());
-}
-
-// An object that cannot be compared is another one.
-bool equal(nb::handle a, nb::handle b) {
-  if (a.is(b)) return true;
-  const int result = PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ);
-  if (result < 0) PyErr_Clear();
-  return result == 1;
-}
-
-// 0.0 and -0.0 are two values, and a NaN is the same as itself.
-bool same_value(nb::handle now, const nb::object& value) {
-  if (!PyFloat_CheckExact(value.ptr())) return equal(now, value);
-  const double a = PyFloat_AsDouble(now.ptr()), b = PyFloat_AsDouble(value.ptr());
-  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 }  // namespace

@@ -174,7 +174,10 @@ def _leaf_schema(leaf):
         return (Unread,)
     if isinstance(leaf, torch.Tensor):
         return type(leaf), leaf.dtype, leaf.dim(), leaf.device.type, leaf.layout
-    return type(leaf), array_key(leaf) if is_array(leaf) else leaf if is_plain(leaf) else id(leaf)
+    if is_array(leaf):
+        return type(leaf), array_key(leaf)
+    # In words a NaN is the same as itself, and 0.0 another number than -0.0.
+    return type(leaf), repr(leaf) if isinstance(leaf, float | complex) else leaf if is_plain(leaf) else id(leaf)
 
 
 def _firsts(tensors):
@@ -192,18 +195,22 @@ def snapshot(value):
 
 def schema_of(call, forward):
     """A CallSchema that matches calls like this one, with keyword arguments in any order."""
-    named = [
+    return CallSchema(call.args, call.kwargs, _named(forward), snapshot, torch.Tensor, call.numbers)
+
+
+def _named(forward):
+    """Keywords that `forward` names: those of **kwargs come as the caller has them, also one called like its *args."""
+    return [
         name
         for name, parameter in inspect.signature(forward).parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    return CallSchema(call.args, call.kwargs, named, snapshot, torch.Tensor, call.numbers)
 
 
 def _in_order(kwargs, forward):
     if forward is None or len(kwargs) < 2:
         return dict(kwargs)
-    known = [name for name in inspect.signature(forward).parameters if name in kwargs]
+    known = [name for name in _named(forward) if name in kwargs]
     return {name: kwargs[name] for name in (*known, *(name for name in kwargs if name not in known))}
 
 

@@ -9,6 +9,7 @@ from lowtide.errors import UnsupportedError
 from lowtide.guards.sameness import attributes_of, put_attribute
 
 from . import trees
+from .sparse_arguments import SparseArgument
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,11 @@ class GivenContainers:
             values = [value for (_, value), (_, is_new) in zip(after, entries, strict=True) if is_new]
             if any(id(inner) in self._paths for _, inner, _ in _containers_of(values, ())):
                 raise UnsupportedError("forward puts one of its arguments into another one")
-            if callers[id(trees.at(arguments, path))] > 1:
+            given = trees.at(arguments, path)
+            if callers[id(given)] > 1:
                 raise UnsupportedError("forward changes an argument that it also takes under another name")
+            if any(isinstance(value, SparseArgument) for _, value in _entries(given)):
+                raise UnsupportedError("forward changes a list with a sparse tensor in it")
             found.append((Filled(path, entries), values))
         for path, container, _ in self._found:
             if any(write.path[: len(path)] == path for write, _ in found):

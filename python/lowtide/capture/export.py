@@ -59,6 +59,7 @@ from .sparse import SparseTensors, is_sparse
 from .sparse_arguments import put_together
 from .stale_gradients import stale_gradients_aside
 from .subclasses import exporters_subclasses_untold
+from .tensor_attributes import TensorAttributes
 from .transforms import undoing_transforms
 from .view_or_copy import decide
 from .vmap_regions import write_out_vmaps
@@ -150,11 +151,12 @@ class _Flat(torch.nn.Module):
         self.observation.made(tensors)
         self.observation.behind_calls = RepeatedSamples(tensors, self.sizes, self.call.sizes()).check
         self.call_tensors.tell(self.observation.given, tensors, self.module)
+        args, kwargs = put_together(args, kwargs, self.sparse.of_argument)
         containers = GivenContainers(args, kwargs)
-        given = [(tensor, tensor.requires_grad) for tensor in (*tensors, *self.module.parameters())]
+        known = (*tensors, *self.module.parameters())
+        given, attributes = [(tensor, tensor.requires_grad) for tensor in known], TensorAttributes(known)
         versions = [(place, tensor, version_of(tensor)) for place, tensor in self._inputs(tensors)]
         in_force = self.layouts.in_force() if self.layouts else contextlib.nullcontext()
-        args, kwargs = put_together(args, kwargs, self.sparse.of_argument)
         with grad_modes_between_autocasts(), in_force, self.sparse.in_forward():
             output = self.observation.call(self.module, *args, **kwargs)
         self.observation.comparisons.refuse_texts()
@@ -184,6 +186,7 @@ class _Flat(torch.nn.Module):
         leaves = [containers.standing_for(leaf) if containers.is_changed(leaf) else leaf for leaf in leaves]
         leaves = self.observation.tables.in_graph(in_graph(leaves))
         self.assignments.refuse_outputs(leaves)
+        attributes.refuse(leaves)
         self.observation.tables.refuse_writes()
         is_number = [isinstance(leaf, torch.SymFloat) or depends_on(leaf, numbers.values()) for leaf in leaves]
         for leaf, number in zip(leaves, is_number, strict=True):

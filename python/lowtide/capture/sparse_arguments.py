@@ -58,7 +58,11 @@ def put_together(args, kwargs, make):
 
 
 def _mapped(function, value):
-    return type(value)(map(function, value)) if type(value) in (list, tuple) else function(value)
+    """A list or a tuple in which nothing is another one stays itself: forward may change it."""
+    if type(value) not in (list, tuple):
+        return function(value)
+    mapped = type(value)(map(function, value))
+    return mapped if any(new is not old for new, old in zip(mapped, value, strict=True)) else value
 
 
 def _holds_sparse(value):
