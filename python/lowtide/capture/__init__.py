@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from lowtide.errors import UnsupportedError
-from lowtide.guards import Write
+from lowtide.guards import Write, first_other
 from lowtide.guards.unread import is_unread
 from lowtide.guards.values import is_array
 
@@ -214,6 +214,8 @@ def recapture(captured, module, args=(), kwargs=None, numbers=()):
     facts = replace(facts, untied=facts.untied | ties, moving=facts.moving | moved)
     if ties and len(ties) == len(broken):
         # The model never asked for these sizes to be equal: the same export, imported again.
+        if first_other(captured.exported.questions, call.tensors, module) is not None:
+            return capture(module, args, kwargs, facts, numbers)  # but it asked for something else
         again = import_again(replace(captured, facts=facts), module, call)
         if again.accepts(sizes):
             return again

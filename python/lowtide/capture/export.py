@@ -23,6 +23,7 @@ from lowtide.guards import (
     in_graph,
     may_ask_for_classes,
     may_ask_for_numbers_classes,
+    may_ask_for_tensors_classes,
     version_of,
 )
 from lowtide.guards.collected import places_of, places_of_grown, stale_places
@@ -407,6 +408,8 @@ def _export(module, call, facts, observation, whole):
     if functions.regions:
         guards.refuse_storing("forward calls torch.cond or one of its kind, or computes with sparse tensors")
     try:
+        if may_ask_for_tensors_classes(observation.seen):
+            raise UnsupportedError("forward asks by type() whether something is a tensor, which nothing in a trace is")
         places = places_of(observation.puts, guards)
         read = flat.own_arguments.check(guards, call.names(module.forward))
     except UnsupportedError as error:

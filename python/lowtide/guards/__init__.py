@@ -6,7 +6,7 @@ guards = Guards(module, observation.seen)
 guards.hold() or guards.why()
 """
 
-from .classes import may_ask_for_classes, may_ask_for_numbers_classes
+from .classes import may_ask_for_classes, may_ask_for_numbers_classes, may_ask_for_tensors_classes
 from .data import version_of, write_data
 from .digest import Digest, NotCacheable, build, code_digest
 from .draws import Draws, put_back, states_now
@@ -30,6 +30,7 @@ __all__ = [
     "in_graph",
     "may_ask_for_classes",
     "may_ask_for_numbers_classes",
+    "may_ask_for_tensors_classes",
     "put_back",
     "setters",
     "states_now",

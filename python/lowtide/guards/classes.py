@@ -2,6 +2,7 @@
 for one, type() does not."""
 
 import dis
+import functools
 import sys
 import types
 
@@ -16,6 +17,11 @@ def may_ask_for_classes(seen):
 def may_ask_for_numbers_classes(seen):
     """The same of `type(n) is int` and of `case int():`."""
     return _Search(seen, _asks_for_numbers).finds()
+
+
+def may_ask_for_tensors_classes(seen):
+    """The same of `type(x) is torch.Tensor`: in a trace there are none."""
+    return _Search(seen, functools.partial(_asks_for, _TENSORS, matches=False)).finds()
 
 
 class _Search:
@@ -88,21 +94,25 @@ def _asks_type(code):
     return False
 
 
-_NUMBERS = ("int", "float", "bool")
-_COMPARES = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
-
-
-def _asks_for_numbers(code):
-    if any(_asks_for_numbers(part) for part in code.co_consts if isinstance(part, types.CodeType)):
+def _asks_for(classes, code, matches):
+    """Whether code compares a type with one of these. `matches`: or asks by a pattern."""
+    if any(_asks_for(classes, part, matches) for part in code.co_consts if isinstance(part, types.CodeType)):
         return True
-    if not any(name in code.co_names for name in _NUMBERS):
+    if not any(name in code.co_names for name in classes):
         return False
     asks_type = "type" in code.co_names or "__class__" in code.co_names
     steps = list(dis.get_instructions(code))
     for place, step in enumerate(steps):
-        if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval not in _NUMBERS:
+        if step.opname not in _LOADS or step.argval not in classes:
             continue
         following = [each.opname for each in steps[place + 1 : place + 4]]
-        if following[1:2] == ["MATCH_CLASS"] or asks_type and not set(_COMPARES).isdisjoint(following):
+        if matches and following[1:2] == ["MATCH_CLASS"] or asks_type and not set(_COMPARES).isdisjoint(following):
             return True
     return False
+
+
+_NUMBERS = ("int", "float", "bool")
+_TENSORS = ("Tensor", "Parameter", "Buffer")
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR")
+_COMPARES = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
+_asks_for_numbers = functools.partial(_asks_for, _NUMBERS, matches=True)

@@ -93,7 +93,7 @@ class Comparisons:
         self._recipes = {id(number): (number, ("number", place)) for place, number in numbers.items()}
         self._tensors, self._names = tensors, names
         self.asked = {}  # recipe → Comparison
-        self._has_written = False  # a number into a text
+        self._written = None  # what into a text
 
     def end(self):
         self._recipes, self._tensors = {}, ()
@@ -109,6 +109,8 @@ class Comparisons:
         for cls in _PLAIN_OF:
             for name in ("__str__", "__repr__", "__format__"):
                 yield cls, name, self._noting_text(getattr(cls, name), name)
+        for name in ("__repr__", "__format__"):
+            yield torch.Tensor, name, self._noting_tensors_text(getattr(torch.Tensor, name))
         yield torch.SymFloat, "__bool__", _is_not_zero
         yield torch.SymBool, "__index__", _as_index
         yield from self.divisions.patches()
@@ -142,7 +144,7 @@ class Comparisons:
             if not self._is_running() or is_ours(sys._getframe(1).f_globals.get("__name__")):
                 return write(number, *form)
             if id(number) in self._recipes:
-                self._has_written = True  # an error might end in the code that writes a log
+                self._written = "a number that changes"  # an error might end in the code that writes a log
                 plain = computed(self._recipe(number), self._tensors)
             else:
                 plain = _PLAIN_OF[type(number)](number)
@@ -150,10 +152,20 @@ class Comparisons:
 
         return text
 
+    def _noting_tensors_text(self, write):
+        """One of users' code, which would say what stands for the tensor in a trace."""
+
+        def text(tensor, *form, **contents):
+            if self._is_running() and not is_ours(sys._getframe(1).f_globals.get("__name__")):
+                self._written = "a tensor"
+            return write(tensor, *form, **contents)
+
+        return text
+
     def refuse_texts(self):
         """At the end of forward."""
-        if self._has_written:
-            raise UnsupportedError("forward makes a text of a number that changes")
+        if self._written is not None:
+            raise UnsupportedError(f"forward makes a text of {self._written}")
 
     def number(self, symbolic):
         """A Number, or None for one that depends on anything else than the numbers among the inputs."""
