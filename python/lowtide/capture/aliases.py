@@ -91,6 +91,11 @@ class Aliases:
             read = {self.root(operand) for operand in operands if operand is not None}
             self._read.update(read & self.inputs if is_view else read)
 
+    def require_alone(self, value):
+        """Of one that gets another size, and with it other memory."""
+        if value in self.inputs or self.root(value) != value or value in self._roots.values():
+            raise UnsupportedError("forward changes the size of a tensor by out=")
+
     def _takes_gradient(self, value):
         """Masks and indices have none, whatever they were made of."""
         return self._graph.type_of(value)[0] in _WITH_GRADIENT

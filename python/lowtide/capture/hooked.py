@@ -9,21 +9,33 @@ import torch
 
 
 def hooks_as_functions(graph_module, graph):
-    """Rewrites `graph`, whose modules are those of `graph_module`. Hooks on what is read before or changed in place
-    stay as they are."""
+    """Rewrites `graph`, whose modules are those of `graph_module`; not where one of its hooks is on what is read before
+    or changed in place, which no graph has."""
     order = {node: place for place, node in enumerate(graph.nodes)}
-    for node in [node for node in graph.nodes if _registers(node)]:
-        tensor, body, *others = node.args
-        users = [user for user in (*tensor.users, *node.users) if user is not node]
-        if any(order[user] < order[node] or _may_change(user) for user in users):
-            continue
-        with graph.inserting_before(node):
-            hooked = graph.call_function(_function(getattr(graph_module, body.target)), (tensor, *others))
-        hooked.meta = dict(tensor.meta)
-        for each in (tensor, node):
-            each.replace_all_uses_with(hooked, lambda user, users=users: user in users)
-        graph.erase_node(node)
-        order[hooked] = order[node]
+    hooks = {}  # tensor → the nodes that register one on it
+    for node in graph.nodes:
+        if _registers(node):
+            hooks.setdefault(_hooked(node.args[0]), []).append(node)
+    for tensor, nodes in hooks.items():
+        users = {user for each in (tensor, *nodes) for user in each.users}.difference(nodes)
+        if any(order[user] < order[nodes[-1]] or _may_change(user) for user in users):
+            return
+    for tensor, nodes in hooks.items():
+        users = {user for each in (tensor, *nodes) for user in each.users}.difference(nodes)
+        last = tensor
+        for node in reversed(nodes):  # the gradient comes to the first one first, from the far end
+            _, body, *others = node.args
+            with graph.inserting_before(nodes[-1]):
+                last = graph.call_function(_function(getattr(graph_module, body.target)), (last, *others))
+            last.meta = dict(tensor.meta)
+        for each in (tensor, *nodes):
+            each.replace_all_uses_with(last, lambda user, users=users: user in users)
+        for node in reversed(nodes):
+            graph.erase_node(node)
+
+
+def _hooked(node):
+    return _hooked(node.args[0]) if _registers(node) else node
 
 
 def _registers(node):

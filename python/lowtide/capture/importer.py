@@ -358,7 +358,12 @@ class _Importer:
         if torch.Tag.nondeterministic_seeded in functional.tags:
             self._random = True
         self._append(node, target_name(functional), operands, names, attrs)
-        copied = (f"{node.name}_out", *self._graph.type_of(out))
+        dtype, shape = self._graph.type_of(out)
+        if self._graph.type_of(self._values[node])[1] != shape:  # it gets another size
+            self._aliases.require_alone(out)
+            self._values[node.kwargs["out"]] = self._values[node]
+            return True
+        copied = (f"{node.name}_out", dtype, shape)
         back = [out, self._values[node]]
         value = self._graph.add_aten("aten::copy_.default", back, ["self", "src"], [copied], {}, *origin(node))[0]
         self._values[node] = value
