@@ -1,5 +1,5 @@
-"""torch.autograd.grad inside of forward, through calls that write in place. They run again, and what they write into was read
-once more after it was written: an energy of messages, `zeros.scatter_add_(…)`, was counted twice."""
+"""torch.autograd.grad inside of forward, through calls that write in place. They run again, and what they write into
+was read once more after it was written: an energy of messages, `zeros.scatter_add_(…)`, was counted twice."""
 
 import pytest
 import torch
