@@ -31,14 +31,14 @@ def answering(note, assumes_large, comparisons, given):
 
 
 def _answering_cpp(ask):
-    """In the place of SymNode.guard_bool, which PyTorch's C++ calls: its attention compares the rows of a mask and of a
-    query."""
+    """In the place of SymNode.guard_bool, which PyTorch's ops in C++ call: its attention compares the rows of a mask
+    and of a query."""
 
     def answered(node, file, line):
         try:
             return ask(node, file, line)
         except GuardOnDataDependentSymNode:
-            if sys._getframe(1).f_code.co_name == "bool_":  # of SymBool.__bool__
+            if sys._getframe(1).f_globals.get("__name__") != "torch._ops":  # but SymBool.__bool__ or Tensor.__bool__
                 raise
             condition = torch.SymBool(node)
             _, usual = _of_large_counts(condition)
