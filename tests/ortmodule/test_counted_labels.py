@@ -39,6 +39,14 @@ class AtLeast(Layer):
         return (self.fc(x).square().sum(1) / (1 + counts)[labels]).sum() * counts.shape[0]
 
 
+class AsManyPlaces(Layer):
+    """torch_geometric's medians and quantiles of the rows of each graph."""
+
+    def forward(self, x, labels):
+        counts = torch.bincount(labels, minlength=int(labels.max()) + 1)
+        return (self.fc(x).square().sum(1) / (1 + counts)[labels]).sum() * counts.shape[0]
+
+
 class ClassWeights(Layer):
     def forward(self, x, labels):
         weight = 1 / (1 + labels.bincount(minlength=8).to(x.dtype))
@@ -54,7 +62,7 @@ class Weighted(Layer):
 CALLS = ([3, 5, 1, 0, 2, 4, 4], [2, 2, 2, 2], [1, 7, 4, 4, 4, 0, 0, 5, 3])
 
 
-@pytest.mark.parametrize("make", [OneHot, AsManyColumns, Counts, AtLeast, ClassWeights, Weighted])
+@pytest.mark.parametrize("make", [OneHot, AsManyColumns, Counts, AtLeast, AsManyPlaces, ClassWeights, Weighted])
 def test_one_graph_for_all_labels(make):
     models, agents = pair(make), set()
     for labels in CALLS:
@@ -65,7 +73,7 @@ def test_one_graph_for_all_labels(make):
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
-@pytest.mark.parametrize("make", [OneHot, Counts, AtLeast])
+@pytest.mark.parametrize("make", [OneHot, Counts, AtLeast, AsManyPlaces])
 def test_labels_beyond_what_is_planned(make):
     models = pair(make)
     for labels in (CALLS[0], [9, 30], [90, 90], [40, 41], [50, 2], CALLS[0], [0, 100]):

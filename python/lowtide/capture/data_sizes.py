@@ -137,7 +137,12 @@ class DataSizes:
         largest, least = node.args[0], 0
         if largest.target is torch.ops.aten.clamp.default and len(largest.args) == 2:
             largest, least = largest.args
-            least = self._sizes.resolve(least.meta["val"] if isinstance(least, torch.fx.Node) else least)
+            if getattr(least, "target", None) is torch.ops.aten.item.default:
+                least = self._last_label(least)  # of other labels
+            else:
+                least = self._sizes.resolve(least.meta["val"] if isinstance(least, torch.fx.Node) else least)
+            if least is None:
+                return None
         if largest.target not in _LARGEST or largest.args[0].meta["val"].dtype not in (torch.int64, torch.int32):
             return None
         elements = self._sizes.resolve(largest.args[0].meta["val"].numel())

@@ -21,7 +21,7 @@ from torch.fx.traceback import preserve_node_meta
 from lowtide.errors import UnsupportedError
 
 from .failures import failure_from
-from .op_schemas import arguments_of, is_silent, memory_of_nodes
+from .op_schemas import arguments_of, is_silent, memory_of, memory_of_nodes
 from .plain_calls import plain_calls, refuse_statistics
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
@@ -182,6 +182,7 @@ _DROPOUT = torch.ops.aten.dropout.default
 def _write_out(module, node):
     outputs, inputs, incoming = node.args
     inputs = [_as_it_came(each) for each in inputs]
+    _take_writes_out(module, node)
     order = _order(module.graph)
     between = _between(inputs, outputs, incoming, order)
     if drops := [call for call in between.calls if call.target is _DROPOUT and call.args[1] and call.args[2]]:
@@ -248,7 +249,7 @@ class _Again(torch.fx.Interpreter):
 
 
 def _without_write(target):
-    """relu for relu_; None where there is none."""
+    """add for add_; None where there is none."""
     packet = getattr(torch.ops.aten, target._opname.removesuffix("_"), None)
     is_in_place = target.namespace == "aten" and target._opname.endswith("_")
     return getattr(packet, target._overloadname, None) if is_in_place else None
@@ -266,8 +267,34 @@ def _refuse_call(call):
             raise UnsupportedError(f"{_WHERE} through {target}, which cannot run twice")
 
 
+def _take_writes_out(module, end):
+    """x.add(y) for x.add_(y), up to the node `end`, where x is nobody else's: what runs again reads x once more."""
+    memory = {}
+    for node in module.graph.nodes:
+        if node is end:
+            break
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            without = _without_write(node.target)
+            if without is not None and _is_alone(node.args[0], memory) and _keeps_dtype(node):
+                node.target = without
+        memory[node] = memory_of(node, memory)
+
+
+def _is_alone(written, memory):
+    """Whether only the one call that writes it reads this tensor."""
+    is_made = written.op == "call_function" and memory[written] is written and _as_it_came(written) is written
+    return is_made and len(written.users) == 1
+
+
+def _keeps_dtype(call):
+    """Whether the result has the dtype of what is written also where nothing is."""
+    written, *others = (operand.meta["val"] for operand in call.all_input_nodes)
+    dtypes = [other.dtype for other in others if isinstance(other, torch.Tensor)]
+    return all(torch.promote_types(written.dtype, dtype) == written.dtype for dtype in dtypes)
+
+
 def _refuse_writes(module, between, order, end):
-    """Where what runs again may see other values than at first. `x.relu_()` of what nobody else reads may stay."""
+    """Where what runs again may see other values than at first."""
     memory = memory_of_nodes(module)
     read = {memory[each] for each in (*between.leaves, *between.calls, *between.operands)}
     for node in module.graph.nodes:
@@ -275,8 +302,7 @@ def _refuse_writes(module, between, order, end):
             continue
         for argument, value in arguments_of(node) if node.target._schema.is_mutable else ():
             if argument.is_write and memory.get(value) in read:
-                if node not in between.calls or memory[value] is not value or len(value.users) > 1:
-                    raise UnsupportedError(f"{_WHERE} of what is changed in place")
+                raise UnsupportedError(f"{_WHERE} of what is changed in place")
 
 
 def _splice(graph, node, given, calls, traced, order):

@@ -60,14 +60,20 @@ def memory_of_nodes(graph_module):
     """Node → the node whose memory it lies in: of placeholders and calls, itself where it is nobody else's."""
     root = {}
     for node in graph_module.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            for argument, value in arguments_of(node):
-                if argument.alias_info is not None and isinstance(value, torch.fx.Node):
-                    root[node] = root.get(value, value)
-        elif node.op == "call_function" and node.target is operator.getitem:
-            root[node] = root.get(node.args[0], node.args[0])
-        root.setdefault(node, node)
+        root[node] = memory_of(node, root)
     return root
+
+
+def memory_of(node, root):
+    """That of one node, where `root` has it of those before."""
+    if node.op == "call_function" and node.target is operator.getitem:
+        return root.get(node.args[0], node.args[0])
+    found = node
+    if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+        for argument, value in arguments_of(node):
+            if argument.alias_info is not None and isinstance(value, torch.fx.Node):
+                found = root.get(value, value)
+    return found
 
 
 def written_tensor(node):

@@ -207,7 +207,7 @@ def _length(node, resolve, sizes):
         else sympy.sympify(resolve(position.meta["val"] if isinstance(position, torch.fx.Node) else position))
         for position, default in zip(positions, (sympy.Integer(0), size), strict=True)
     )
-    if not is_from_data(length) or any(map(is_from_data, (start + end + size).free_symbols)):
+    if not is_from_data(length) or any(map(is_from_data, set().union(*(at.free_symbols for at in (start, end, size))))):
         return None
     start, end = (
         _within(position + size if sizes.is_negative(position) else position, size, sizes) for position in (start, end)

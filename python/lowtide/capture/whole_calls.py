@@ -5,7 +5,7 @@ guards of what it asks.
 """
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, guard_or_false
 from torch.overrides import TorchFunctionMode
 
 from lowtide.guards.data import version_of
@@ -27,6 +27,7 @@ for _kind, (_given, _count) in _STATES.items():
         f"{_kind}(Tensor input, {_given} hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "
         f"bool train, bool bidirectional, bool batch_first) -> ({', '.join(('Tensor',) * (1 + _count))})"
     )
+_plain_batch_norm = torch.nn.functional.batch_norm
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
@@ -127,6 +128,19 @@ def _masked_select(tensor, mask, **keywords):
     return torch.masked_select(tensor, mask, **keywords)
 
 
+def _batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    """With a momentum from data, one by the number of batches so far (`momentum=None` of the layer), the averages are
+    written apart."""
+    if not training or running_mean is None or not free_unbacked_symbols(momentum):
+        return _plain_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    with torch.no_grad():
+        dims = [0, *range(2, input.dim())]
+        var, mean = torch.var_mean(input.detach().to(running_mean.dtype), dims)
+        for running, found in ((running_mean, mean), (running_var, var)):
+            running.copy_(found * momentum + running * (1 - momentum))
+    return _plain_batch_norm(input, None, None, weight, bias, True, 0.0, eps)
+
+
 _LAYERS = {getattr(torch, kind): _layer(kind) for kind in _STATES}
 _WHOLE = {
     torch.Tensor.fill_diagonal_: _fill_diagonal,
@@ -136,6 +150,7 @@ _WHOLE = {
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.Tensor.contiguous: contiguous,
     torch.nn.functional.one_hot: one_hot,
+    torch.nn.functional.batch_norm: _batch_norm,
     **dict.fromkeys((torch.masked_select, torch.Tensor.masked_select), _masked_select),
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),
     **dict.fromkeys((torch.unbind, torch.Tensor.unbind), unbind),

@@ -7,6 +7,7 @@ import sys
 
 import sympy
 import torch
+from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.utils._sympy.functions import Max
 
@@ -21,9 +22,34 @@ _LAYERS = ("torch.nn.modules.", "torch.nn.functional")
 
 
 def answering(note, assumes_large, comparisons, given):
-    """In the place of SymBool.__bool__; note(condition, answer) hears what users' code and PyTorch's layers ask.
+    """The patches that answer conditions; note(condition, answer) hears what users' code and PyTorch's layers ask.
     `assumes_large`: whether counts are taken for neither 0 nor 1; `comparisons`: of numbers among the inputs; `given`:
     whose tensors' numbers answer what is computed of them alone."""
+    yield torch.SymBool, "__bool__", _answering(note, assumes_large, comparisons, given)
+    if assumes_large:
+        yield SymNode, "guard_bool", _answering_cpp(SymNode.guard_bool)
+
+
+def _answering_cpp(ask):
+    """In the place of SymNode.guard_bool, which PyTorch's ops in C++ call: its attention compares the rows of a mask
+    and of a query."""
+
+    def answered(node, file, line):
+        try:
+            return ask(node, file, line)
+        except GuardOnDataDependentSymNode:
+            if sys._getframe(1).f_globals.get("__name__") != "torch._ops":  # but SymBool.__bool__ or Tensor.__bool__
+                raise
+            condition = torch.SymBool(node)
+            _, usual = _of_large_counts(condition)
+            if usual is None:
+                raise
+            return _checked(condition, usual)
+
+    return answered
+
+
+def _answering(note, assumes_large, comparisons, given):
     ask = torch.SymBool.__bool__
 
     def answered(condition):

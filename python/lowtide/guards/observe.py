@@ -116,7 +116,7 @@ class Observation:
             (torch.random, "default_generator", Seeds(self)),
             (builtins, "print", recording(print, self._prints_now)),
             *builtin_functions(self.comparisons),
-            (torch.SymBool, "__bool__", answering(self._answered, self.takes_as_usual, self.comparisons, self.given)),
+            *answering(self._answered, self.takes_as_usual, self.comparisons, self.given),
             *self.comparisons.patches(),
             *self.given.answers.patches(self.is_running),
             (torch.nn.functional, "scaled_dot_product_attention", taking_conditions(attention, self._answered)),

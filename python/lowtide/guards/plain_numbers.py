@@ -19,6 +19,7 @@ _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 _REAL = _WHOLE | {torch.float64, torch.float32, torch.bfloat16, torch.float16}
 _TAKES = {"int": _WHOLE, "float": _REAL}  # dtypes of tensors
 _PLAIN = {"int": int, "float": float}
+_LAYERS = ("torch.nn.modules.batchnorm",)  # of PyTorch, which ask: an average of all batches so far
 _ASKED = (
     (torch.SymInt, "__index__", "float"),
     (torch.SymInt, "__int__", "int"),
@@ -85,7 +86,7 @@ class PlainNumbers:
 
     def _note(self, kind, frame):
         name = frame.f_globals.get("__name__")
-        if not is_ours(name) and _may_have_another(sys.modules.get(name), kind):
+        if (not is_ours(name) or name in _LAYERS) and _may_have_another(sys.modules.get(name), kind):
             self.asked_by = name, kind
 
 

@@ -31,6 +31,7 @@ class CallHandler:
         """`groups`: of processes, by the numbers that collectives of the graph give them."""
         self._functions, self._collectives = functions, Collectives(groups)
         self._overloads = {}
+        self.parameters = ()  # of the call that runs, which functions take themselves, not as views
         self.missing = set()  # (function call, argument) without a gradient, in the backward that runs or ran last
         self._inputs = defaultdict(_RetentionTracker)  # by function call: of what forward takes and makes
         self._gradients = defaultdict(_RetentionTracker)  # of what backward takes
@@ -40,15 +41,21 @@ class CallHandler:
             return None
         is_function = "operands" not in attrs
         tracker = self._inputs[attrs["call"]] if is_function else _RETAINS_NOTHING
+        if is_function and self.parameters:
+            self._put_parameters(self._functions[attrs["call"]], inputs)
         given, tracked = tracker.prepare(inputs)
         leaves = [None] * len(inputs)
         if wants_context:
             for index, tensor in enumerate(given):
                 if tensor is not None and _takes_gradient(tensor) and (index >= 32 or needs_grad >> index & 1):
-                    leaves[index] = tensor.requires_grad_()
+                    if not isinstance(tensor, torch.nn.Parameter):
+                        leaves[index] = tensor.requires_grad_()
+                    elif tensor.requires_grad:
+                        leaves[index] = tensor
         saved = _SavedTensors()
         with torch.set_grad_enabled(wants_context), saved.recorded() if wants_context else contextlib.nullcontext():
             results = self.run(target, attrs, given)
+        tracker.note_freed(given)
         del given
         _check_types(target, results, outputs)
         _copy(results, outputs)
@@ -62,6 +69,21 @@ class CallHandler:
             tracker.track_result(tracked, index, output if shared else results[index], shared)
         edges = [get_gradient_edge(result) if result.requires_grad else None for result in results]
         return [edges, leaves, (attrs["call"], tracked) if is_function else None]
+
+    def _put_parameters(self, record, tensors):
+        """In the place of their views: a function that runs a module in its backward differentiates by the parameters
+        that it was given."""
+        known = {parameter.data_ptr(): parameter for parameter in self.parameters}
+        for index, view in enumerate(tensors):
+            parameter = known.get(view.data_ptr()) if view is not None and index not in record.changed else None
+            if parameter is None or not _is_as(parameter, view):
+                continue
+            if not parameter._backward_hooks:  # which would run here as well as where its gradient arrives
+                tensors[index] = parameter
+            elif any(callable(part) for argument in record.arguments for part in record.parts(argument)):
+                raise UnsupportedError(
+                    f"{record.name} takes a parameter that has a hook, beside a function that it may differentiate"
+                )
 
     def begin(self, target, attrs, inputs, outputs):
         return self._collectives.begin(target, attrs, inputs, outputs)
@@ -116,20 +138,29 @@ class _RetentionTracker:
 
     def __init__(self):
         self._held = None  # indices; results are counted from -1 downwards
+        self._freed = set()  # indices of tensors whose memory it frees itself
         self.clones = 0  # of all calls so far
 
     def prepare(self, tensors):
         """(what to hand over, what to track)."""
         given, tracked = [], []
         for index, tensor in enumerate(tensors):
-            if tensor is not None:
-                if self._held is None or index in self._held:
+            if tensor is not None and not isinstance(tensor, torch.nn.Parameter):  # which is not the engine's
+                if self._held is None or index in self._held or index in self._freed:
                     tensor = tensor.clone()
                     self.clones += 1
                 if self._held is None or index not in self._held:
                     tracked.append((index, StorageWeakRef(tensor.untyped_storage())))
             given.append(tensor)
         return given, tracked
+
+    def note_freed(self, given):
+        """Of those handed over, after forward: `x.untyped_storage().resize_(0)` is for a clone, not for the engine's
+        memory."""
+        if self._held is None:
+            strided = [tensor if tensor is not None and tensor.layout is torch.strided else None for tensor in given]
+            sizes = [tensor.untyped_storage().nbytes() if tensor is not None else -1 for tensor in strided]
+            self._freed = {index for index, size in enumerate(sizes) if size == 0 and given[index].numel()}
 
     def may_share_result(self, index):
         return self._held is not None and -1 - index not in self._held
@@ -158,6 +189,9 @@ class _RetainsNothing(_RetentionTracker):
 
     def prepare(self, tensors):
         return list(tensors), []
+
+    def note_freed(self, given):
+        pass
 
     def may_share_result(self, index):
         return True
@@ -202,6 +236,10 @@ class _SavedTensors:
                 cell[0] = output
                 moved = True
         return moved
+
+
+def _is_as(parameter, view):
+    return (parameter.dtype, parameter.shape, parameter.stride()) == (view.dtype, view.shape, view.stride())
 
 
 def _takes_gradient(tensor):

@@ -91,6 +91,8 @@ class TrainingAgent:
         self.failure = None  # of an earlier call, which PyTorch took over
         self._calls = CallHandler(captured.functions, captured.imported.groups)
         self.session.set_call_handler(self._calls)
+        own = enumerate(captured.sources) if captured.functions else ()
+        self._own = [index for index, source in own if source.kind == "param"]  # that functions may take
         self._lock = threading.RLock()  # a session takes one call at a time
         self._updated = self.session.updated_inputs
         self._changed = [index for index in self._updated if not captured.sources[index].silent]  # for autograd
@@ -177,6 +179,7 @@ class TrainingAgent:
                 self._allowance.apply(self)
             before = self._check.before(tensors, self._updated) if self._check and keep else None
             states = self._draws.states(self._random) if self._random or self._draws else ()
+            self._calls.parameters = tensors.take(self._own) if self._own else ()
             written = self._inputs.written if keep else ()
             as_it_was = [tensor.detach().clone() for tensor in tensors.take(written)] if written else []
             try:
