@@ -15,6 +15,7 @@ from .dropouts import DROPOUTS, dropped
 from .finite import FiniteNumbers
 from .foreach import is_foreach, one_by_one
 from .frozen_leaves import SETS_GRADIENT
+from .noise import NOISE, noised
 from .norms import NORMS, normed
 from .plain_numbers import CONVERSIONS
 from .questions import ASKS
@@ -94,6 +95,8 @@ class Calls(TorchFunctionMode):
         if func is torch.argwhere or func is torch.Tensor.argwhere:
             func = torch.nonzero
         if func in DROPOUTS and (result := dropped(func, self._observation, args, kwargs or {})) is not None:
+            return result
+        if func in NOISE and (result := noised(func, self._observation, args, kwargs or {})) is not None:
             return result
         if func in NORMS and (result := normed(func, self._observation, args, kwargs or {})) is not None:
             return result
