@@ -274,11 +274,11 @@ static ValueId times_value(Call& c, ValueId x) {
   return is_one ? x : c.b.mul(x, c.operand("value", c.b.dtype(x)));
 }
 
-// self + value*tensor1*tensor2, or of a quotient: the row's op.
+// self + value*(tensor1*tensor2), or of a quotient: the row's op. Backward keeps no operand times the value.
 bool lower_add_of_two(Call& c) {
   const DType dtype = opmath(c.dtype());
-  const ValueId x = times_value(c, c.operand("tensor1", dtype));
-  return c.result(c.b.add(c.operand("self", dtype), c.b.op(c.op(), {x, c.operand("tensor2", dtype)})));
+  const ValueId x = c.b.op(c.op(), {c.operand("tensor1", dtype), c.operand("tensor2", dtype)});
+  return c.result(c.b.add(c.operand("self", dtype), times_value(c, x)));
 }
 
 // ---- casts
