@@ -45,6 +45,8 @@ constexpr int64_t size_bytes(DType dtype) {
 constexpr bool is_float(DType dtype) { return dtype >= DType::kBF16 && dtype <= DType::kF64; }
 // Stored in half the bytes, computed in f32.
 constexpr bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; }
+// What PyTorch's kernels, and ours, compute in: each result is rounded once.
+constexpr DType opmath(DType dtype) { return is_half(dtype) ? DType::kF32 : dtype; }
 constexpr bool is_complex(DType dtype) { return dtype == DType::kC64 || dtype == DType::kC128; }
 constexpr bool takes_gradient(DType dtype) { return is_float(dtype) || is_complex(dtype); }
 constexpr bool is_integer(DType dtype) { return dtype >= DType::kU8 && dtype <= DType::kI64; }

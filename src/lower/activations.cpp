@@ -37,13 +37,16 @@ bool lower_log_sigmoid(Call& c) {
   return c.result(c.b.neg(soft));
 }
 
-// The first half times the sigmoid of the second.
+// The first half times the sigmoid of the second, which is not rounded to 16 bits.
 bool lower_glu(Call& c) {
   const ValueId x = self(c);
   const int64_t axis = c.axis("dim", c.b.rank(x), -1);
   const Dim half = c.shape()[static_cast<size_t>(axis)];
-  const ValueId gate = c.b.op(Op::kSigmoid, {c.b.slice(x, axis, half, half + half)});
-  return c.result(c.b.mul(c.b.slice(x, axis, 0, half), gate));
+  const auto part = [&](const Dim& first) {
+    return c.b.cast(c.b.slice(x, axis, first, first + half), opmath(c.dtype()));
+  };
+  const ValueId gate = c.b.op(Op::kSigmoid, {part(half)});
+  return c.result(c.b.mul(part(0), gate));
 }
 
 bool lower_threshold(Call& c) {

@@ -132,16 +132,21 @@ bool lower_ctc_loss(Call& c) {
 
 // ---- regression
 
-static ValueId difference(Call& c) { return c.b.sub(c.operand("self", c.dtype()), c.operand("target", c.dtype())); }
+static ValueId difference(Call& c, DType dtype) {
+  return c.b.sub(c.operand("self", dtype), c.operand("target", dtype));
+}
 
+// PyTorch rounds the difference to 16 bits, too.
 bool lower_mse_loss(Call& c) {
-  const ValueId d = difference(c);
+  const ValueId d = difference(c, c.dtype());
   return reduced(c, c.b.mul(d, d));
 }
 
-bool lower_l1_loss(Call& c) { return reduced(c, c.b.op(Op::kAbs, {difference(c)})); }
+bool lower_l1_loss(Call& c) { return reduced(c, c.b.op(Op::kAbs, {difference(c, c.dtype())})); }
 
-static ValueId knee_loss(Call& c, double knee) { return c.b.op(Op::kHuber, {difference(c)}, {{"alpha", knee}}); }
+static ValueId knee_loss(Call& c, double knee) {
+  return c.b.op(Op::kHuber, {difference(c, opmath(c.dtype()))}, {{"alpha", knee}});
+}
 
 bool lower_smooth_l1_loss(Call& c) {
   if (!is_float(c.dtype())) return false;
@@ -157,7 +162,7 @@ bool lower_huber_loss(Call& c) { return is_float(c.dtype()) && reduced(c, knee_l
 // (1 - t) x + (1 + (pos_weight - 1) t) softplus(-x), the stable form.
 bool lower_bce_with_logits(Call& c) {
   Builder& b = c.b;
-  const DType dtype = c.dtype();
+  const DType dtype = opmath(c.dtype());
   const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
   const ValueId one = b.scalar(1, dtype);
   // Behind 40 softplus is its argument in every dtype.
@@ -174,7 +179,7 @@ bool lower_bce_with_logits(Call& c) {
 // Logarithms are bounded by -100, as in PyTorch.
 bool lower_bce(Call& c) {
   Builder& b = c.b;
-  const DType dtype = c.dtype();
+  const DType dtype = opmath(c.dtype());
   const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
   const ValueId one = b.scalar(1, dtype);
   auto bounded_log = [&](ValueId p) { return b.op(Op::kClip, {b.op(Op::kLog, {p})}, {{"min", -100.0}}); };
@@ -189,7 +194,7 @@ bool lower_bce(Call& c) {
 // PyTorch and a number here.
 bool lower_kl_div(Call& c) {
   Builder& b = c.b;
-  const DType dtype = c.dtype();
+  const DType dtype = opmath(c.dtype());
   const ValueId x = c.operand("self", dtype), target = c.operand("target", dtype);
   if (c.flag("log_target")) return reduced(c, b.mul(b.op(Op::kExp, {target}), b.sub(target, x)));
   const ValueId is_zero = b.op(Op::kEqual, {target, b.scalar(0, dtype)});

@@ -34,7 +34,8 @@ bool lower_hinge_embedding_loss(Call& c) {
 // log(1 + exp(-target x))
 bool lower_soft_margin_loss(Call& c) {
   Builder& b = c.b;
-  const ValueId product = b.mul(floating(c, "target"), floating(c, "self"));
+  const DType dtype = opmath(c.dtype());
+  const ValueId product = b.mul(c.operand("target", dtype), c.operand("self", dtype));
   return reduced(c, b.op(Op::kLog1p, {b.op(Op::kExp, {b.neg(product)})}));
 }
 

@@ -70,10 +70,10 @@ static ValueId with_channels_of(Call& c, ValueId x, ValueId statistics) {
   return c.b.reshape(x, shape);
 }
 
-// Outside training: one scale and one shift per channel.
+// Outside training: one scale and one shift per channel, not of 16 bits.
 static bool batch_norm_inference(Call& c) {
   Builder& b = c.b;
-  const DType dtype = c.dtype();
+  const DType dtype = opmath(c.dtype());
   const ValueId mean = c.operand("running_mean", dtype), x = with_channels_of(c, c.operand("input", dtype), mean);
   const ValueId variance = c.operand("running_var", dtype);
   const ValueId weight = in_dtype(c, "weight", dtype), bias = in_dtype(c, "bias", dtype);

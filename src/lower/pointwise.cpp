@@ -30,18 +30,21 @@ bool lower_frac(Call& c) {
   return c.result(c.b.sub(x, c.b.op(Op::kTrunc, {x})));
 }
 
-bool lower_exp2(Call& c) { return c.result(c.b.op(Op::kExp, {c.b.mul(c.operand("self", c.dtype()), std::log(2.0))})); }
+bool lower_exp2(Call& c) {
+  const ValueId x = c.operand("self", opmath(c.dtype()));
+  return c.result(c.b.op(Op::kExp, {c.b.mul(x, std::log(2.0))}));
+}
 
 // log2, log10: the natural logarithm over the base's.
 static bool log_of_base(Call& c, double base) {
-  const ValueId x = c.b.op(Op::kLog, {c.operand("self", c.dtype())});
+  const ValueId x = c.b.op(Op::kLog, {c.operand("self", opmath(c.dtype()))});
   return c.result(c.b.div(x, c.b.scalar_like(std::log(base), x)));
 }
 bool lower_log2(Call& c) { return log_of_base(c, 2.0); }
 bool lower_log10(Call& c) { return log_of_base(c, 10.0); }
 
 bool lower_erfc(Call& c) {
-  const ValueId x = c.b.op(Op::kErf, {c.operand("self", c.dtype())});
+  const ValueId x = c.b.op(Op::kErf, {c.operand("self", opmath(c.dtype()))});
   return c.result(c.b.sub(c.b.scalar_like(1, x), x));
 }
 
@@ -67,30 +70,50 @@ static Op logical(Op op, DType dtype) {
   }
 }
 
-// alpha*other, in PyTorch's add, sub and rsub.
-static ValueId scaled(Call& c, ValueId x, DType dtype) {
-  const Op product = logical(Op::kMul, dtype);
-  if (c.is_tensor("alpha")) return c.b.op(product, {x, c.operand("alpha", dtype)});
-  if (!c.has("alpha")) return x;
+// What PyTorch's add, sub and rsub multiply their second operand by, rounded to `dtype` as there; invalid where it
+// is 1.
+static ValueId alpha_of(Call& c, DType dtype) {
+  if (c.is_tensor("alpha")) return c.operand("alpha", dtype);
+  if (!c.has("alpha")) return {};
   const Number alpha = c.number("alpha");
   const Dim* dim = std::get_if<Dim>(&alpha);
-  const bool is_one = dim != nullptr && !dim->is_constant() ? false : to_double(alpha) == 1;
-  return is_one ? x : c.b.op(product, {x, c.full({}, alpha, dtype)});  // which PyTorch rounds
+  if ((dim == nullptr || dim->is_constant()) && to_double(alpha) == 1) return {};
+  return c.full({}, alpha, dtype);
 }
 
-bool lower_add(Call& c) {
-  const DType dtype = c.common_dtype({"self", "other"});
-  const ValueId x = c.operand("self", dtype), y = scaled(c, c.operand("other", dtype), dtype);
-  return c.result(c.b.op(logical(c.op(), dtype), {x, y}));
+// Of 16 bits the product is not rounded.
+static bool lower_sum(Call& c, Op op, std::string_view first, std::string_view second) {
+  const DType dtype = c.common_dtype({first, second});
+  ValueId x = c.operand(first, dtype), y = c.operand(second, dtype);
+  if (const ValueId alpha = alpha_of(c, dtype)) {
+    const auto widened = [&](ValueId value) { return c.b.cast(value, opmath(dtype)); };
+    x = widened(x);
+    y = c.b.op(logical(Op::kMul, dtype), {widened(y), widened(alpha)});
+  }
+  return c.result(c.b.op(logical(op, dtype), {x, y}));
+}
+bool lower_add(Call& c) { return lower_sum(c, c.op(), "self", "other"); }
+bool lower_rsub(Call& c) { return lower_sum(c, Op::kSub, "other", "self"); }
+
+// PyTorch multiplies and divides 16 bits by the number that a 0-d tensor holds, or that a size is, as it is: not
+// rounded to 16 bits before. Of numbers that the graph knows passes/exact_factors.h takes care.
+static DType computed_beside(Call& c, DType dtype) {
+  if (c.is_tensor("other")) {
+    const TensorType& other = c.b.type(c.tensor("other"));
+    return other.shape.empty() && other.dtype != dtype ? opmath(dtype) : dtype;
+  }
+  const Number number = c.number("other");
+  const Dim* size = std::get_if<Dim>(&number);
+  return size != nullptr && !size->is_constant() ? opmath(dtype) : dtype;
 }
 
-bool lower_rsub(Call& c) {
-  const DType dtype = c.common_dtype({"self", "other"});
-  return c.result(c.b.sub(c.operand("other", dtype), scaled(c, c.operand("self", dtype), dtype)));
-}
-
-// mul, maximum, minimum, bitwise ops: on bool they are logical.
 bool lower_mul(Call& c) {
+  const DType common = c.common_dtype({"self", "other"}), dtype = computed_beside(c, common);
+  return c.result(c.b.op(logical(Op::kMul, common), {c.operand("self", dtype), c.operand("other", dtype)}));
+}
+
+// maximum, minimum, bitwise ops: on bool they are logical.
+bool lower_logical_on_bool(Call& c) {
   const DType dtype = c.common_dtype({"self", "other"});
   return c.result(c.b.op(logical(c.op(), dtype), {c.operand("self", dtype), c.operand("other", dtype)}));
 }
@@ -110,7 +133,7 @@ bool lower_logical_not(Call& c) { return c.result(c.b.op(Op::kNot, {c.operand("s
 bool lower_div(Call& c) {
   const std::string mode = c.text("rounding_mode");
   DType dtype = c.common_dtype({"self", "other"});
-  if (mode.empty() && !is_float(dtype)) dtype = c.dtype();
+  if (mode.empty()) dtype = computed_beside(c, is_float(dtype) ? dtype : c.dtype());
   const ValueId x = c.operand("self", dtype), y = c.operand("other", dtype);
   if (mode == "floor") return c.result(c.b.op(Op::kFloorDiv, {x, y}));
   const ValueId quotient = c.b.div(x, y);
@@ -239,23 +262,23 @@ bool lower_hardtanh(Call& c) {
 
 // ---- three operands
 
+// Of 16 bits only the result is rounded, as in the following.
 bool lower_lerp(Call& c) {
-  const ValueId x = c.operand("self", c.dtype()), end = c.operand("end", c.dtype());
-  return c.result(c.b.add(x, c.b.mul(c.operand("weight", c.dtype()), c.b.sub(end, x))));
+  const DType dtype = opmath(c.dtype());
+  const ValueId x = c.operand("self", dtype), end = c.operand("end", dtype);
+  return c.result(c.b.add(x, c.b.mul(c.operand("weight", dtype), c.b.sub(end, x))));
 }
 
-static ValueId scaled_by_value(Call& c, ValueId x) {
-  return c.has("value") && c.real("value") != 1 ? c.b.mul(x, c.constant(c.number("value"), c.dtype())) : x;
+static ValueId times_value(Call& c, ValueId x) {
+  const bool is_one = !c.has("value") || (!c.is_tensor("value") && c.real("value") == 1);
+  return is_one ? x : c.b.mul(x, c.operand("value", c.b.dtype(x)));
 }
 
-bool lower_addcmul(Call& c) {
-  const ValueId product = c.b.mul(c.operand("tensor1", c.dtype()), c.operand("tensor2", c.dtype()));
-  return c.result(c.b.add(c.operand("self", c.dtype()), scaled_by_value(c, product)));
-}
-
-bool lower_addcdiv(Call& c) {
-  const ValueId quotient = c.b.div(c.operand("tensor1", c.dtype()), c.operand("tensor2", c.dtype()));
-  return c.result(c.b.add(c.operand("self", c.dtype()), scaled_by_value(c, quotient)));
+// self + value*(tensor1*tensor2), or of a quotient: the row's op. Backward keeps no operand times the value.
+bool lower_add_of_two(Call& c) {
+  const DType dtype = opmath(c.dtype());
+  const ValueId x = c.b.op(c.op(), {c.operand("tensor1", dtype), c.operand("tensor2", dtype)});
+  return c.result(c.b.add(c.operand("self", dtype), times_value(c, x)));
 }
 
 // ---- casts

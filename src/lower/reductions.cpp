@@ -89,9 +89,9 @@ static Moments moments(Call& c, ValueId x, const std::vector<int64_t>& axes) {
   return {mean, c.b.div(sum, total)};
 }
 
-// var, std, var_mean, std_mean: the row's op is Sqrt for the deviations.
+// var, std, var_mean, std_mean: the row's op is Sqrt for the deviations. Of 16 bits the results are rounded alone.
 bool lower_variance(Call& c) {
-  const ValueId x = c.operand("self", c.dtype());
+  const ValueId x = c.operand("self", opmath(c.wants(0) ? c.dtype(0) : c.dtype(1)));
   const int64_t rank = c.b.rank(x);
   if (rank == 0) return false;
   const std::vector<int64_t> axes = c.axes("dim", rank);
@@ -125,7 +125,8 @@ std::optional<ValueId> norm(Builder& b, ValueId x, double order, const std::vect
 }
 
 static bool norm(Call& c, double order) {
-  const ValueId x = c.operand("self", c.dtype());
+  // Two orders have kernels of one step, which round once.
+  const ValueId x = c.operand("self", order == 2 || std::isinf(order) ? c.dtype() : opmath(c.dtype()));
   const auto found = norm(c.b, x, order, c.axes("dim", c.b.rank(x)), c.flag("keepdim"));
   return found && c.result(*found);
 }

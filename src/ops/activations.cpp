@@ -84,7 +84,8 @@ void grad_leaky_relu(GradContext& c) {
 
 void grad_huber(GradContext& c) {
   const double alpha = c.attrs().f("alpha");
-  c.set(0, c.b().mul(c.dy(), c.b().op(Op::kClip, {c.in(0)}, {{"min", -alpha}, {"max", alpha}})));
+  const ValueId slope = c.b().op(Op::kClip, {c.widened(c.in(0))}, {{"min", -alpha}, {"max", alpha}});
+  c.set_rounded(0, c.b().mul(c.widened(c.dy()), slope));
 }
 
 // dx = x > 0 ? scale*dy : scale*alpha*input_scale*exp(input_scale*x)*dy
@@ -92,21 +93,23 @@ void grad_elu(GradContext& c) {
   Builder& b = c.b();
   const double scale = c.attrs().f("scale"), input_scale = c.attrs().f("input_scale");
   const auto times = [&](ValueId x, double factor) { return factor == 1.0 ? x : b.mul(x, factor); };
+  const ValueId x = c.widened(c.in(0)), dy = c.widened(c.dy());
   const ValueId positive = b.op(Op::kGreater, {c.in(0), b.scalar_like(0, c.in(0))});
-  const ValueId slope =
-      times(b.op(Op::kExp, {times(c.in(0), input_scale)}), c.attrs().f("alpha") * input_scale * scale);
-  c.set(0, b.op(Op::kWhere, {positive, times(c.dy(), scale), b.mul(c.dy(), slope)}));
+  const ValueId slope = times(b.op(Op::kExp, {times(x, input_scale)}), c.attrs().f("alpha") * input_scale * scale);
+  const auto rounded = [&](ValueId grad) { return b.cast(grad, b.dtype(c.in(0))); };
+  c.set(0, b.op(Op::kWhere, {positive, rounded(times(dy, scale)), rounded(b.mul(dy, slope))}));
 }
 
 // dx = beta*x > threshold ? dy : dy*sigmoid(beta*x)
 void grad_softplus(GradContext& c) {
   Builder& b = c.b();
   const double beta = c.attrs().f("beta");
-  const ValueId scaled = beta == 1.0 ? c.in(0) : b.mul(c.in(0), beta);
+  const ValueId x = c.widened(c.in(0)), scaled = beta == 1.0 ? x : b.mul(x, beta);
+  const ValueId curved = b.mul(c.widened(c.dy()), b.op(Op::kSigmoid, {scaled}));
   // Where the sigmoid is 1 in every dtype nothing changes.
-  if (c.attrs().f("threshold") >= 40) return c.set(0, b.mul(c.dy(), b.op(Op::kSigmoid, {scaled})));
+  if (c.attrs().f("threshold") >= 40) return c.set_rounded(0, curved);
   const ValueId linear = b.op(Op::kGreater, {scaled, b.scalar_like(c.attrs().f("threshold"), scaled)});
-  c.set(0, b.op(Op::kWhere, {linear, c.dy(), b.mul(c.dy(), b.op(Op::kSigmoid, {scaled}))}));
+  c.set(0, b.op(Op::kWhere, {linear, c.dy(), b.cast(curved, b.dtype(c.in(0)))}));
 }
 
 void grad_gelu(GradContext& c) { c.set(0, c.b().op(Op::kGeluGrad, {c.dy(), c.in(0)})); }
@@ -128,8 +131,9 @@ void grad_hard_sigmoid(GradContext& c) {
 void grad_hard_swish(GradContext& c) {
   Builder& b = c.b();
   const ValueId x = c.in(0);
-  const ValueId middle = b.mul(c.dy(), b.add(b.mul(x, 1.0 / 3), 0.5));
-  const ValueId below_three = b.op(Op::kWhere, {b.op(Op::kLess, {x, b.scalar_like(3, x)}), middle, c.dy()});
+  const ValueId middle = b.mul(c.widened(c.dy()), b.add(b.mul(c.widened(x), 1.0 / 3), 0.5));
+  const ValueId below_three =
+      b.op(Op::kWhere, {b.op(Op::kLess, {x, b.scalar_like(3, x)}), b.cast(middle, b.dtype(x)), c.dy()});
   c.set(0, b.op(Op::kWhere, {b.op(Op::kLessOrEqual, {x, b.scalar_like(-3, x)}), b.scalar_like(0, x), below_three}));
 }
 

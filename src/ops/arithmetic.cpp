@@ -41,8 +41,10 @@ void grad_mod(GradContext& c) {
   Builder& b = c.b();
   if (c.wants(0)) set_reduced(c, 0, c.dy());
   if (!c.wants(1)) return;
-  const ValueId quotient = b.op(c.attrs().b("fmod", false) ? Op::kTrunc : Op::kFloor, {b.div(c.in(0), c.in(1))});
-  c.set(1, b.neg(b.reduce_to(b.mul(c.dy(), quotient), c.type(c.in(1)).shape)));
+  // A quotient of 16 bits is not rounded to an integer of its own.
+  const ValueId quotient =
+      b.op(c.attrs().b("fmod", false) ? Op::kTrunc : Op::kFloor, {b.div(c.widened(c.in(0)), c.widened(c.in(1)))});
+  c.set_rounded(1, b.neg(b.reduce_to(b.mul(c.widened(c.dy()), quotient), c.type(c.in(1)).shape)));
 }
 
 // The number that `value` holds in every element, if the graph says so.
@@ -103,11 +105,12 @@ void grad_min(GradContext& c) { grad_extreme_of_two(c, Op::kLess); }
 // y = atan2(p, q):  dp = dy*q/(p^2 + q^2),  dq = -dy*p/(p^2 + q^2), 0 at the origin
 void grad_atan2(GradContext& c) {
   Builder& b = c.b();
-  const ValueId p = c.in(0), q = c.in(1), zero = b.scalar_like(0, c.dy());
+  const ValueId p = c.widened(c.in(0)), q = c.widened(c.in(1)), dy = c.widened(c.dy()), zero = b.scalar_like(0, dy);
   const ValueId square = b.add(b.mul(p, p), b.mul(q, q));
-  const ValueId share = b.op(Op::kWhere, {b.op(Op::kEqual, {square, zero}), zero, b.div(c.dy(), square)});
-  if (c.wants(0)) set_reduced(c, 0, b.mul(share, q));
-  if (c.wants(1)) set_reduced(c, 1, b.neg(b.mul(share, p)));
+  const ValueId share = b.op(Op::kWhere, {b.op(Op::kEqual, {square, zero}), zero, b.div(dy, square)});
+  const auto set = [&](size_t i, ValueId grad) { c.set_rounded(i, b.reduce_to(grad, c.type(c.in(i)).shape)); };
+  if (c.wants(0)) set(0, b.mul(share, q));
+  if (c.wants(1)) set(1, b.neg(b.mul(share, p)));
 }
 
 void grad_where(GradContext& c) {

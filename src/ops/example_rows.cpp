@@ -206,6 +206,23 @@ static void add_converting(List& list) {
   const Attrs layer{{"axis", 1}, {"epsilon", 1e-5}}, layer_grad{{"axis", 1}};
   const Attrs dropped{{"ratio", 0.3}, {"stream", 5}};
   const Attrs loss{{"reduction", std::string("mean")}, {"ignore_index", 1}, {"label_smoothing", 0.1}};
+  const std::vector<std::pair<Op, Attrs>> functions = {
+      {Op::kExp, {}},
+      {Op::kLog, {}},
+      {Op::kLog1p, {}},
+      {Op::kExpm1, {}},
+      {Op::kSqrt, {}},
+      {Op::kRsqrt, {}},
+      {Op::kReciprocal, {}},
+      {Op::kSin, {}},
+      {Op::kCos, {}},
+      {Op::kTanh, {}},
+      {Op::kSigmoid, {}},
+      {Op::kErf, {}},
+      {Op::kHuber, {{"alpha", 0.7}}},
+      {Op::kClip, {{"min", 0.6}, {"max", 1.7}}},
+      {Op::kSoftplus, {{"beta", 1.0}, {"threshold", 20.0}}},
+  };
   for (const DType half : {DType::kBF16, DType::kF16}) {
     const auto add = [&](Op op, const std::string& note, std::vector<ExampleInput> inputs, Attrs attrs) {
       list.add(op, note + ", " + std::string(name(half)), std::move(inputs), std::move(attrs));
@@ -229,6 +246,10 @@ static void add_converting(List& list) {
     add(Op::kReduceSum, "gives f32", {fixed({6, 5})}, giving({{"axes", Shape{0}}, {"keepdims", false}}, half, kWide));
     for (Op op : {Op::kMul, Op::kDiv})
       add(op, "by a number", {fixed({3, 5}), statistic({}, 0.5, 2)}, giving({}, kWide, half));
+    for (Op op : {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kPow})
+      add(op, "gives 16 bits", {fixed({3, 5}, 0.5, 2), statistic({3, 5}, 0.5, 2)}, giving({}, kWide, half));
+    for (const auto& [op, attrs] : functions)
+      add(op, "gives 16 bits", {fixed({3, 50}, 0.5, 2)}, giving(attrs, kWide, half));
     add(Op::kLayerNormalization, "gives 16 bits", {statistic({3, 5}), fixed({5}), statistic({5})},
         giving(layer, kWide, half));
     add(Op::kSimplifiedLayerNormalization, "gives 16 bits", {fixed({3, 5}), statistic({5})},
@@ -236,6 +257,7 @@ static void add_converting(List& list) {
   }
   for (Op op : {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv})
     list.add(op, "widens", {fixed({3, 5}), statistic({3, 5})}, in({}, kWide));
+  for (const auto& [op, attrs] : functions) list.add(op, "widens", {fixed({3, 50}, 0.5, 2)}, in(attrs, kWide));
   list.add(Op::kLayerNormalizationGrad, "widens",
            {fixed({40, 5}), statistic({40, 5}), statistic({40}), statistic({40}, 0.5, 2), statistic({5})},
            in(layer_grad, kWide));

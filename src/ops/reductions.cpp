@@ -58,8 +58,9 @@ void grad_reduce_mean(GradContext& c) {
   const TensorType& x = c.type(c.in(0));
   Dim count = 1;
   for (int64_t axis : c.attrs().is("axes")) count = count * x.shape[static_cast<size_t>(axis)];
-  const ValueId share = b.div(c.dy(), b.scalar_dim(count, x.dtype));
-  c.set(0, b.expand(kept(c, share), x.shape));
+  // No count of 16 bits: 1001 is none of them, and f16 ends at 65504.
+  const ValueId share = b.div(c.widened(c.dy()), b.scalar_dim(count, opmath(x.dtype)));
+  c.set(0, b.expand(kept(c, b.cast(share, x.dtype)), x.shape));
 }
 
 // dx = dy/(number of extremes) at every extreme. Without nan_shares a NaN has no extreme, and 0/0 goes to all.

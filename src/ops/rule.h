@@ -51,6 +51,9 @@ class GradContext {
   bool wants(size_t index) const { return index < wanted_.size() && wanted_[index]; }
   // Gives input `index` its gradient (of exactly its shape and dtype).
   void set(size_t index, ValueId grad) { results_[index] = grad; }
+  // What several steps make of 16 bits is f32 between them, and rounded once.
+  ValueId widened(ValueId value);
+  void set_rounded(size_t index, ValueId grad);
   const std::vector<ValueId>& results() const { return results_; }
 
  private:

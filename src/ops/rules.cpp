@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "ops/builder.h"
 #include "ops/inference.h"
 
 namespace lowtide {
@@ -56,6 +57,9 @@ std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, 
   if (may_convert(op) && attrs.has("computes")) return infer_converting(function, args, attrs.t("computes"));
   return function(args);
 }
+
+ValueId GradContext::widened(ValueId value) { return builder_.cast(value, opmath(type(value).dtype)); }
+void GradContext::set_rounded(size_t index, ValueId grad) { set(index, builder_.cast(grad, type(in(index)).dtype)); }
 
 std::string with_origin(const std::string& message, const Origin& origin) {
   if (origin.module.empty() && origin.line.empty()) return message;

@@ -98,6 +98,10 @@ class SampleGraph:
         self.fallbacks = {entry.split(" ")[0] for entry in self._session.report["fallbacks"]}
         self.is_random = self._imported.random
 
+    @property
+    def gradient_targets(self):
+        return self._session.gradient_targets
+
     def _inputs(self):
         """Copies, since calls may write into them; strides with gaps stay as they are."""
         copies = [tensor.detach() for tensor in self._tensors]

@@ -21,6 +21,7 @@ from lowtide.guards.values import dtype_name
 from .functions import Given
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_HALVES = (torch.float16, torch.bfloat16)
 
 # Arguments of ATen ops that may be such a number: what src/lower takes as a tensor in their place.
 _BINARY = (
@@ -35,12 +36,20 @@ TAKES = {
     "masked_fill_": ("value",),
     **{name: ("min", "max") for name in ("clamp", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")},
     "lerp": ("weight",),
+    **{name: ("value",) for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_")},
     "full": ("fill_value",),
     "full_like": ("fill_value",),
     "new_full": ("fill_value",),
     "fill": ("value",),
     "fill_": ("value",),
     "scalar_tensor": ("s",),
+}
+
+# Those that PyTorch's kernels of 16 bits take as they are. Any other is rounded to 16 bits before.
+_UNROUNDED = {
+    **{name: "other" for word in "mul multiply div divide true_divide".split() for name in (word, f"{word}_")},
+    **{name: "value" for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_")},
+    "lerp": "weight",
 }
 
 _MAKE_NOTHING = ("aten._assert_", "aten.promote_types")
@@ -128,22 +137,19 @@ class Numbers:
     def is_operand(self, node, name, value):
         """Whether an argument is a number that becomes an operand, and no size."""
         if not self.holds(value):
-            return self._is_of_sizes(value, node) and self.takes(node, name)
+            return self._is_of_sizes(value) and isinstance(node.meta["val"], torch.Tensor) and self.takes(node, name)
         return self.takes(node, name) or not self._sizes.is_data(value.meta["val"])
 
-    def _is_of_sizes(self, argument, node):
-        """Whether it is a real number that sizes make, of which `node` makes as large ones."""
+    def _is_of_sizes(self, argument):
+        """Whether it is a real number that sizes make."""
         value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
-        if not isinstance(value, torch.SymFloat) or not getattr(self._sizes.resolve(value), "free_symbols", ()):
-            return False
-        result = node.meta["val"]
-        return isinstance(result, torch.Tensor) and result.dtype not in (torch.float16, torch.bfloat16)
+        return isinstance(value, torch.SymFloat) and bool(getattr(self._sizes.resolve(value), "free_symbols", ()))
 
     def takes(self, node, name):
         return node.target.namespace == "aten" and name in TAKES.get(node.target._opname, ())
 
     def operand(self, argument, node, name):
-        """The number as a 0-d tensor for the argument `name` of an ATen op, of the dtype that the op gives it."""
+        """The number as a 0-d tensor for the argument `name` of an ATen op, of the dtype that the op computes in."""
         op = node.target._opname
         if not self.takes(node, name):
             raise UnsupportedError(f"`{name}` is a number that changes")
@@ -157,6 +163,8 @@ class Numbers:
             dtype = torch.result_type(tensor, 1.0 if is_float else 1)
         if op == "pow" and not dtype.is_floating_point:
             raise UnsupportedError("an integer power is a number that changes")
+        if dtype in _HALVES and _UNROUNDED.get(op) == name:
+            return self._value(argument)
         return self._cast(self._value(argument), dtype, node)
 
     # ---- 0-d tensors

@@ -1,8 +1,9 @@
 // In force unless it is switched off: what is made again in backward without being asked, since it costs next to
 // nothing there. Results of LayerNorm and RMSNorm, and SiLU, whose gradients keep their inputs anyway; their products
 // with what is kept anyway, and products of two values that are both kept (gates); copies of inputs; casts between
-// floats of what is there (parameters under autocast, activations that are kept) or of such results. Parameters that
-// were gathered from processes are gathered again, but for those that backward needs at once.
+// floats of what is there (parameters under autocast, activations that are kept) or of such results, and what is f32 of
+// 16 bits that are there. Parameters that were gathered from processes are gathered again, but for those that backward
+// needs at once.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -25,6 +26,17 @@ NodeId gather_of(const StashAnalysis& stash, ValueId value) {
   NodeId producer = graph.value(value).producer;
   while (producer && is_view(graph.node(producer).op)) producer = graph.value(graph.node(producer).inputs[0]).producer;
   return producer && is_gather(graph.node(producer).op) && stash.in_forward(producer) ? producer : NodeId{};
+}
+
+// Whether a pointwise op gives f32 of 16 bits, with nothing else as large among its operands: what a cast behind which
+// it stands would be made again for.
+bool widens(const Graph& graph, const Node& node) {
+  if (info(node.op).category != OpCategory::kPointwise || !node.attrs.has("computes")) return false;
+  const TensorType& y = graph.type(node.outputs[0]);
+  const auto is_as_large = [&](ValueId input) { return input && graph.type(input).shape == y.shape; };
+  const auto is_small = [&](ValueId input) { return !is_as_large(input) || is_half(graph.type(input).dtype); };
+  return y.dtype == DType::kF32 && std::any_of(node.inputs.begin(), node.inputs.end(), is_as_large) &&
+         std::all_of(node.inputs.begin(), node.inputs.end(), is_small);
 }
 
 // The gathers that the last reader of gathered parameters in forward and the first one in backward both read.
@@ -67,6 +79,7 @@ bool is_cheap_again(const MemoryContext& context, const Node& node) {
   const bool has_inputs = std::all_of(node.inputs.begin(), node.inputs.end(),
                                       [&](ValueId input) { return !input || stash.is_alive(input); });
   if (has_trait(node.op, Trait::kRematerialisedByDefault)) return has_inputs;
+  if (context.cast_again && has_inputs && widens(graph, node)) return true;
   if (has_trait(node.op, Trait::kRematerialisedAlong)) {
     const auto is_made_again = [&](ValueId input) {
       const Stash* kept = stash.find(input);
