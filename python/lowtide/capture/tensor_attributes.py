@@ -9,8 +9,8 @@ class TensorAttributes:
     """Of one trace."""
 
     def __init__(self, given):
-        """`given`: what stands for the call's tensors and the module's; users' attributes of these are read elsewhere."""
-        self._given = {id(tensor): (tensor, vars(tensor).keys() | set()) for tensor in given}
+        """`given`: what stands for the call's tensors and the module's, without users' attributes."""
+        self._given = {id(tensor): (tensor, set(vars(tensor))) for tensor in given}
         self._tracers = set().union(*(names for _, names in self._given.values()))
 
     def refuse(self, outputs):
