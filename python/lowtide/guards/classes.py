@@ -21,7 +21,7 @@ def may_ask_for_numbers_classes(seen):
 
 def may_ask_for_tensors_classes(seen):
     """The same of `type(x) is torch.Tensor`: in a trace there are none."""
-    return _Search(seen, functools.partial(_asks_for, _TENSORS, matches=False)).finds()
+    return _Search(seen, _asks_for_tensors).finds()
 
 
 class _Search:
@@ -94,16 +94,17 @@ def _asks_type(code):
     return False
 
 
-def _asks_for(classes, code, matches):
-    """Whether code compares a type with one of these. `matches`: or asks by a pattern."""
-    if any(_asks_for(classes, part, matches) for part in code.co_consts if isinstance(part, types.CodeType)):
+def _asks_for(classes, loads, matches, code):
+    """Whether code compares a type with one of these. `loads`: instructions that bring them; `matches`: or asks by a
+    pattern."""
+    if any(_asks_for(classes, loads, matches, part) for part in code.co_consts if isinstance(part, types.CodeType)):
         return True
     if not any(name in code.co_names for name in classes):
         return False
     asks_type = "type" in code.co_names or "__class__" in code.co_names
     steps = list(dis.get_instructions(code))
     for place, step in enumerate(steps):
-        if step.opname not in _LOADS or step.argval not in classes:
+        if step.opname not in loads or step.argval not in classes:
             continue
         following = [each.opname for each in steps[place + 1 : place + 4]]
         if matches and following[1:2] == ["MATCH_CLASS"] or asks_type and not set(_COMPARES).isdisjoint(following):
@@ -111,8 +112,7 @@ def _asks_for(classes, code, matches):
     return False
 
 
-_NUMBERS = ("int", "float", "bool")
-_TENSORS = ("Tensor", "Parameter", "Buffer")
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR")
 _COMPARES = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
-_asks_for_numbers = functools.partial(_asks_for, _NUMBERS, matches=True)
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
+_asks_for_numbers = functools.partial(_asks_for, ("int", "float", "bool"), _GLOBAL, True)
+_asks_for_tensors = functools.partial(_asks_for, ("Tensor", "Parameter", "Buffer"), (*_GLOBAL, "LOAD_ATTR"), False)

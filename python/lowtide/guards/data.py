@@ -62,9 +62,9 @@ class PastAutograd:
         return result
 
     def is_all_of(self, tensor, version):
-        """Whether all writes into the tensor since it had this version went past autograd, and there were some."""
-        written = version_of(tensor) - version
-        return written > 0 and self._writes.get(memory_of(tensor), 0) == written
+        """Whether all writes into the tensor since it had this version, if any, went past autograd. It counts none of
+        those by batch norms into their averages."""
+        return self._writes.get(memory_of(tensor), 0) == version_of(tensor) - version
 
     def _is_known(self, value):
         reference = self._data.get(id(value)) if isinstance(value, torch.Tensor) else None
