@@ -14,8 +14,10 @@ class TensorAttributes:
         self._tracers = set().union(*(names for _, names in self._given.values()))
 
     def refuse(self, outputs):
-        """Raises UnsupportedError where forward has set one that is there afterwards."""
+        """Raises UnsupportedError where forward has set one that is there afterwards. Names with an underscore before
+        them are PyTorch's own."""
         made = [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and id(leaf) not in self._given]
         for tensor, names in (*self._given.values(), *((tensor, self._tracers) for tensor in made)):
-            if names and (new := vars(tensor).keys() - names):
-                raise UnsupportedError(f"forward sets attribute `{min(new)}` of a tensor")
+            new = sorted(name for name in vars(tensor).keys() - names if not name.startswith("_"))
+            if names and new:
+                raise UnsupportedError(f"forward sets attribute `{new[0]}` of a tensor")

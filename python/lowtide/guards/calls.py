@@ -37,6 +37,7 @@ _GIVES_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.__repr__))  # with
 _ASKS_FOR_TRUTH = frozenset((torch.Tensor.__bool__, torch.Tensor.item))
 _CHECKS_ALL = torch._check_tensor_all_with.__code__  # asks for a bool, to raise where it is False
 _CHUNKS_A_LOSS = getattr(torch.nn.functional, "linear_cross_entropy", object())  # PyTorch 2.13's
+_TEXTS = frozenset((torch.Tensor.__repr__, torch.Tensor.__format__))
 
 
 class Calls(TorchFunctionMode):
@@ -108,6 +109,8 @@ class Calls(TorchFunctionMode):
                 past_autograd.write(args[0])
             return None
         result = past_autograd.call(functools.partial(self._call, frame=frame), func, args, kwargs or {})
+        if func in _TEXTS:
+            self._observation.comparisons.note_text(args[0], result)
         if took_gradient is not None:
             leaves.note(args[0], took_gradient)
             self._observation.seen.asks_for_gradients = True

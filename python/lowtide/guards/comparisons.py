@@ -109,8 +109,6 @@ class Comparisons:
         for cls in _PLAIN_OF:
             for name in ("__str__", "__repr__", "__format__"):
                 yield cls, name, self._noting_text(getattr(cls, name), name)
-        for name in ("__repr__", "__format__"):
-            yield torch.Tensor, name, self._noting_tensors_text(getattr(torch.Tensor, name))
         yield torch.SymFloat, "__bool__", _is_not_zero
         yield torch.SymBool, "__index__", _as_index
         yield from self.divisions.patches()
@@ -152,15 +150,10 @@ class Comparisons:
 
         return text
 
-    def _noting_tensors_text(self, write):
-        """One of users' code, which would say what stands for the tensor in a trace."""
-
-        def text(tensor, *form, **contents):
-            if self._is_running() and not is_ours(sys._getframe(1).f_globals.get("__name__")):
-                self._written = "a tensor"
-            return write(tensor, *form, **contents)
-
-        return text
+    def note_text(self, tensor, text):
+        """Of a tensor, which may say what stands for it in a trace: of known numbers it does not."""
+        if type(tensor) is not torch.Tensor and f"{type(tensor).__name__}(" in text:
+            self._written = "a tensor"
 
     def refuse_texts(self):
         """At the end of forward."""
