@@ -14,7 +14,7 @@ def test_batch_norm_writes_its_statistics():
     assert int(wrapped.n.num_batches_tracked) == 2
     before = wrapped.n.running_mean._version
     wrapped(x(6, 4))
-    assert wrapped.n.running_mean._version > before
+    assert wrapped.n.running_mean._version == before  # autograd counts none of these writes, as in eager
     wrapped.eval()
     statistics = wrapped.n.running_mean.clone()
     wrapped(x(6, 4))
