@@ -31,7 +31,7 @@ class CallHandler:
         """`groups`: of processes, by the numbers that collectives of the graph give them."""
         self._functions, self._collectives = functions, Collectives(groups)
         self._overloads = {}
-        self.parameters = ()  # of the call that runs, which functions take themselves, not as views
+        self.parameters = {}  # address → one of the call that runs, which functions take itself, not as a view
         self.missing = set()  # (function call, argument) without a gradient, in the backward that runs or ran last
         self._inputs = defaultdict(_RetentionTracker)  # by function call: of what forward takes and makes
         self._gradients = defaultdict(_RetentionTracker)  # of what backward takes
@@ -73,9 +73,10 @@ class CallHandler:
     def _put_parameters(self, record, tensors):
         """In the place of their views: a function that runs a module in its backward differentiates by the parameters
         that it was given."""
-        known = {parameter.data_ptr(): parameter for parameter in self.parameters}
         for index, view in enumerate(tensors):
-            parameter = known.get(view.data_ptr()) if view is not None and index not in record.changed else None
+            parameter = (
+                self.parameters.get(view.data_ptr()) if view is not None and index not in record.changed else None
+            )
             if parameter is None or not _is_as(parameter, view):
                 continue
             if not parameter._backward_hooks:  # which would run here as well as where its gradient arrives

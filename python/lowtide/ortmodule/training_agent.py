@@ -179,7 +179,8 @@ class TrainingAgent:
                 self._allowance.apply(self)
             before = self._check.before(tensors, self._updated) if self._check and keep else None
             states = self._draws.states(self._random) if self._random or self._draws else ()
-            self._calls.parameters = tensors.take(self._own) if self._own else ()
+            if self._own:
+                self._calls.parameters = {each.data_ptr(): each for each in tensors.take(self._own)}
             written = self._inputs.written if keep else ()
             as_it_was = [tensor.detach().clone() for tensor in tensors.take(written)] if written else []
             try:
