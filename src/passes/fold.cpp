@@ -55,7 +55,8 @@ class Folder {
     const size_t capacity = graph_.node_capacity();
     const auto takes_place = [&](ValueId simpler) { return simpler && replace(output, simpler, capacity); };
     return takes_place(fold_neutral_operand(graph_, id)) || takes_place(fold_double_negation(graph_, id)) ||
-           takes_place(simplify(graph_, id, forms_)) || takes_place(fold_index_arithmetic(id)) || drop_expand(id);
+           takes_place(simplify(graph_, id, forms_)) || takes_place(fold_index_arithmetic(id)) || drop_expand(id) ||
+           takes_place(expand_later(id));
   }
 
   // Undoes what a rule has built if its result may not take the place of `output`.
@@ -108,6 +109,28 @@ class Folder {
       return true;
     }
     return false;
+  }
+
+  // Where(Expand(mask), 0, -inf) → Expand(Where(mask, 0, -inf)): what is the same along a dim is computed once. Floats
+  // stay as they are, whose gradients would be summed in another order.
+  ValueId expand_later(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (info(node.op).category != OpCategory::kPointwise || has_trait(node.op, Trait::kKeepsExpand)) return {};
+    std::vector<ValueId> inputs = node.inputs;
+    Shape narrow;
+    for (ValueId& input : inputs) {
+      if (!input) return {};
+      if (const NodeId expand = producer_with(graph_, input, Trait::kRepeatsElements);
+          expand && !is_float(graph_.type(input).dtype))
+        input = operand(graph_, expand, 0);
+      narrow = broadcast(narrow, graph_.type(input).shape);
+    }
+    const Shape shape = graph_.type(node.outputs[0]).shape;
+    if (inputs == node.inputs || narrow == shape) return {};
+    const Attrs attrs = node.attrs;
+    const Op op = node.op;
+    Builder b = before(graph_, id);
+    return b.expand(b.op(op, std::move(inputs), attrs), shape);
   }
 
   Graph& graph_;
