@@ -50,6 +50,7 @@ void Emitter::make_loops() {
       at = blocks.end;
     }
   }
+  take_places(loops);
   const std::vector<ProgramStep> steps = std::exchange(program_.steps, {});
   const std::vector<int32_t> positions = std::exchange(step_positions_, {});
   std::vector<int32_t> moved_to;  // by step; and where all end
@@ -77,6 +78,30 @@ void Emitter::make_loops() {
   }
 }
 
+// What a loop fills row by row lies where it has read the same rows.
+void Emitter::take_places(const std::vector<RowLoop>& loops) {
+  std::map<int32_t, int32_t> lies_in;
+  const auto place_of = [&](int32_t buffer) {
+    const auto found = lies_in.find(buffer);
+    return found == lies_in.end() ? buffer : found->second;
+  };
+  for (const RowLoop& loop : loops)
+    for (const auto& [buffer, from] : loop.takes) {
+      lies_in[buffer] = place_of(from);
+      buffer_numel_[static_cast<size_t>(buffer)] = 0;
+      program_.buffers[static_cast<size_t>(buffer)].size_bytes = expression(0);
+    }
+  if (lies_in.empty()) return;
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    Storage storage = operands_[i].storage;
+    storage.buffer = place_of(storage.buffer);
+    if (storage.buffer == operands_[i].storage.buffer) continue;
+    place_operand(static_cast<int32_t>(i), {operands_[i].dtype, operands_[i].sizes}, storage);
+  }
+  for (std::optional<Storage>& place : places_)
+    if (place) place->buffer = place_of(place->buffer);
+}
+
 void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps,
                         const std::vector<int32_t>& positions) {
   const std::string name = concat("loop ", program_.loops.size());
@@ -93,10 +118,15 @@ void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std:
   program_.steps.push_back(std::move(own));
   const int32_t begin = static_cast<int32_t>(program_.steps.size());
   step_positions_.resize(program_.steps.size(), positions[static_cast<size_t>(blocks.first)]);
-  program_.loops.push_back({begin, begin, expression(blocks.rows), blocks.block_rows});
+  const bool has_batches = !loop.batch_rows.is(1);
+  program_.loops.push_back({begin, begin, expression(blocks.rows), blocks.block_rows,
+                            has_batches ? expression(loop.batch_rows) : ExpressionId(-1)});
 
   const auto is_inner = [&](int32_t buffer) {
     return std::any_of(loop.inner.begin(), loop.inner.end(), [&](const auto& each) { return each.first == buffer; });
+  };
+  const auto batches = [&](const Dim& rows, const Dim& each) {
+    return each.is(1) ? rows : floordiv(rows, max(each, 1));
   };
   // No two steps share an operand.
   const auto put_in_block = [&](int32_t id, RowDims dims) {
@@ -107,11 +137,12 @@ void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std:
     for (int i = dims.first + dims.count; i-- > dims.first;) {
       Dim &size = operand.sizes[static_cast<size_t>(i)], &here = operand.storage.strides[static_cast<size_t>(i)];
       if (size.is(1)) continue;
-      size = has_rows ? Dim(1) : count;
+      size = has_rows ? Dim(1) : batches(count, dims.rows_each);
       here = stride;
       has_rows = true;
     }
-    if (!is_inner(operand.storage.buffer)) operand.storage.offset = operand.storage.offset + first * stride;
+    if (!is_inner(operand.storage.buffer))
+      operand.storage.offset = operand.storage.offset + batches(first, dims.rows_each) * stride;
     place_operand(id, {operand.dtype, operand.sizes}, operand.storage);
   };
   for (const auto& [index, rows] : loop.steps) {
@@ -119,6 +150,7 @@ void Emitter::emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std:
     for (size_t i = 0; i < step.inputs.size(); ++i) put_in_block(step.inputs[i], rows.inputs[i]);
     for (size_t i = 0; i < step.outputs.size(); ++i) put_in_block(step.outputs[i], rows.outputs[i]);
     if (rows.adds_up) add_onto(step);
+    if (!rows.drawn.is(0)) step.attrs.set("first_element", int64_t{expression(first * rows.drawn)});
     program_.steps.push_back(std::move(step));
     step_positions_.push_back(positions[static_cast<size_t>(index)]);
   }

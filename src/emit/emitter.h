@@ -52,6 +52,7 @@ class Emitter {
   void make_loops();
   void emit_loop(const RowBlocks& blocks, const RowLoop& loop, const std::vector<ProgramStep>& steps,
                  const std::vector<int32_t>& positions);
+  void take_places(const std::vector<RowLoop>& loops);
   void emit_zeros(const ProgramStep& sum, const Dim& rows);
 
   ExpressionId expression(const Dim& dim);

@@ -16,13 +16,17 @@ struct RowBlocks {
   int32_t first = 0;
   int32_t end = 0;
   Dim rows;
-  int64_t block_rows = 0;  // a multiple of kSumBlockRows
+  int64_t block_rows = 0;  // a multiple of kSumBlockRows; of whole batches so many or more
 };
 
 struct RowLoop {
   std::vector<std::pair<int32_t, RowStep>> steps;  // in the loop
   std::vector<int32_t> behind;                     // of the run, but have nothing to do with rows: they run after it
   std::vector<std::pair<int32_t, Dim>> inner;      // buffers that shrink to a block, each with the elements of a row
+  // Buffers that the loop begins to fill, each with one that it reads to its end: a block's rows are read before they
+  // are written, so that both may be one.
+  std::vector<std::pair<int32_t, int32_t>> takes;
+  Dim batch_rows = 1;  // blocks are whole batches of so many rows
 };
 
 class RowLoopFinder {
@@ -44,7 +48,8 @@ class RowLoopFinder {
 
  private:
   struct Use;
-  bool note(const RowStep& rows, const ProgramStep& step, std::vector<Use>& uses) const;
+  bool note(int32_t index, const RowStep& rows, std::vector<Use>& uses) const;
+  bool may_take(const Use& use, const Use& from, const std::vector<bool>& in_loop, int32_t first) const;
 
   const Program& program_;
   const std::span<const PlacedOperand> operands_;

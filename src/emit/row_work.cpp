@@ -41,6 +41,9 @@ class StepReader {
       case RowWork::kRows: return reads_rows();
       case RowWork::kProducts: return reads_rows_of_product() || reads_batches() || reads_sum_of_products();
       case RowWork::kSums: return reads_sum();
+      case RowWork::kDrawn: return reads_drawn();
+      case RowWork::kHeads: return reads_heads(0, 3);
+      case RowWork::kHeadsGrad: return reads_heads(1, 6);
     }
     return false;
   }
@@ -80,6 +83,16 @@ class StepReader {
     if (count == 0) return false;
     for (size_t i = 0; i < step_.inputs.size(); ++i)
       if (input(i) != nullptr && !broadcast_rows(*input(i), *y, count, result_.inputs[i])) return false;
+    return true;
+  }
+
+  // Numbers go by groups of 64 elements. Some rows of a tensor draw those of their own.
+  bool reads_drawn() {
+    for (int32_t id : step_.inputs)
+      if (id >= 0 && !is_float(dtype(id))) return false;
+    if (!reads_elements()) return false;
+    const Shape& y = *output(0);
+    result_.drawn = numel(Shape(y.begin() + result_.outputs[0].count, y.end()));
     return true;
   }
 
@@ -176,6 +189,27 @@ class StepReader {
       return false;
     result_.inputs[0] = dims;
     result_.adds_up = true;
+    return true;
+  }
+
+  // Operands begin with the batches, but for masks that serve all of them. The gradient of a mask may be a sum.
+  bool reads_heads(size_t query, size_t first_mask) {
+    const Shape &q = *input(query), &k = *input(query + 1);
+    const RowDims batches{0, 1, q[2]};
+    if (!(q[0] * q[2] == rows_) || !(k[2] == q[2]) || output(3) != nullptr) return false;
+    for (size_t i = 0; i < step_.inputs.size(); ++i) {
+      const Shape* operand = input(i);
+      if (operand == nullptr) continue;
+      if (i < first_mask || (operand->size() == 4 && operand->front() == q[0])) {
+        result_.inputs[i] = batches;
+      } else if (operand->size() == 4 && !operand->front().is(1)) {
+        return false;
+      }
+    }
+    for (size_t i = 0; i < step_.outputs.size(); ++i)
+      if (output(i) != nullptr) result_.outputs[i] = batches;
+    result_.drawn = q[1] * k[2];
+    result_.batch_rows = q[2];
     return true;
   }
 

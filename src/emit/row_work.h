@@ -21,17 +21,20 @@ struct PlacedOperand {
 struct RowDims {
   int first = 0;
   int count = 0;
+  Dim rows_each = 1;  // a dim of batches: of so many rows each
 };
 
 struct RowStep {
   std::vector<RowDims> inputs, outputs;  // by operand of the step
   bool adds_up = false;                  // its output is a sum over the rows, which each block adds to
+  Dim drawn = 0;                         // numbers that are drawn for a row
+  Dim batch_rows = 1;                    // blocks have to be whole batches of so many rows
 };
 
 // The first dims whose sizes multiply to `rows`; none where no dims do.
 RowDims leading_rows(const Shape& sizes, const Dim& rows);
 
-// The stride from one row to the next; nothing where rows do not lie evenly.
+// The stride from one index of the dims to the next; nothing where they do not lie evenly.
 std::optional<Dim> row_stride(const PlacedOperand& operand, RowDims dims);
 
 // The step as one that works on `rows` rows; nothing where it cannot work on some of them and make the same bits.

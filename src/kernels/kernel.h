@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string_view>
 
@@ -151,12 +152,21 @@ struct OperandRules {
 // Which of its results a kernel computes from the same numbers in the same order, whether it runs for all rows at once
 // or for some rows at a time: what lets a plan run it in blocks of rows with the same bits.
 constexpr int64_t kSumBlockRows = 256;
+// Of blocks that are whole batches as well, the least of so many rows or more.
+inline int64_t rows_of_block(int64_t block_rows, int64_t batch_rows) {
+  const int64_t unit = std::lcm(std::max<int64_t>(batch_rows, 1), kSumBlockRows);
+  return (block_rows + unit - 1) / unit * unit;
+}
 enum class RowWork : uint8_t {
   kWhole,     // none
   kElements,  // all; operands broadcast like numpy
   kRows,      // rows along the dims before attribute `axis`; operands of fewer dims serve all rows
   kProducts,  // rows of the first operand, and batches; sums over rows, in blocks of a multiple of kSumBlockRows
   kSums,      // sums over rows, in such blocks
+  kDrawn,     // all, each with a number that is drawn for it: attribute "first_element" is the first one's
+  kHeads,     // of attention, whole batches of as many rows as there are queries: dim 0 of each operand that has them;
+              // "first_element" of the scores
+  kHeadsGrad,
 };
 
 struct Kernel {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "kernels/kernel.h"
 #include "schedule/live_bytes.h"
@@ -11,8 +12,6 @@ namespace lowtide {
 
 namespace {
 
-// A quarter of the rows, but at least what sums go by, and no more than what makes a call cheap.
-constexpr int64_t kMostBlockRows = 1024;
 // Steps before and behind the one with the most bytes.
 constexpr int32_t kReach = 24;
 // Steps that need less of the most bytes are left as they are where savings are foreseen.
@@ -22,15 +21,19 @@ constexpr int32_t kShort = 8;
 
 class Chooser {
  public:
-  Chooser(const PlanResult& plan, const Binding& binding, const DimValues& dims, const Prices& prices)
+  Chooser(const PlanResult& plan, const Binding& binding, const DimValues& dims, const Prices& prices,
+          int64_t most_rows = kMostBlockRows)
       : program_(plan.program),
         operands_(plan.operands),
         dims_(dims),
         prices_(prices),
+        most_rows_(most_rows),
         finder_(program_, plan.operands, plan.buffer_numel),
         timeline_(static_cast<int32_t>(program_.steps.size())),
         lives_(program_.buffers.size()),
-        is_taken_(program_.steps.size()) {
+        is_taken_(program_.steps.size()),
+        lies_in_(program_.buffers.size()) {
+    std::iota(lies_in_.begin(), lies_in_.end(), 0);
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const ProgramBuffer& buffer = program_.buffers[i];
       if (buffer.kind != BufferKind::kArena && buffer.kind != BufferKind::kGradient) continue;
@@ -90,11 +93,16 @@ class Chooser {
   void take(const Tried& tried) {
     apply(changes(tried.blocks, tried.loop));
     for (int32_t i = tried.blocks.first; i < tried.blocks.end; ++i) is_taken_[static_cast<size_t>(i)] = true;
+    for (const auto& [buffer, from] : tried.loop.takes) {
+      const int32_t place = lies_in_[static_cast<size_t>(from)];
+      std::replace(lies_in_.begin(), lies_in_.end(), lies_in_[static_cast<size_t>(buffer)], place);
+    }
     chosen_.push_back({tried.blocks, milliseconds(tried.loop)});
   }
 
-  static int64_t block_rows(int64_t rows) {
-    return std::clamp(rows / 4 / kSumBlockRows * kSumBlockRows, kSumBlockRows, kMostBlockRows);
+  // A quarter of the rows, but at least what sums go by, and no more than what makes a call cheap.
+  int64_t block_rows(int64_t rows) const {
+    return std::clamp(rows / 4 / kSumBlockRows * kSumBlockRows, kSumBlockRows, most_rows_);
   }
 
   // What the loop touches lives as long as it; what one block makes and uses up is small.
@@ -102,11 +110,19 @@ class Chooser {
     Changes result;
     const int32_t last = blocks.end - 1;
     for (int32_t step = blocks.first; step < blocks.end; ++step)
-      for (const auto& [buffer, writes] : finder_.touches(step)) {
+      for (const auto& [touched, writes] : finder_.touches(step)) {
+        const int32_t buffer = lies_in_[static_cast<size_t>(touched)];
         const Lived& life = lives_[static_cast<size_t>(buffer)];
         if (life.bytes > 0)
           result[buffer] = {{std::min(life.at.first, blocks.first), std::max(life.at.last, last)}, life.bytes};
       }
+    for (const auto& [touched, from] : loop.takes) {
+      const int32_t buffer = lies_in_[static_cast<size_t>(touched)], place = lies_in_[static_cast<size_t>(from)];
+      Lived &life = result[buffer], &with = result[place];
+      if (buffer == place || life.bytes == 0 || with.bytes == 0) continue;
+      with.at = {std::min(with.at.first, life.at.first), std::max(with.at.last, life.at.last)};
+      life.bytes = 0;
+    }
     const int64_t rows = evaluate(blocks.rows, dims_);
     for (const auto& [buffer, width] : loop.inner) {
       const Lived& life = lives_[static_cast<size_t>(buffer)];
@@ -143,9 +159,12 @@ class Chooser {
   }
 
   std::optional<Tried> try_blocks(int32_t first, int32_t end, const Dim& rows) {
-    Tried tried{{first, end, rows, block_rows(evaluate(rows, dims_))}, {}, 0};
+    const int64_t all = evaluate(rows, dims_);
+    Tried tried{{first, end, rows, block_rows(all)}, {}, 0};
     std::optional<RowLoop> loop = finder_.find(first, end, rows);
     if (!loop || loop->inner.empty()) return std::nullopt;
+    tried.blocks.block_rows = rows_of_block(tried.blocks.block_rows, evaluate(loop->batch_rows, dims_));
+    if (tried.blocks.block_rows >= all) return std::nullopt;
     tried.loop = std::move(*loop);
     tried.peak_bytes = peak_with(tried.blocks, tried.loop);
     return tried;
@@ -166,30 +185,30 @@ class Chooser {
     int32_t first = step, end = step + 1;
     while (first > step - kReach && can_stand_in(first - 1, step, rows)) --first;
     while (end < step + kReach && can_stand_in(end, step, rows)) ++end;
-    std::optional<Tried> best = try_short(step, first, end, rows), shrunk = shrink(step, first, end, rows);
-    return shrunk && (!best || shrunk->peak_bytes < best->peak_bytes) ? shrunk : best;
+    std::optional<Tried> best = try_short(step, first, end, rows);
+    std::optional<Tried> longest = move_ends(step, first, end, rows, end);
+    if (best) best = move_ends(step, first, end, rows, best->blocks.end);
+    return longest && (!best || longest->peak_bytes < best->peak_bytes) ? longest : best;
   }
 
-  // From the longest run around the step, what lowers the bytes or leaves them as they are is left out at either end.
-  std::optional<Tried> shrink(int32_t step, int32_t first, int32_t end, const Dim& rows) {
-    std::optional<Tried> best = try_blocks(first, end, rows);
-    while (end - first > 1) {
-      std::optional<Tried> shorter = first < step ? try_blocks(first + 1, end, rows) : std::nullopt;
-      std::optional<Tried> behind = end > step + 1 ? try_blocks(first, end - 1, rows) : std::nullopt;
-      const bool drops_first = shorter && (!behind || shorter->peak_bytes <= behind->peak_bytes);
-      if (!drops_first) shorter = std::move(behind);
-      if (shorter) {
-        if (best && shorter->peak_bytes > best->peak_bytes) break;
-        best = std::move(shorter);
-        first = best->blocks.first;
-        end = best->blocks.end;
-      } else if (best) {
-        break;
-      } else if (end - step - 1 >= step - first) {
-        --end;
-      } else {
-        ++first;
-      }
+  // From the best run that ends there, one end after the other is moved to where the fewest bytes are live; of two as
+  // good, the shorter run.
+  std::optional<Tried> move_ends(int32_t step, int32_t first, int32_t end, const Dim& rows, int32_t to) {
+    std::optional<Tried> best;
+    const auto offer = [&](int32_t from, int32_t until) {
+      std::optional<Tried> tried = try_blocks(from, until, rows);
+      if (tried && (!best || std::pair(tried->peak_bytes, until - from) <
+                                 std::pair(best->peak_bytes, best->blocks.end - best->blocks.first)))
+        best = std::move(tried);
+    };
+    for (; !best && to > step; --to)
+      for (int32_t from = first; from <= step; ++from) offer(from, to);
+    for (int64_t before = -1; best && best->peak_bytes != before;) {
+      before = best->peak_bytes;
+      const int32_t from = best->blocks.first;
+      for (int32_t until = step + 1; until <= end; ++until) offer(from, until);
+      const int32_t until = best->blocks.end;
+      for (int32_t at = first; at <= step; ++at) offer(at, until);
     }
     return best;
   }
@@ -226,10 +245,12 @@ class Chooser {
   const std::span<const PlacedOperand> operands_;
   const DimValues& dims_;
   const Prices& prices_;
+  const int64_t most_rows_;
   const RowLoopFinder finder_;
   Timeline timeline_;
   std::vector<Lived> lives_;  // by buffer
   std::vector<bool> is_taken_;
+  std::vector<int32_t> lies_in_;  // by buffer, itself or the one whose bytes it takes in a run
   std::vector<PricedRowBlocks> chosen_;
 };
 
@@ -251,8 +272,8 @@ std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs) {
 }
 
 std::vector<PricedRowBlocks> choose_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
-                                               const Prices& prices) {
-  return Chooser(plan, binding, dims, prices).run();
+                                               const Prices& prices, int64_t most_rows) {
+  return Chooser(plan, binding, dims, prices, most_rows).run();
 }
 
 ForeseenBytes foresee_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,

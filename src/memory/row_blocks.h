@@ -22,10 +22,13 @@ double extra_milliseconds(std::span<const PricedRowBlocks> runs, const DimValues
 
 std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs);
 
+// Blocks of at most so many rows, but at least what sums go by.
+constexpr int64_t kMostBlockRows = 1024;
+
 // Runs that lower the most bytes that are live, at the sizes of the binding: the run around the step where most are,
 // then around the step where most are now, until none helps there. `plan` has no loops; `binding`: of its program.
 std::vector<PricedRowBlocks> choose_row_blocks(const PlanResult& plan, const Binding& binding, const DimValues& dims,
-                                               const Prices& prices);
+                                               const Prices& prices, int64_t most_rows = kMostBlockRows);
 
 // By step, the bytes that are live without runs, and with them if each step where many are live had the run that is
 // best for it: what a search for values to keep may count on beforehand.

@@ -68,6 +68,10 @@ class ControlChecker {
                     loop.rows >= 0 && loop.rows < static_cast<int32_t>(p_.expressions.size()), "loop ", i,
                     " has as many rows as expression ", loop.rows);
       check_expression(loop.rows, loop.first - 1, -1, "a loop's rows");
+      LT_USER_CHECK(ErrorKind::kInvalidProgram,
+                    loop.batch_rows >= -1 && loop.batch_rows < static_cast<int32_t>(p_.expressions.size()), "loop ", i,
+                    " has batches of as many rows as expression ", loop.batch_rows);
+      if (loop.batch_rows >= 0) check_expression(loop.batch_rows, loop.first - 1, -1, "a loop's batches");
       for (int32_t step = loop.first; step < loop.end; ++step)
         loop_of_[static_cast<size_t>(step)] = static_cast<int32_t>(i);
       check_lifetimes(loop);

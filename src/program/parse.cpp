@@ -216,6 +216,8 @@ class Reader {
       program_.step_symbols.push_back({string(), small(), small(), integer(), small()});
     } else if (what == "loop") {
       program_.loops.push_back({small(), small(), small(), integer()});
+    } else if (what == "loop_of_batches") {
+      program_.loops.push_back({small(), small(), small(), integer(), small()});
     } else if (what == "devices") {
       program_.devices = list([&] { return string(); });
     } else if (what == "expression") {

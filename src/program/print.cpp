@@ -98,7 +98,12 @@ std::string print(const Program& program) {
     out << "step_symbol " << quoted(symbol.name) << " " << symbol.step << " " << symbol.operand << " " << symbol.low
         << " " << symbol.high << "\n";
   for (const ProgramLoop& loop : program.loops)
-    out << "loop " << loop.first << " " << loop.end << " " << loop.rows << " " << loop.block_rows << "\n";
+    if (loop.batch_rows < 0) {
+      out << "loop " << loop.first << " " << loop.end << " " << loop.rows << " " << loop.block_rows << "\n";
+    } else {
+      out << "loop_of_batches " << loop.first << " " << loop.end << " " << loop.rows << " " << loop.block_rows << " "
+          << loop.batch_rows << "\n";
+    }
   out << "devices " << quoted_list(program.devices) << "\n";
   for (const auto& code : program.expressions) out << "expression " << list(code) << "\n";
   for (const ProgramInput& input : program.inputs) print_input(out, "input", input);

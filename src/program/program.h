@@ -127,6 +127,7 @@ struct ProgramLoop {
   int32_t end = 0;
   ExpressionId rows = 0;
   int64_t block_rows = 0;  // a multiple of the kernels' canonical block of rows, so that sums over rows stay the same
+  ExpressionId batch_rows = -1;  // blocks are of whole batches, each of so many rows, and larger if need be; -1: none
 };
 
 struct Program {

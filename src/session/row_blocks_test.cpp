@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/size_code.h"
 #include "bind/binding.h"
 #include "emit/plan.h"
 #include "grad/gradient.h"
@@ -53,6 +54,50 @@ graph @two(%x: f32[b, s, 24] input, %w1: f32[96, 24] param, %w2: f32[24, 96] par
 }
 )";
 
+// Attention with a mask for each batch, and numbers that are drawn, around what grows with the rows.
+constexpr char kAttention[] = R"(
+graph @attention(%x: f32[b, s, 24] input, %mask: f32[b, 1, 1, s] input, %bias: f32[1, 2, 1, s] input, %w: f32[72, 24] param,
+                 %o: f32[24, 24] param, %c: f32[24] param) where b in [0, 64], s in [0, 4096] {
+  %d: f32[b, s, 24] = Dropout(ratio=0.25, stream=2) %x
+  %r: f32[b*s, 24] = Reshape(shape=[b*s, 24]) %d
+  %qkv: f32[b*s, 72] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %r, %w
+  %h: f32[b, s, 3, 2, 12] = Reshape(shape=[b, s, 3, 2, 12]) %qkv
+  %q5: f32[b, s, 1, 2, 12] = Slice(axis=2, end=1, start=0, step=1) %h
+  %k5: f32[b, s, 1, 2, 12] = Slice(axis=2, end=2, start=1, step=1) %h
+  %v5: f32[b, s, 1, 2, 12] = Slice(axis=2, end=3, start=2, step=1) %h
+  %q4: f32[b, s, 2, 12] = Squeeze(axes=[2]) %q5
+  %k4: f32[b, s, 2, 12] = Squeeze(axes=[2]) %k5
+  %v4: f32[b, s, 2, 12] = Squeeze(axes=[2]) %v5
+  %q: f32[b, 2, s, 12] = Transpose(perm=[0, 2, 1, 3]) %q4
+  %k: f32[b, 2, s, 12] = Transpose(perm=[0, 2, 1, 3]) %k4
+  %v: f32[b, 2, s, 12] = Transpose(perm=[0, 2, 1, 3]) %v4
+  %a: f32[b, 2, s, 12], %l: f32[b, 2, s] = Attention(dropout=0.25, is_causal=false, scale=0.3, stream=0) %q, %k, %v, %mask, %bias
+  %t: f32[b, s, 2, 12] = Transpose(perm=[0, 2, 1, 3]) %a
+  %p: f32[b*s, 24] = Reshape(shape=[b*s, 24]) %t
+  %y: f32[b*s, 24] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %p, %o
+  %y3: f32[b, s, 24] = Reshape(shape=[b, s, 24]) %y
+  %z: f32[b, s, 24] = BiasDropout(ratio=0.25, stream=1) %y3, %c, %d
+  %e: f32[b, s, 24] = Mul %z, %z
+  %loss: f32[] = ReduceMean(axes=[0, 1, 2], keepdims=false) %e
+  return %loss output
+}
+)";
+
+// Of two that read %t, the first is written while the second has not read it.
+constexpr char kTwoReaders[] = R"(
+graph @readers(%x: f32[b, s, 24] input, %w: f32[24, 24] param) where b in [0, 64], s in [0, 4096] {
+  %r: f32[b*s, 24] = Reshape(shape=[b*s, 24]) %x
+  %t: f32[b*s, 24] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %r, %w
+  %u: f32[b*s, 24] = Tanh %t
+  %v: f32[b*s, 24] = Exp %t
+  %m: f32[b*s, 24] = Mul %u, %v
+  %o: f32[b*s, 24] = Gemm(alpha=1.0, beta=1.0, transA=false, transB=true) %m, %w
+  %q: f32[b*s, 24] = Mul %o, %o
+  %loss: f32[] = ReduceMean(axes=[0, 1], keepdims=false) %q
+  return %loss output
+}
+)";
+
 Graph training_graph(const char* text = kLayers) {
   Graph graph = parse(text);
   optimize_forward(graph, {});
@@ -69,9 +114,13 @@ class Step {
   std::vector<std::vector<float>> run(int64_t b, int64_t s) {
     std::vector<std::vector<float>> data;
     std::vector<TensorRef> inputs, saved;
-    const std::vector<std::vector<int64_t>> sizes = {{b, s, 24}, {24}, {24}, {96, 24}, {96}, {24, 96}, {24}};
-    data.reserve(sizes.size());
-    for (const std::vector<int64_t>& each : sizes) {
+    const Program& program = executor_.program();
+    const std::vector<int64_t> symbols = {b, s};
+    data.reserve(program.inputs.size());
+    for (const ProgramInput& input : program.inputs) {
+      std::vector<int64_t> each;
+      for (ExpressionId id : input.sizes)
+        each.push_back(run_size_code(program.expressions[static_cast<size_t>(id)], symbols));
       TensorRef ref;
       ref.rank = static_cast<int32_t>(each.size());
       ref.present = true;
@@ -127,8 +176,7 @@ struct Plans {
 
   explicit Plans(const char* text = kLayers, PlanOptions options = {})
       : graph(training_graph(text)), whole(plan(graph, options)) {
-    const std::vector<int64_t> sizes = {4, 1000};
-    const std::unique_ptr<Binding> binding = bind_program(whole.program, sizes, {}, false);
+    const std::unique_ptr<Binding> binding = bind_program(whole.program, {4, 1000}, {}, false);
     blocks = without_prices(choose_row_blocks(whole, *binding, {{"b", 4}, {"s", 1000}}, Prices()));
     options.row_blocks = blocks;
     looped = plan(graph, options).program;
@@ -161,6 +209,83 @@ TEST(RowBlocks, GiveTheBitsOfThePlanWithout) {
     EXPECT_TRUE(same_bits(looped.run(b, s), expected)) << b << " x " << s;
     EXPECT_TRUE(same_bits(guarded.run(b, s), expected)) << b << " x " << s;
   }
+}
+
+// The longest runs of forward and of backward whose loops are as wanted, by blocks of 256 rows.
+template <class Wanted>
+std::vector<RowBlocks> longest_runs(const PlanResult& plan, Wanted wanted) {
+  const RowLoopFinder finder(plan.program, plan.operands, plan.buffer_numel);
+  const Dim rows = parse_dim("b*s");
+  const int32_t steps = static_cast<int32_t>(plan.program.steps.size());
+  std::vector<RowBlocks> runs;
+  for (const bool backward : {false, true}) {
+    RowBlocks longest;
+    for (int32_t first = 0; first < steps; ++first)
+      for (int32_t end = first + 1; end <= steps; ++end) {
+        if (finder.is_backward(first) != backward || end - first <= longest.end - longest.first) continue;
+        const std::optional<RowLoop> loop = finder.find(first, end, rows);
+        if (loop && wanted(*loop)) longest = {first, end, rows, kSumBlockRows};
+      }
+    if (longest.end > 0) runs.push_back(longest);
+  }
+  return runs;
+}
+
+void expect_bits_of_the_whole(const PlanResult& plan, const Program& loops) {
+  EXPECT_EQ(print(parse_program(print(loops))), print(loops));
+  Step whole(plan.program, false), looped(loops, false), guarded(loops, true);
+  for (const auto& [b, s] : {std::pair<int64_t, int64_t>{8, 256},
+                             {9, 128},
+                             {3, 512},
+                             {2, 1000},
+                             {20, 64},
+                             {17, 96},
+                             {1, 256},
+                             {1, 1},
+                             {3, 1},
+                             {64, 8},
+                             {0, 7},
+                             {5, 0},
+                             {8, 256}}) {
+    const std::vector<std::vector<float>> expected = whole.run(b, s);
+    EXPECT_TRUE(same_bits(looped.run(b, s), expected)) << b << " x " << s;
+    EXPECT_TRUE(same_bits(guarded.run(b, s), expected)) << b << " x " << s;
+  }
+}
+
+// Blocks of whole batches, where a batch's rows and those that sums go by allow it: else of all rows.
+TEST(RowBlocks, OfAttentionAreWholeBatches) {
+  const Graph graph = training_graph(kAttention);
+  const PlanResult whole = plan(graph);
+  PlanOptions options;
+  options.row_blocks = longest_runs(whole, [](const RowLoop& loop) { return !loop.batch_rows.is(1); });
+  ASSERT_EQ(options.row_blocks.size(), 2u);
+  const Program looped = plan(graph, options).program;
+  for (const ProgramLoop& loop : looped.loops) EXPECT_GE(loop.batch_rows, 0);
+  expect_bits_of_the_whole(whole, looped);
+}
+
+// What a loop fills row by row lies where it has read the rows: any run in which one may.
+TEST(RowBlocks, FillWhatTheyHaveRead) {
+  int taken = 0;
+  for (const char* text : {kLayers, kAttention, kTwoReaders}) {
+    const Graph graph = training_graph(text);
+    const PlanResult whole = plan(graph);
+    const RowLoopFinder finder(whole.program, whole.operands, whole.buffer_numel);
+    const Dim rows = parse_dim("b*s");
+    const int32_t steps = static_cast<int32_t>(whole.program.steps.size());
+    const std::vector<std::vector<float>> expected = Step(whole.program, false).run(3, 512);
+    for (int32_t first = 0; first < steps; ++first)
+      for (int32_t end = first + 1; end <= steps; ++end) {
+        const std::optional<RowLoop> loop = finder.find(first, end, rows);
+        if (!loop || loop->takes.empty()) continue;
+        ++taken;
+        PlanOptions options;
+        options.row_blocks = {{first, end, rows, kSumBlockRows}};
+        EXPECT_TRUE(same_bits(Step(plan(graph, options).program, true).run(3, 512), expected)) << first << " " << end;
+      }
+  }
+  EXPECT_GT(taken, 0);
 }
 
 TEST(RowBlocks, LowerThePeakWhereWideValuesMakeIt) {

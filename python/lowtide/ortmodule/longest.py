@@ -1,5 +1,6 @@
 """The largest size whose plan keeps within a budget, from the graph alone: peaks are planned, no step runs."""
 
+import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from .budget import format_bytes
 
 _SHORT = {"batch": "_dim0", "seq": "_dim1"}
 _MOST = 1 << 24  # where a size has no end of its own
+_NEARBY = 0.02  # how near, where plans have to be sought for each size that is looked at
 _LOOK_AHEAD = 1.25  # plans are sought again so far beyond the size that the plans known so far reach
 
 
@@ -78,12 +80,35 @@ def longest(session, budget_bytes, symbols, values, bounds):
     while True:
         best = largest_within(peak, budget_bytes, _reachable(peak, budget_bytes, bounds))
         if found is not None and best.size <= found.size:
-            return found
+            break
         found = best
         if found.size >= bounds.high:
-            return found
+            break
         # At the larger size other plans may be worth more.
         session.frontier(sizes(min(bounds.high, max(found.size + 1, int(found.size * _LOOK_AHEAD)))))
+
+    def floor(size):
+        """Of the plans that a module finds whose first call has this size."""
+        return json.loads(session.frontier(sizes(size)))["rungs"][-1]["peak_bytes"]
+
+    return _confirmed(found, floor, budget_bytes, bounds.low)
+
+
+def _confirmed(found, floor, budget_bytes, low):
+    """The Longest if a module that begins with its size finds a plan there, else one nearby that does: plans that were
+    sought for other sizes may be better ones."""
+    high, at_high = found.size, floor(found.size)
+    if at_high <= budget_bytes:
+        return found
+    at_low = floor(low)
+    while high - low > max(1, int(low * _NEARBY)):
+        middle = (low + high) // 2
+        at_middle = floor(middle)
+        if at_middle <= budget_bytes:
+            low, at_low = middle, at_middle
+        else:
+            high, at_high = middle, at_middle
+    return Longest(low, at_low, at_high)
 
 
 def _reachable(peak, budget_bytes, bounds):

@@ -16,6 +16,8 @@
 #include "memory/budget/search.h"
 #include "memory/late_plan.h"
 #include "memory/peak.h"
+#include "schedule/live_bytes.h"
+#include "schedule/timeline.h"
 
 namespace lowtide {
 
@@ -25,6 +27,10 @@ namespace {
 constexpr int kFewestRungs = 8, kMostRungs = 40, kPlannedPositions = 60000;
 // Positions of a step for which plans are sought a second time, below the least that was found.
 constexpr int kForeseenPositions = 2000;
+// When the last bytes are sought: values of less than this share of the peak are left as they are, and so is the plan
+// where less is saved.
+constexpr int64_t kLeastShare = 500;
+constexpr int kDescendedPositions = 8000;
 // Cuts that raise a rung's bound: fewer where one takes longer.
 constexpr int kFewestCuts = 6, kMostCuts = 60, kRaisedPositions = 60000;
 
@@ -48,6 +54,18 @@ PlannedRung planned(const ArchiveContext& context, std::span<const int64_t> symb
   rung.peak_bytes = binding->report.peak_bytes;
   rung.arena_bytes = binding->report.arena_bytes;
   return {std::move(result), std::move(binding)};
+}
+
+int32_t step_with_most(const Program& program, const Binding& binding) {
+  Timeline timeline(static_cast<int32_t>(program.steps.size()));
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program.buffers[i];
+    if (buffer.kind == BufferKind::kArena || buffer.kind == BufferKind::kGradient)
+      timeline.add({buffer.first, buffer.last}, padded_bytes(binding.buffer_bytes[i]));
+  }
+  for (int32_t i = 0; i < timeline.positions(); ++i)
+    timeline.add({i, i}, binding.steps[static_cast<size_t>(i)].scratch_bytes);
+  return timeline.peak_position();
 }
 
 class ArchiveBuilder {
@@ -84,6 +102,7 @@ class ArchiveBuilder {
       if (plan->kept != by_default) plans.push_back(*plan);
     std::vector<Sought> sought = seek_all(plans);
     seek_below(sought, found.back().kept, layers);
+    descend(sought);
     keep_best(std::move(sought));
     archive_.knee = find_knee();
     return std::move(archive_);
@@ -94,16 +113,17 @@ class ArchiveBuilder {
     Rung rung;
     BytePrices prices;
     int64_t arena_without_blocks = 0;
+    Kept kept;
   };
 
   // What seek finds for each plan, in their order; they have nothing to do with each other.
-  std::vector<Sought> seek_all(const std::vector<FoundPlan>& plans) const {
+  std::vector<Sought> seek_all(const std::vector<FoundPlan>& plans, int64_t most_block_rows = kMostBlockRows) const {
     std::vector<std::vector<Sought>> found(plans.size());
     std::vector<std::exception_ptr> failures(plans.size());
     parallel_for(static_cast<int64_t>(plans.size()), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         try {
-          seek(plans[i].kept, plans[i].prices, found[i]);
+          seek(plans[i].kept, plans[i].prices, most_block_rows, found[i]);
         } catch (...) {
           failures[i] = std::current_exception();
         }
@@ -118,7 +138,7 @@ class ArchiveBuilder {
   }
 
   // The plan that keeps these values, and the same with row blocks where they lower its peak.
-  void seek(const Kept& kept, const BytePrices& prices, std::vector<Sought>& sought) const {
+  void seek(const Kept& kept, const BytePrices& prices, int64_t most_block_rows, std::vector<Sought>& sought) const {
     const SimulatedStep step = simulate(model_, kept);
     Rung rung;
     rung.recipes = recipes_of(model_, kept, optimizer_.context(), stash_);
@@ -127,15 +147,62 @@ class ArchiveBuilder {
     const auto [plan, binding] = planned(context_, symbol_values_, rung);
     rung.milliseconds = rounded(step.milliseconds);
     rung.extra_milliseconds = rounded(step.milliseconds - default_milliseconds_);
-    sought.push_back({rung, prices, rung.arena_bytes});
-    rung.row_blocks = choose_row_blocks(plan, *binding, archive_.dims, prices_);
+    sought.push_back({rung, prices, rung.arena_bytes, kept});
+    rung.row_blocks = choose_row_blocks(plan, *binding, archive_.dims, prices_, most_block_rows);
     if (rung.row_blocks.empty()) return;
     planned(context_, symbol_values_, rung);
     const double blocks = extra_milliseconds(rung.row_blocks, archive_.dims);
     rung.milliseconds = rounded(step.milliseconds + blocks);
     rung.extra_milliseconds = rounded(step.milliseconds - default_milliseconds_ + blocks);
     if (rung.peak_bytes >= sought.back().rung.peak_bytes) return;
-    sought.push_back({std::move(rung), prices, sought.back().arena_without_blocks});
+    sought.push_back({std::move(rung), prices, sought.back().arena_without_blocks, kept});
+  }
+
+  // From the least on down, by the smallest row blocks, as long as it helps to run one more of the values again that
+  // are live where the plan needs most. What makes it again may stand in row blocks then, of which the model knows
+  // nothing.
+  void descend(std::vector<Sought>& sought) const {
+    int plans = kDescendedPositions / std::max(model_.positions, 1);
+    while (plans > 0) {
+      const Sought& least =
+          *std::ranges::min_element(sought, {}, [](const Sought& each) { return each.rung.peak_bytes; });
+      const int64_t peak = least.rung.peak_bytes;
+      std::vector<FoundPlan> next = {{least.kept, 0, 0, least.prices}};
+      for (size_t value : kept_where_most(least)) {
+        if (plans-- <= 0) break;
+        next.push_back({least.kept, 0, 0, least.prices});
+        next.back().kept[value] = Keep::kAgain;
+        if (simulate(model_, next.back().kept).is_deep) next.pop_back();
+      }
+      bool helps = false;
+      for (Sought& each : seek_all(next, kSumBlockRows)) {
+        if (each.rung.peak_bytes >= peak) continue;
+        helps = helps || each.rung.peak_bytes < peak - peak / kLeastShare;
+        sought.push_back(std::move(each));
+      }
+      if (!helps) return;
+    }
+  }
+
+  // Values of the model that the plan keeps over the step where most bytes are live, the largest first.
+  std::vector<size_t> kept_where_most(const Sought& sought) const {
+    Rung rung = sought.rung;
+    const auto [plan, binding] = planned(context_, symbol_values_, rung);
+    const int32_t most = step_with_most(plan.program, *binding);
+    std::vector<std::pair<int64_t, size_t>> found;
+    for (size_t i = 0; i < model_.values.size(); ++i) {
+      if (!model_.values[i].is_optional || sought.kept[i] == Keep::kAgain) continue;
+      const int32_t at = plan.value_buffers[model_.values[i].value.at()];
+      if (at < 0) continue;
+      const ProgramBuffer& buffer = plan.program.buffers[static_cast<size_t>(at)];
+      const int64_t bytes = binding->buffer_bytes[static_cast<size_t>(at)];
+      if (buffer.first <= most && most <= buffer.last && bytes > rung.peak_bytes / kLeastShare)
+        found.emplace_back(-bytes, i);
+    }
+    std::ranges::sort(found);
+    std::vector<size_t> values;
+    for (const auto& [bytes, value] : found) values.push_back(value);
+    return values;
   }
 
   // Plans below the least, whose search counts on the row blocks that the least would have if they alone set its peak.
@@ -208,7 +275,7 @@ class ArchiveBuilder {
     });
     std::vector<BytePrices> prices;
     std::vector<int64_t> arenas;
-    for (auto& [rung, at_prices, arena] : sought) {
+    for (auto& [rung, at_prices, arena, kept] : sought) {
       if (!archive_.rungs.empty() && rung.peak_bytes >= archive_.rungs.back().peak_bytes) continue;
       prices.push_back(std::move(at_prices));
       arenas.push_back(arena);

@@ -46,6 +46,7 @@ AttentionOptions options_of(const BoundCall& call, size_t first, size_t mask) {
   stride_over_scores(call, input(call, mask), options.mask);
   stride_over_scores(call, input(call, mask + 1), options.bias);
   options.dropout = call.attrs->f("dropout");
+  options.first_element = static_cast<uint64_t>(call.attrs->i("first_element", 0));
   return options;
 }
 

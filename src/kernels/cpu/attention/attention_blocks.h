@@ -38,7 +38,7 @@ struct Block {
   }
   uint64_t element(const AttentionOptions& options, int64_t r) const {
     const uint64_t row = (batch * options.query_heads + head) * options.queries + first_query + r;
-    return row * options.keys + first_key;
+    return options.first_element + row * options.keys + first_key;
   }
 };
 

@@ -60,9 +60,10 @@ struct AttentionOptions {
   bool causal = false;  // query i sees keys j <= i, also where lengths differ
   AttentionMask mask;
   ScoreView bias;  // rounded with the mask to what both are of before it is added
-  // Dropout of the normalised probabilities by kernels/philox.h, element ((b * query_heads + h) * queries + i) * keys +
-  // j.
+  // Dropout of the normalised probabilities by kernels/philox.h, element
+  // first_element + ((b * query_heads + h) * queries + i) * keys + j.
   double dropout = 0;
+  uint64_t first_element = 0;
   // Backward: the gradients of queries, keys and values may lie where these do.
   bool may_overwrite = false;
 };

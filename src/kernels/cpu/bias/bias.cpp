@@ -113,11 +113,12 @@ struct Dropout {
   explicit Dropout(const BoundCall& call)
       : ratio(call.attrs->f("ratio")),
         stream(static_cast<uint64_t>(call.attrs->i("stream"))),
+        begin(static_cast<uint64_t>(call.attrs->i("first_element", 0))),
         numel(call.outputs[0].numel()),
         cols(call.inputs[1].numel()),
         computes(computed_dtype(*call.attrs, call.inputs[0].dtype)) {}
   double ratio;
-  uint64_t stream;
+  uint64_t stream, begin;
   int64_t numel, cols;
   DType computes;
 };
@@ -138,6 +139,7 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
     float values[kChunk], out[kChunk];
     for (int64_t first = begin * kChunk; first < std::min(numel, end * kChunk); first += kChunk) {
       const int64_t n = std::min(kChunk, numel - first);
+      const uint64_t word = drawn.begin + static_cast<uint64_t>(first);
       for (int64_t i = 0, length; i < n; i += length) {
         const int64_t col = (first + i) % cols;
         length = std::min(n - i, cols - col);
@@ -149,15 +151,14 @@ KernelStatus bias_dropout(const KernelCall& call, const Dropout& drawn) {
       }
       if (!sums_alike) round_run(drawn.computes, values, n);
       if (alike && (residual == nullptr || residual->dtype == y.dtype)) {
-        drop(rule, static_cast<uint64_t>(first), values, residual == nullptr ? nullptr : address(*residual, first),
-             address(y, first), n);
+        drop(rule, word, values, residual == nullptr ? nullptr : address(*residual, first), address(y, first), n);
         continue;
       }
       float* to = target(y, first, 1, n, out);
       if (residual == nullptr) {
-        random_table().dropout[kStoredF32][kStoredF32](rule, static_cast<uint64_t>(first), values, to, n);
+        random_table().dropout[kStoredF32][kStoredF32](rule, word, values, to, n);
       } else {
-        random_table().dropout[kStoredF32][kStoredF32](rule, static_cast<uint64_t>(first), values, values, n);
+        random_table().dropout[kStoredF32][kStoredF32](rule, word, values, values, n);
         round_run(drawn.computes, values, n);
         float in[kRun];
         const float* added = read_as(drawn.computes, *residual, first, 1, n, in);

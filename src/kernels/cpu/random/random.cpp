@@ -43,9 +43,12 @@ uint64_t stream_of(const BoundCall& call) { return static_cast<uint64_t>(call.at
 
 struct Dropout {
   explicit Dropout(const BoundCall& call)
-      : ratio(call.attrs->f("ratio")), stream(stream_of(call)), computes(computed_dtype(*call.attrs, DType::kF32)) {}
+      : ratio(call.attrs->f("ratio")),
+        stream(stream_of(call)),
+        begin(static_cast<uint64_t>(call.attrs->i("first_element", 0))),
+        computes(computed_dtype(*call.attrs, DType::kF32)) {}
   double ratio;
-  uint64_t stream;
+  uint64_t stream, begin;
   DType computes;
 };
 struct Uniform {
@@ -123,8 +126,9 @@ KernelStatus dropout(const KernelCall& call, const Dropout& drawn) {
     drop_in_rows(dropping, *rows);
     return nullptr;
   }
-  for_groups(call.outputs[0].numel(), 1 << 14,
-             [&](int64_t first, int64_t count) { dropping.run(static_cast<uint64_t>(first), first, count); });
+  for_groups(call.outputs[0].numel(), 1 << 14, [&](int64_t first, int64_t count) {
+    dropping.run(drawn.begin + static_cast<uint64_t>(first), first, count);
+  });
   return nullptr;
 }
 
