@@ -48,9 +48,16 @@ nb::tuple statistics_of(nb::handle tensor) {
   return statistics_to_python(found);
 }
 
+struct PoolKeepsNone {
+  BlockPool::KeepsNone held{process_pool()};
+};
+
 }  // namespace
 
 void bind_process(nb::module_& module) {
+  nb::class_<PoolKeepsNone>(module, "PoolKeepsNone",
+                            "As long as one is there, the process's pool keeps no block for the next step.")
+      .def(nb::init<>());
   module.def(
       "release_memory", [] { process_pool().trim(); }, nb::call_guard<nb::gil_scoped_release>(),
       "Gives the arenas that no pending step uses back to the system; the next step maps new ones.");

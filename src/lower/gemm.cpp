@@ -70,15 +70,18 @@ bool lower_outer(Call& c) {
   return c.result(c.b.mul(c.b.unsqueeze(x, {1}), c.b.unsqueeze(y, {0})));
 }
 
-// beta*self + alpha*(mat1 mat2)
+// beta*self + alpha*(x y) of matrices, rounded once.
+static ValueId sum_and_product(Call& c, ValueId self, ValueId x, ValueId y) {
+  const double alpha = c.real("alpha", 1), beta = c.real("beta", 1);
+  std::vector<ValueId> operands{x, y};
+  if (beta != 0) operands.push_back(self);
+  return c.b.op(Op::kGemm, operands, {{"transA", false}, {"transB", false}, {"alpha", alpha}, {"beta", beta}});
+}
+
 bool lower_addmm(Call& c) {
   const DType dtype = c.dtype();
   if (!is_float(dtype)) return false;
-  const double alpha = c.real("alpha", 1), beta = c.real("beta", 1);
-  std::vector<ValueId> operands{c.operand("mat1", dtype), c.operand("mat2", dtype)};
-  if (beta != 0) operands.push_back(c.operand("self", dtype));
-  return c.result(
-      c.b.op(Op::kGemm, operands, {{"transA", false}, {"transB", false}, {"alpha", alpha}, {"beta", beta}}));
+  return c.result(sum_and_product(c, c.operand("self", dtype), c.operand("mat1", dtype), c.operand("mat2", dtype)));
 }
 
 static ValueId scaled(Call& c, ValueId x, double factor) { return factor == 1 ? x : c.b.mul(x, factor); }
@@ -99,10 +102,15 @@ bool lower_baddbmm(Call& c) {
   return add_product(c, c.b.op(Op::kFusedMatMul, {x, y}, {{"transA", false}, {"transB", false}, {"alpha", alpha}}));
 }
 
+// The vector is a matrix of one column.
 bool lower_addmv(Call& c) {
-  if (!is_float(c.dtype())) return false;
-  const ValueId product = matrix_product(c.b, c.operand("mat", c.dtype()), c.operand("vec", c.dtype()));
-  return add_product(c, scaled(c, product, c.real("alpha", 1)));
+  const DType dtype = c.dtype();
+  if (!is_float(dtype)) return false;
+  Builder& b = c.b;
+  ValueId self = c.operand("self", dtype);
+  if (b.rank(self) == 1) self = b.unsqueeze(self, {1});
+  const ValueId column = b.unsqueeze(c.operand("vec", dtype), {1});
+  return c.result(b.squeeze(sum_and_product(c, self, c.operand("mat", dtype), column), {1}));
 }
 
 bool lower_addr(Call& c) {
@@ -112,12 +120,16 @@ bool lower_addr(Call& c) {
   return add_product(c, scaled(c, product, c.real("alpha", 1)));
 }
 
-// The batch's products are summed.
+// The batch's products are summed: one product, of matrices side by side and one below the other.
 bool lower_addbmm(Call& c) {
-  if (!is_float(c.dtype())) return false;
-  const ValueId products = c.b.op(Op::kMatMul, {c.operand("batch1", c.dtype()), c.operand("batch2", c.dtype())});
-  const ValueId sum = c.b.reduce(Op::kReduceSum, products, {0}, false);
-  return add_product(c, scaled(c, sum, c.real("alpha", 1)));
+  const DType dtype = c.dtype();
+  if (!is_float(dtype)) return false;
+  Builder& b = c.b;
+  const ValueId x = b.swap_axes(c.operand("batch1", dtype), 0, 1), y = c.operand("batch2", dtype);
+  const Shape rows = b.shape(x), columns = b.shape(y);
+  const Dim inner = rows[1] * rows[2];
+  const ValueId wide = b.reshape(x, {rows[0], inner}), high = b.reshape(y, {inner, columns[2]});
+  return c.result(sum_and_product(c, c.operand("self", dtype), wide, high));
 }
 
 // ---- groups of rows, each times its own matrix

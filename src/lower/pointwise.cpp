@@ -190,10 +190,12 @@ bool lower_nan_to_num(Call& c) {
 
 // ---- powers: small constant exponents are products, as PyTorch's own kernel computes them
 
+// Of 16 bits what is more than one step there, or in its gradient, stays a power, which is rounded once.
 static bool constant_power(Call& c, ValueId x, double exponent) {
   Builder& b = c.b;
   if (exponent == 1) return c.result(x);
   if (exponent == 2) return c.result(b.mul(x, x));
+  if (is_half(b.dtype(x)) && (exponent == 3 || exponent == -2 || exponent == -0.5)) return false;
   if (exponent == 3) return c.result(b.mul(b.mul(x, x), x));
   if (!is_float(b.dtype(x))) return false;
   if (exponent == 0.5) return c.result(b.op(Op::kSqrt, {x}));

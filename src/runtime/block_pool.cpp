@@ -152,7 +152,10 @@ std::shared_ptr<Block> BlockPool::acquire_to_work_in(int64_t size_bytes, int64_t
 void BlockPool::give_back(Block block, bool to_work_in) {
   std::lock_guard lock(mutex_);
   live_bytes_ -= block.size_bytes;
-  free_.push_back({block, now_, to_work_in});
+  if (keeping_none_ > 0)
+    release(block);
+  else
+    free_.push_back({block, now_, to_work_in});
 }
 
 int64_t BlockPool::bytes_that_are_free() const {

@@ -43,6 +43,21 @@ class BlockPool {
   void forward_begins();
   void forward_is_gone() { --pending_; }
 
+  // As long as one is there, blocks go back to the system when they return: somebody else works in the same memory, and
+  // what is kept here for the engine's next half is beside what he needs then.
+  class KeepsNone {
+   public:
+    explicit KeepsNone(BlockPool& pool) : pool_(pool) {
+      if (pool_.keeping_none_++ == 0) pool_.trim();
+    }
+    ~KeepsNone() { --pool_.keeping_none_; }
+    KeepsNone(const KeepsNone&) = delete;
+    KeepsNone& operator=(const KeepsNone&) = delete;
+
+   private:
+    BlockPool& pool_;
+  };
+
   int64_t live_bytes() const;  // handed out
   int64_t free_bytes() const;  // kept for reuse
   ~BlockPool();
@@ -76,6 +91,7 @@ class BlockPool {
   std::atomic<int64_t> now_ = 0;
   std::atomic<int64_t> pending_ = 0;
   std::atomic<int64_t> forwards_ = 0;  // since blocks have aged
+  std::atomic<int> keeping_none_ = 0;
 };
 
 // The process's pool. Its blocks may outlive every session (a user keeps outputs), so it is never destroyed.

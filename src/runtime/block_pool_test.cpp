@@ -92,6 +92,23 @@ TEST(BlockPool, WhereHalvesWorkIsOneBlockForAll) {
   EXPECT_EQ(pool.acquire_to_work_in(kMiB, INT64_MAX)->size_bytes, kMiB) << "the larger one served two steps before";
 }
 
+TEST(BlockPool, BlocksGoBackWhereSomebodyElseWorksInTheSameMemory) {
+  BlockPool pool;
+  pool.acquire(3 * kMiB);
+  auto held = pool.acquire(2 * kMiB);
+  {
+    const BlockPool::KeepsNone one(pool);
+    EXPECT_EQ(pool.free_bytes(), 0);
+    const BlockPool::KeepsNone other(pool);
+    held.reset();
+    pool.acquire(kMiB / 2);
+    pool.acquire_to_work_in(kMiB, INT64_MAX);
+    EXPECT_EQ(pool.free_bytes() + pool.live_bytes(), 0);
+  }
+  pool.acquire(3 * kMiB);
+  EXPECT_EQ(pool.free_bytes(), 3 * kMiB);
+}
+
 TEST(BlockPool, BlocksAgeWithStepsNotWithForwards) {
   BlockPool pool;
   pool.acquire(3 * kMiB);

@@ -37,9 +37,16 @@ AS_EXACT = {
     "huber": lambda a, b, c: F.huber_loss(a, b, delta=0.7, **NONE),
     "smooth l1": lambda a, b, c: F.smooth_l1_loss(a, b, beta=0.7, **NONE),
     "bce": lambda a, b, c: F.binary_cross_entropy(b.sigmoid() * 0.9, c, **NONE),
+    "cube": lambda a, b, c: a**3,
+    "one by the square": lambda a, b, c: (a.square() + 1) ** -2,
+    "addmv": lambda a, b, c: torch.addmv(a[:, 0], b, c[0], beta=0.7, alpha=1.3),
+    "addbmm": lambda a, b, c: torch.addbmm(
+        a[:12, :12], b.view(2, 12, 64), c.view(2, 12, 64).transpose(1, 2), beta=0.7, alpha=1.3
+    ),
     "soft margin": lambda a, b, c: F.soft_margin_loss(a, b.detach().sign(), **NONE),
 }
 GRADIENTS = {
+    "one by the root": lambda a, b, c: c**-0.5,
     "hardswish": lambda a, b, c: F.hardswish(a * b),
     "elu": lambda a, b, c: F.elu(a, alpha=0.7),
     "selu": lambda a, b, c: F.selu(b),

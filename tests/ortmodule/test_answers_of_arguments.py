@@ -67,6 +67,24 @@ class Split(Layer):
         return sum(part.square().sum() * (place + 1) for place, part in enumerate(parts))
 
 
+class OfWritten(Layer):
+    """As Longformer has it: tokens with global attention are written into the mask that it then asks."""
+
+    def forward(self, x, labels):
+        h, mask = self.fc(x), torch.where(labels > 0, 0.0, -1.0)[None][0]
+        mask[labels == 3] = 8.0
+        mask.mul_(0.5)
+        return h.square().sum() if (mask > 0).any().item() else h.sum()
+
+
+class OfRows(Layer):
+    def forward(self, x, labels):
+        counts = torch.zeros(2, 3, dtype=torch.long)
+        counts[1:, 1:] = labels[:2]
+        counts += labels[:3]
+        return self.fc(x).square().sum() if (counts[:, 2] > 2).all() else self.fc(x).sum()
+
+
 CALLS = ([1, 2, 3, 1, 0, 2], [2, 1, 2, 0, 2, 2], [0, 1, 2, 3, 4, 5], [1, 1, 3, 2, 3, 0])
 
 
@@ -81,6 +99,8 @@ CALLS = ([1, 2, 3, 1, 0, 2], [2, 1, 2, 0, 2, 2], [0, 1, 2, 3, 4, 5], [1, 1, 3, 2
         (Compared, 2),
         (OfBuffer, 2),
         (Split, 1),
+        (OfWritten, 2),
+        (OfRows, 2),
     ],
 )
 def test_a_graph_for_each_answer(make, graphs):

@@ -270,3 +270,14 @@ def test_a_method_that_was_taken_holds_its_wrapper():
     del to, call
     assert reference() is None
     assert type(ORTModule(WithOwnMethods()).to("cpu")).__name__ == "ORTModule"
+
+
+@pytest.mark.parametrize("net", [Net, Branching])
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_no_tensor_of_the_first_call_is_kept(net):
+    torch.compiler.reset()
+    ours = ORTModule(net())
+    ours(torch.randn(37, 8))["loss"].backward()
+    gc.collect()  # Dynamo's, of a call that compiles
+    tensors = [leaf for leaf in gc.get_objects() if type(leaf) is torch.Tensor]
+    assert not [leaf.shape for leaf in tensors if 37 in leaf.shape], "neither arguments nor what lay between pieces"

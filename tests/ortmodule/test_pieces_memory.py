@@ -103,6 +103,60 @@ def test_gradients_that_are_kept_leave_the_arena_of_the_pieces():
         assert sum(lowtide.pool_bytes().values()) - before <= peak + 8 * 4096
 
 
+class Drawing(torch.autograd.Function):
+    """Multiplied by the same noise in forward and backward."""
+
+    @staticmethod
+    def forward(ctx, h, layer):
+        ctx.seed = int(torch.initial_seed() % 1000)
+        torch.manual_seed(ctx.seed)
+        return h * torch.rand(h.shape, dtype=h.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        torch.manual_seed(ctx.seed)
+        return gradient * torch.rand(gradient.shape, dtype=gradient.dtype), None
+
+
+class Beside(Wide):
+    """Of its pieces PyTorch runs one, of whose function it alone knows what its backward does."""
+
+    in_pytorch = True
+
+    def forward(self, x):
+        h = self.first(x)
+        if h.mean() > 100:
+            h = h * 2
+        if self.in_pytorch:
+            h = Drawing.apply(h, self.first)
+        return {"out": self.second(h)}
+
+
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_where_pytorch_runs_a_piece_it_has_all_that_the_engine_does_not_use():
+    torch.compiler.reset()
+    ours, theirs = pair(Beside)
+    x = torch.randn(512, 64, dtype=torch.float64)
+    for in_pytorch in (True, True, False, False):
+        ours.in_pytorch = theirs.in_pytorch = in_pytorch
+        for module in (ours, theirs):
+            module.zero_grad()
+            module(x)["out"].square().mean().backward()
+        assert ("; in PyTorch: " in ours.fallback_reason) == in_pytorch, ours.fallback_reason
+        for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, msg=name)
+        assert (lowtide.pool_bytes()["free_bytes"] == 0) == in_pytorch
+    ours.in_pytorch = True
+    ours(x)
+    del ours
+    gc.collect()
+    torch.compiler.reset()
+    kept, theirs = pair(Wide)
+    for _ in range(2):
+        kept(x)["out"].mean().backward()
+    assert lowtide.pool_bytes()["free_bytes"] > 0, "it has gone with the module"
+
+
 class Raising(Wide):
     fails = False
 

@@ -445,6 +445,7 @@ def _export(module, call, facts, observation, whole):
 def _program_of(flat, examples, shapes):
     program = torch.export.export(flat, (examples,), strict=False, dynamic_shapes=shapes)
     write_out_vmaps(program.graph_module)
+    program.example_inputs = None  # of a piece, what the pieces before it have computed
     return program
 
 

@@ -32,6 +32,8 @@ _ANSWERED = frozenset(
     (torch.Tensor.__bool__, torch.Tensor.__index__, torch.Tensor.__int__, torch.Tensor.__contains__)
     + (torch.equal, torch.Tensor.equal, torch.is_nonzero, torch.Tensor.is_nonzero)
 )
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+_WRITE = frozenset(("__setitem__", *(f"__i{name}__" for name in _OPERATORS)))
 _ITEM, _LIST = torch.Tensor.item, torch.Tensor.tolist
 # Of a tensor whose rows data count they ask how many there are.
 _ROWS = frozenset((_LIST, torch.Tensor.__iter__, torch.Tensor.unbind, torch.unbind))
@@ -171,8 +173,21 @@ class Answers:
 
     # ---- what forward computes
 
-    def note(self, func, args, kwargs, result):
-        """`result`: of a call in the trace."""
+    def of_write(self, func, args, kwargs):
+        """Before a call: the node of what it writes over all of `args[0]`; None where that is not known."""
+        if not self._nodes or not args or not _writes_its_first(func):
+            return None
+        try:
+            args, kwargs = pytree.tree_map(self._operand, (tuple(args), kwargs))
+        except _Unknown:
+            return None
+        return _Computed(_written, (func, *args), kwargs)
+
+    def note(self, func, args, kwargs, result, write=None):
+        """`result`: of a call in the trace; `write`: what of_write told before it."""
+        if write is not None:
+            self._note(args[0], write)
+            return
         if func not in _MAKERS and not (self._nodes and any(map(self._holds_some, args))):
             return
         if func is _ITEM or func is _LIST:
@@ -326,6 +341,17 @@ class Answers:
         except Exception:  # the example has other sizes than the call
             return None
         return value if type(value) is bool or type(value) is int and abs(value) <= _MOST_TIMES else None
+
+
+def _writes_its_first(func):
+    name = getattr(func, "__name__", "")
+    return name in _WRITE or name.endswith("_") and not name.endswith("__")
+
+
+def _written(func, tensor, *args, **kwargs):
+    tensor = tensor.clone()
+    func(tensor, *args, **kwargs)
+    return tensor
 
 
 def _part(of, place):

@@ -10,6 +10,7 @@ import weakref
 
 import torch
 
+from lowtide._lowtide import PoolKeepsNone
 from lowtide.capture import undoing_transforms, user_line
 from lowtide.distributed import is_distributed
 from lowtide.errors import Error, UnsupportedError
@@ -66,6 +67,7 @@ class Pieces:
         self._calls_without, self._has_run = 0, False  # any piece, in a row; whether one has run at this depth
         self._this_call = threading.local()
         self._shares = SharesOfTime(module.parameters)
+        self._room_for_pytorch = None  # PoolKeepsNone, where it runs pieces of the last call, which may be the largest
         if budget is None:
             self._allowance = SharedRoom()
         elif budget.bytes:
@@ -119,6 +121,10 @@ class Pieces:
             raise UnsupportedError(f"torch.compile: {type(error).__name__}: {first}") from None
         if self._allowance is not None and torch.is_grad_enabled():
             self._allowance.call_ended(all(one.agent is not None for one in ran))
+        if all(one.agent is not None for one in ran):
+            self._room_for_pytorch = None
+        else:
+            self._room_for_pytorch = self._room_for_pytorch or PoolKeepsNone()
         if not is_distributed():
             wholes.choose()
         self._leaves_garbage = len(self._found) > found
