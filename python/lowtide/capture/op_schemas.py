@@ -77,14 +77,28 @@ def memory_of(node, root):
 
 
 def written_tensor(node):
-    """The node whose tensor calls that write in place, or into `out`, return."""
+    """The node whose tensor calls that write in place, or into `out`, return; casts to what it is return it, too."""
     while isinstance(node, torch.fx.Node) and isinstance(node.target, torch._ops.OpOverload):
+        if _casts_to_what_it_is(node):
+            node = node.args[0]
+            continue
         returns = [output.alias_info for output in node.target._schema.returns]
         written = [value for argument, value in arguments_of(node) if argument.is_write]
         if len(returns) != 1 or len(written) != 1 or returns[0] is None or not returns[0].is_write:
             break
         node = written[0]
     return node
+
+
+def _casts_to_what_it_is(node):
+    """`x.to(x.dtype)` is x itself, not a view of it, unless a copy is asked for."""
+    if node.target.namespace != "aten" or node.target._opname not in ("to", "type_as"):
+        return False
+    given = {argument.name: value for argument, value in arguments_of(node)}
+    if given.get("copy") or given.get("memory_format") not in (None, torch.preserve_format):
+        return False
+    before, after = node.args[0].meta.get("val"), node.meta.get("val")
+    return before is not None and (before.dtype, before.device) == (after.dtype, after.device)
 
 
 def is_silent(attrs):
