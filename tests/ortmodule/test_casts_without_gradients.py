@@ -31,6 +31,13 @@ def twice(m, a):
     return c * 2 + b
 
 
+def others(m, a):
+    b = m.l(a)
+    with torch.no_grad():
+        c = torch.atleast_2d(torch.real(+b)).resolve_conj()
+    return c * 2 + b
+
+
 def of_the_module(m, a):
     m.l = m.l.to(a.dtype)
     return m.l(a)
@@ -51,7 +58,7 @@ def there_and_back(m, a):
 
 
 @pytest.mark.parametrize("wrap", [ORTModule, lambda module: torch.compile(module, backend=lowtide)])
-@pytest.mark.parametrize("function", [unused, of_a_parameter, twice, of_the_module, a_copy, there_and_back])
+@pytest.mark.parametrize("function", [unused, of_a_parameter, twice, others, of_the_module, a_copy, there_and_back])
 def test_gradients(function, wrap):
     module = of(function).double()
     same, given, found = copy.deepcopy(module), x(3, 4).double(), []
