@@ -24,6 +24,8 @@ def data_as_calls(graph):
             for user in [user for user in node.users if "_lower_version_count" in getattr(user.target, "__name__", "")]:
                 graph.erase_node(user)
             node.replace_all_uses_with(node.args[0])
+            if _is_itself(*node.args):
+                graph.erase_node(node)
 
 
 def data_of(tensor):
@@ -44,6 +46,12 @@ def _is_own(node, order):
             return False
         pending.extend(user for user in alias.users if _is_alias(user))
     return True
+
+
+def _is_itself(tensor, value):
+    """What `module.to(dtype)` gives a parameter that has the dtype: it goes on to be what it was, with its gradient."""
+    tensor, value = (node.meta.get("example_value") for node in (tensor, value))
+    return tensor is not None and value is tensor
 
 
 def _is_alias(node):

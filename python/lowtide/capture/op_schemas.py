@@ -4,6 +4,8 @@ import operator
 
 import torch
 
+_MAY_CHANGE_NOTHING = frozenset("to type_as positive real resolve_conj atleast_1d atleast_2d atleast_3d".split())
+
 
 def arguments_of(node):
     """(schema argument, value) in schema order, defaults filled in, None left out."""
@@ -77,14 +79,31 @@ def memory_of(node, root):
 
 
 def written_tensor(node):
-    """The node whose tensor calls that write in place, or into `out`, return."""
+    """The node whose tensor calls that write in place, or into `out`, return; what changes nothing returns it, too."""
     while isinstance(node, torch.fx.Node) and isinstance(node.target, torch._ops.OpOverload):
+        if _changes_nothing(node):
+            node = node.args[0]
+            continue
         returns = [output.alias_info for output in node.target._schema.returns]
         written = [value for argument, value in arguments_of(node) if argument.is_write]
         if len(returns) != 1 or len(written) != 1 or returns[0] is None or not returns[0].is_write:
             break
         node = written[0]
     return node
+
+
+def _changes_nothing(node):
+    """`x.to(x.dtype)` is x itself, not a view of it, unless a copy is asked for; so are `+x` and others."""
+    is_one = node.target.namespace == "aten" and node.target._opname in _MAY_CHANGE_NOTHING
+    if not is_one or not isinstance(node.args[0], torch.fx.Node):
+        return False
+    given = {argument.name: value for argument, value in arguments_of(node)}
+    if given.get("copy") or given.get("memory_format") not in (None, torch.preserve_format):
+        return False
+    before, after = node.args[0].meta.get("val"), node.meta.get("val")
+    if before is None or before.dim() != after.dim() or before.is_conj() != after.is_conj():
+        return False
+    return (before.dtype, before.device) == (after.dtype, after.device)
 
 
 def is_silent(attrs):

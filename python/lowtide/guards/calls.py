@@ -110,7 +110,7 @@ class Calls(TorchFunctionMode):
             return None
         result = past_autograd.call(functools.partial(self._call, frame=frame), func, args, kwargs or {})
         if func in _TEXTS:
-            self._observation.comparisons.note_text(args[0], result)
+            self._observation.comparisons.note_text(args[0], result, _asking(frame))
         if took_gradient is not None:
             leaves.note(args[0], took_gradient)
             self._observation.seen.asks_for_gradients = True

@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 
 from lowtide.errors import UnsupportedError
 
+from .checks import writes_what_a_check_says
 from .code import is_ours
 from .whole_divisions import WholeDivisions
 
@@ -139,7 +140,8 @@ class Comparisons:
         """A size that users' code makes a text of (a key of a ModuleDict, a log) is one that the graph is made for."""
 
         def text(number, *form):
-            if not self._is_running() or is_ours(sys._getframe(1).f_globals.get("__name__")):
+            frame = sys._getframe(1)
+            if not self._is_running() or is_ours(frame.f_globals.get("__name__")) or writes_what_a_check_says(frame):
                 return write(number, *form)
             if id(number) in self._recipes:
                 self._written = "a number that changes"  # an error might end in the code that writes a log
@@ -150,10 +152,11 @@ class Comparisons:
 
         return text
 
-    def note_text(self, tensor, text):
+    def note_text(self, tensor, text, frame):
         """Of a tensor, which may say what stands for it in a trace: of known numbers it does not."""
         if type(tensor) is not torch.Tensor and f"{type(tensor).__name__}(" in text:
-            self._written = "a tensor"
+            if not writes_what_a_check_says(frame):
+                self._written = "a tensor"
 
     def refuse_texts(self):
         """At the end of forward."""
