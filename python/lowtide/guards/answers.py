@@ -26,12 +26,13 @@ _MOST_TIMES = 64  # that a loop is in a graph
 _MOST_STEPS = 64  # of what a question is about
 _SIZE = sympy.Symbol("size", integer=True)
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device, torch.memory_format, torch.layout, type(...))
-_MAKERS = frozenset((torch.arange, torch.tensor, torch.zeros, torch.ones, torch.full))
+_MAKERS = frozenset((torch.arange, torch.linspace, torch.tensor, torch.zeros, torch.ones, torch.full))
 # Of what these give the trace knows nothing, and Python wants to know.
 _ANSWERED = frozenset(
     (torch.Tensor.__bool__, torch.Tensor.__index__, torch.Tensor.__int__, torch.Tensor.__contains__)
     + (torch.equal, torch.Tensor.equal, torch.is_nonzero, torch.Tensor.is_nonzero)
 )
+_SETS = frozenset(("__setitem__", "__iadd__", "__isub__", "__imul__", "__ifloordiv__", "__iand__", "__ior__"))
 _ITEM, _LIST = torch.Tensor.item, torch.Tensor.tolist
 # Of a tensor whose rows data count they ask how many there are.
 _ROWS = frozenset((_LIST, torch.Tensor.__iter__, torch.Tensor.unbind, torch.unbind))
@@ -171,8 +172,17 @@ class Answers:
 
     # ---- what forward computes
 
-    def note(self, func, args, kwargs, result):
+    def before(self, func, args):
+        """Of a call that begins: what the tensor is that it writes into."""
+        name = getattr(func, "__name__", "")
+        writes = name in _SETS or name.endswith("_") and not name.endswith("__")
+        return self._node(args[0]) if writes and args and self._nodes else None
+
+    def note(self, func, args, kwargs, result, before=None):
         """`result`: of a call in the trace."""
+        if before is not None:
+            self._note_write(func, args, kwargs, before)
+            return
         if func not in _MAKERS and not (self._nodes and any(map(self._holds_some, args))):
             return
         if func is _ITEM or func is _LIST:
@@ -191,6 +201,17 @@ class Answers:
             return
         for place, part in enumerate(parts):
             self._note(part, node if parts[0] is result else _Computed(_part, (node, place), {}))
+
+    def _note_write(self, func, args, kwargs, before):
+        """That of other tensors in the same memory is known no longer: their versions are others."""
+        tensor = args[0]
+        if self._node(tensor) is not None:
+            return  # it was no write
+        try:
+            operands = pytree.tree_map(self._operand, (tuple(args[1:]), kwargs))
+        except _Unknown:
+            return
+        self._note(tensor, _Computed(_written, (func, before, *operands), {}))
 
     def _note(self, tensor, node):
         self._nodes[id(tensor)] = weakref.ref(tensor), version_of(tensor), node
@@ -326,6 +347,12 @@ class Answers:
         except Exception:  # the example has other sizes than the call
             return None
         return value if type(value) is bool or type(value) is int and abs(value) <= _MOST_TIMES else None
+
+
+def _written(func, tensor, args, kwargs):
+    tensor = tensor.clone()
+    func(tensor, *args, **kwargs)
+    return tensor
 
 
 def _part(of, place):

@@ -145,8 +145,9 @@ class Calls(TorchFunctionMode):
             is_answered, answer = answers.of_call(func, args, kwargs, frame)
             if is_answered:
                 return answer
+        before = answers.before(func, args)
         result = func(*args, **kwargs)
-        answers.note(func, args, kwargs, result)
+        answers.note(func, args, kwargs, result, before)
         return result
 
 
