@@ -85,6 +85,31 @@ class OfRows(Layer):
         return self.fc(x).square().sum() if (counts[:, 2] > 2).all() else self.fc(x).sum()
 
 
+class Counted(Layer):
+    """As torch_geometric's to_dense_batch has it: a call that wrote into a tensor of it was not known."""
+
+    def forward(self, x, labels):
+        counts = labels.new_zeros(6).scatter_add_(0, labels, torch.ones_like(labels))
+        h = self.fc(x)
+        return sum(h[labels == label].sum(0).square().sum() for label in range(int(counts.max())))
+
+
+class WrittenItself(Layer):
+    def forward(self, x, labels):
+        own = labels.clone()
+        own[own > 2] = 0
+        own += labels[:1]
+        for _ in range(own[2].item()):
+            x = self.fc(x).tanh()
+        return x.square().sum()
+
+
+class OfTimes(Layer):
+    def forward(self, x, labels):
+        times = torch.linspace(0, 1, labels.shape[0], dtype=x.dtype)
+        return self.fc(x * times[:, None]).square().sum() if (times[1:] > times[:-1]).all() else x.sum()
+
+
 CALLS = ([1, 2, 3, 1, 0, 2], [2, 1, 2, 0, 2, 2], [0, 1, 2, 3, 4, 5], [1, 1, 3, 2, 3, 0])
 
 
@@ -101,6 +126,9 @@ CALLS = ([1, 2, 3, 1, 0, 2], [2, 1, 2, 0, 2, 2], [0, 1, 2, 3, 4, 5], [1, 1, 3, 2
         (Split, 1),
         (OfWritten, 2),
         (OfRows, 2),
+        (Counted, 3),
+        (WrittenItself, 3),
+        (OfTimes, 1),
     ],
 )
 def test_a_graph_for_each_answer(make, graphs):
@@ -132,6 +160,20 @@ class WrittenView(Layer):
         return self.fc(x).square().sum() if first.item() == 1 else self.fc(x).sum()
 
 
+class WrittenThroughView(Layer):
+    def forward(self, x, labels):
+        labels = labels.clone()
+        labels.view(-1)[:1].add_(1)
+        return self.fc(x).square().sum() if labels[0] == 1 else self.fc(x).sum()
+
+
+class DrawnInto(Layer):
+    def forward(self, x, labels):
+        drawn = labels.clone()
+        drawn.random_(0, 2)
+        return self.fc(x).square().sum() if drawn[0] == 1 else self.fc(x).sum()
+
+
 class Drawn(Layer):
     def forward(self, x, labels):
         drawn = torch.randint_like(labels, 2)
@@ -139,7 +181,7 @@ class Drawn(Layer):
 
 
 @pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
-@pytest.mark.parametrize("make", [Written, WrittenView, Drawn])
+@pytest.mark.parametrize("make", [Written, WrittenView, WrittenThroughView, Drawn, DrawnInto])
 def test_what_is_no_argument_alone_is_no_question(make):
     """It is another one while forward runs than before the call."""
     models = pair(make)

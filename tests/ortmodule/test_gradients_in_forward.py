@@ -75,3 +75,39 @@ class Flow(torch.nn.Module):
 def test_one_output_of_a_piece_by_another():
     ours = same_through_both_doors(Flow, (3, 3, 5))
     assert "may differentiate one of its outputs by another" in ours.fallback_reason
+
+
+class Forces(torch.nn.Module):
+    """A piece writes into its own argument, the distances, and forces run its forward again: it read what it wrote."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = torch.nn.Linear(3, 8), torch.nn.Linear(8, 1)
+
+    def forward(self, places):
+        if places.sum() > 1e6:
+            places = places / 2
+        places = places.detach().requires_grad_()
+        apart = places[:-1] - places[1:]
+        apart = self.held(apart)
+        rows = torch.tensor([0, 1])
+        apart[rows] = apart[rows] / apart[rows].norm(dim=1, keepdim=True)
+        energy = self.out(self.into(apart).tanh()).sum()
+        (slope,) = torch.autograd.grad(energy, places, create_graph=True)
+        return energy + slope.square().sum()
+
+    @staticmethod
+    @torch.compiler.disable
+    def held(distances):
+        return distances
+
+
+def test_forces_through_an_argument_that_a_piece_writes_are_eagers():
+    ours, theirs = pair(Forces)
+    for rows in (5, 5, 7):
+        x = torch.randn(rows, 3, dtype=torch.float64)
+        losses = [module(x) for module in (ours, theirs)]
+        torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
+        for loss in losses:
+            loss.backward()
+    assert_same_state(ours, theirs)

@@ -56,9 +56,9 @@ class Net(torch.nn.Module):
         return self.down(found["last"][order]) * found["scale"]
 
 
-def pair(*layers):
+def pair(*layers, net=Net):
     torch.manual_seed(0)
-    module = Net(Decoder(*layers)).double()
+    module = net(Decoder(*layers)).double()
     return ORTModule(module), copy.deepcopy(module)
 
 
@@ -120,3 +120,31 @@ def test_hook_that_comes_later_runs():
         net.decoder.register_forward_hook(lambda module, args, output: {**output, "last": output["last"] * 3})
     for _ in range(2):
         assert_same(step(wrapped, (rows(),)), step(module, (rows(),)), **TOLERANCE)
+
+
+class Bent(torch.nn.Module):
+    """Without parameters."""
+
+    def forward(self, h):
+        h = h.tanh() * h
+        if not torch.isfinite(h).all():
+            h = h.nan_to_num().clamp(-1, 1)
+        return h
+
+
+class Sloped(Net):
+    """Gradients of its gradients run the decoder's forward again, which was the engine's once more, without an end."""
+
+    def forward(self, x):
+        h = self.up(x)
+        (slope,) = torch.autograd.grad(self.decoder(h)["last"].square().sum(), h, create_graph=True)
+        return super().forward(x) + slope.square().sum()
+
+
+@pytest.mark.filterwarnings("ignore:create_graph=True")
+def test_gradients_of_gradients_in_forward_are_through_the_forward_as_it_is():
+    wrapped, module = pair(Bent(), Bent(), net=Sloped)
+    for count in (3, 3, 5):
+        x = rows(count).requires_grad_()
+        assert_same(step(wrapped, (x,)), step(module, (x,)), **TOLERANCE)
+    assert "pieces in the engine" in wrapped.fallback_reason

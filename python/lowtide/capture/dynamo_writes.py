@@ -41,6 +41,13 @@ class Writes:
             for place, tensor in tensors
         )
 
+    def apart(self, inputs):
+        """For a call with gradients: the inputs, with tensors of their own in place of those that are written. A
+        backward may read one, and one that runs forward again reads it with the history that it had."""
+        if not torch.is_grad_enabled():
+            return inputs
+        return tuple(value.clone() if place in self.places else value for place, value in enumerate(inputs))
+
     def make(self, inputs, results):
         """The graph's own outputs."""
         for place, value in zip(self.places, results[self.outputs :], strict=True):

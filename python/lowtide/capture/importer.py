@@ -134,20 +134,20 @@ class _Importer:
             tensor, kind = self._exported.guards.parameter_of(constant), "constant"
         else:
             raise UnsupportedError(f"the exported program takes a {spec.kind.name.lower()}")
+        # As it was at the export: an attribute may be another tensor when the export is imported again.
+        was_attribute = self._exported.attributes.setdefault
+        own = kind != "constant" or was_attribute(path, _attribute(self._module, path) is tensor)
+        paths = (path,) if own else ()
         if id(tensor) in self._source_of_tensor:  # tied: one input for all names
             index, value = self._source_of_tensor[id(tensor)]
             source = self._sources[index]
             silent = source.silent or path in self._exported.silent
             used = source.used or bool(node.users)
-            self._sources[index] = replace(source, paths=(*source.paths, path), used=used, silent=silent)
+            self._sources[index] = replace(source, paths=(*source.paths, *paths), used=used, silent=silent)
             self._values[node] = value
             return
-        if kind == "constant":
-            # As it was at the export: an attribute may be another tensor when the export is imported again.
-            was_attribute = self._exported.attributes.setdefault(path, _attribute(self._module, path) is tensor)
-            source = Source(kind, paths=(path,) if was_attribute else (), tensor=tensor)
-        else:
-            source = Source(kind, paths=(path,), silent=path in self._exported.silent)
+        silent = kind != "constant" and path in self._exported.silent
+        source = Source(kind, paths=paths, silent=silent, tensor=tensor if kind == "constant" else None)
         strides = [] if tensor.is_contiguous() else list(tensor.stride())
         requires_grad = tensor.requires_grad and torch.is_grad_enabled()
         name, dtype, shape = path or node.name, dtype_name(tensor.dtype), list(tensor.shape)

@@ -26,7 +26,7 @@ _MOST_TIMES = 64  # that a loop is in a graph
 _MOST_STEPS = 64  # of what a question is about
 _SIZE = sympy.Symbol("size", integer=True)
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device, torch.memory_format, torch.layout, type(...))
-_MAKERS = frozenset((torch.arange, torch.tensor, torch.zeros, torch.ones, torch.full))
+_MAKERS = frozenset((torch.arange, torch.linspace, torch.tensor, torch.zeros, torch.ones, torch.full))
 # Of what these give the trace knows nothing, and Python wants to know.
 _ANSWERED = frozenset(
     (torch.Tensor.__bool__, torch.Tensor.__index__, torch.Tensor.__int__, torch.Tensor.__contains__)

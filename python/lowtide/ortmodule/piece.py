@@ -42,7 +42,7 @@ class Piece:
         if self.graph.writes.are_seen(inputs):
             return self._in_pytorch(inputs, "an argument that is changed in place shares its memory with another one")
         self._refusal = None
-        return self.graph.writes.make(inputs, self._run(inputs))
+        return self.graph.writes.make(inputs, self._run(self.graph.writes.apart(inputs)))
 
     def _in_pytorch(self, inputs, why):
         begin, self._refusal = time.perf_counter(), why

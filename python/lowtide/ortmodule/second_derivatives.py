@@ -10,6 +10,7 @@ from lowtide.guards.held import HELD, InPlace
 from lowtide.guards.writes import undone
 
 from .fallback import users_frame
+from .whole_submodule import as_it_is
 
 
 class SecondDerivatives:
@@ -63,7 +64,7 @@ class SecondDerivatives:
                 state.update(dict.fromkeys(source.paths, tensor))
         args, kwargs = agent.arguments.with_tensors(tensors[index] for index in range(len(tensors)))
         in_place = InPlace(self._module, kwargs.pop(HELD, {}))
-        with undone(self._module, captured.exported.writes), in_place:
+        with undone(self._module, captured.exported.writes), in_place, as_it_is(self._module):
             output = torch.func.functional_call(self._module, state, args, kwargs, tie_weights=False)
         if captured.facts.keep is not None:
             output = keep_only(output, captured.facts.keep)
