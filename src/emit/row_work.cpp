@@ -200,11 +200,9 @@ class StepReader {
     for (size_t i = 0; i < step_.inputs.size(); ++i) {
       const Shape* operand = input(i);
       if (operand == nullptr) continue;
-      if (i < first_mask || (operand->size() == 4 && operand->front() == q[0])) {
-        result_.inputs[i] = batches;
-      } else if (operand->size() == 4 && !operand->front().is(1)) {
-        return false;
-      }
+      const bool has_batches = (i < first_mask || operand->size() == 4) && operand->front() == q[0];
+      if (has_batches) result_.inputs[i] = batches;
+      if (!has_batches && (i < first_mask || (operand->size() == 4 && !operand->front().is(1)))) return false;
     }
     for (size_t i = 0; i < step_.outputs.size(); ++i)
       if (output(i) != nullptr) result_.outputs[i] = batches;

@@ -56,7 +56,13 @@ def largest_within(peak, budget_bytes, bounds):
         )
     if at_high <= budget_bytes:
         return Longest(high, at_high, None)
-    while high - low > 1:
+    return _between((low, at_low), (high, at_high), peak, budget_bytes)
+
+
+def _between(fitting, larger, peak, budget_bytes, share=0):
+    """The Longest between two (size, peak) of which the second does not fit, within a share of its size."""
+    (low, at_low), (high, at_high) = fitting, larger
+    while high - low > max(1, int(low * share)):
         middle = (low + high) // 2
         at_middle = peak(middle)
         if at_middle <= budget_bytes:
@@ -97,18 +103,10 @@ def longest(session, budget_bytes, symbols, values, bounds):
 def _confirmed(found, floor, budget_bytes, low):
     """The Longest if a module that begins with its size finds a plan there, else one nearby that does: plans that were
     sought for other sizes may be better ones."""
-    high, at_high = found.size, floor(found.size)
-    if at_high <= budget_bytes:
+    at_found = floor(found.size)
+    if at_found <= budget_bytes:
         return found
-    at_low = floor(low)
-    while high - low > max(1, int(low * _NEARBY)):
-        middle = (low + high) // 2
-        at_middle = floor(middle)
-        if at_middle <= budget_bytes:
-            low, at_low = middle, at_middle
-        else:
-            high, at_high = middle, at_middle
-    return Longest(low, at_low, at_high)
+    return _between((low, floor(low)), (found.size, at_found), floor, budget_bytes, _NEARBY)
 
 
 def _reachable(peak, budget_bytes, bounds):
