@@ -41,7 +41,7 @@ def gaps(seed):
     step, frontier = drawn(seed)
     rungs = frontier["rungs"]
     high, low = frontier["default_peak_bytes"], frontier["floor_bytes"]
-    behind = rungs[1:]
+    behind = [rung for rung in rungs[1:] if not rung["row_blocks"]]  # of which CP-SAT's model knows nothing
     budgets = [(rung["peak_bytes"], 0) for rung in behind[:: -(-len(behind) // 5)]]
     budgets += [(int(low + share * (high - low)), STAIR) for share in (0.75, 0.5, 0.25)]
     found = []

@@ -160,7 +160,7 @@ class ArchiveBuilder {
 
   // From the least on down, by the smallest row blocks, as long as it helps to run one more of the values again that
   // are live where the plan needs most. What makes it again may stand in row blocks then, of which the model knows
-  // nothing.
+  // nothing; what needs no blocks the search has found.
   void descend(std::vector<Sought>& sought) const {
     int plans = kDescendedPositions / std::max(model_.positions, 1);
     while (plans > 0) {
@@ -176,7 +176,7 @@ class ArchiveBuilder {
       }
       bool helps = false;
       for (Sought& each : seek_all(next, kSumBlockRows)) {
-        if (each.rung.peak_bytes >= peak) continue;
+        if (each.rung.peak_bytes >= peak || each.rung.row_blocks.empty()) continue;
         helps = helps || each.rung.peak_bytes < peak - peak / kLeastShare;
         sought.push_back(std::move(each));
       }
