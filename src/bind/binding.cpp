@@ -322,9 +322,7 @@ static void evaluate(const Program& program, Binding& binding) {
     const ProgramLoop& loop = program.loops[i];
     LT_USER_CHECK(ErrorKind::kInvalidProgram, loop.block_rows % cpu::kRowsPerBlock == 0, "loop ", i, " has blocks of ",
                   loop.block_rows, " rows, expected a multiple of ", cpu::kRowsPerBlock);
-    const int64_t block =
-        loop.batch_rows < 0 ? loop.block_rows : rows_of_block(loop.block_rows, value(loop.batch_rows));
-    symbols[loop_symbol(program, i) + 1] = std::min(block, value(loop.rows));
+    symbols[loop_symbol(program, i) + 1] = std::min(block_rows(loop, value), value(loop.rows));
   }
   for (const std::vector<int64_t>& code : program.expressions) binding.values.push_back(run_size_code(code, symbols));
 }

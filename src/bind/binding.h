@@ -84,6 +84,12 @@ struct BoundStep {
   void* state = nullptr;  // what its kernel was prepared to
 };
 
+// Of a loop's blocks, the last of which may have fewer. `value`: of an expression.
+template <class Value>
+int64_t block_rows(const ProgramLoop& loop, Value value) {
+  return loop.batch_rows < 0 ? loop.block_rows : rows_of_block(loop.block_rows, value(loop.batch_rows));
+}
+
 // What follows from a step symbol or from a loop's two symbols.
 struct SymbolUse {
   std::vector<int32_t> expressions;

@@ -19,6 +19,10 @@ constexpr double kForeseenShare = 0.9;
 // Steps of a run short enough that all of them are tried.
 constexpr int32_t kShort = 8;
 
+bool is_counted(const ProgramBuffer& buffer) {
+  return buffer.kind == BufferKind::kArena || buffer.kind == BufferKind::kGradient;
+}
+
 class Chooser {
  public:
   Chooser(const PlanResult& plan, const Binding& binding, const DimValues& dims, const Prices& prices,
@@ -29,19 +33,16 @@ class Chooser {
         prices_(prices),
         most_rows_(most_rows),
         finder_(program_, plan.operands, plan.buffer_numel),
-        timeline_(static_cast<int32_t>(program_.steps.size())),
+        timeline_(bytes_by_step(program_, binding)),
         lives_(program_.buffers.size()),
         is_taken_(program_.steps.size()),
         lies_in_(program_.buffers.size()) {
     std::iota(lies_in_.begin(), lies_in_.end(), 0);
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const ProgramBuffer& buffer = program_.buffers[i];
-      if (buffer.kind != BufferKind::kArena && buffer.kind != BufferKind::kGradient) continue;
+      if (!is_counted(buffer)) continue;
       lives_[i] = {{buffer.first, buffer.last}, padded_bytes(binding.buffer_bytes[i])};
-      timeline_.add(lives_[i].at, lives_[i].bytes);
     }
-    for (int32_t i = 0; i < static_cast<int32_t>(binding.steps.size()); ++i)
-      timeline_.add({i, i}, binding.steps[static_cast<size_t>(i)].scratch_bytes);
   }
 
   std::vector<PricedRowBlocks> run() {
@@ -255,6 +256,16 @@ class Chooser {
 };
 
 }  // namespace
+
+Timeline bytes_by_step(const Program& program, const Binding& binding) {
+  Timeline timeline(static_cast<int32_t>(program.steps.size()));
+  for (size_t i = 0; i < program.buffers.size(); ++i)
+    if (const ProgramBuffer& buffer = program.buffers[i]; is_counted(buffer))
+      timeline.add({buffer.first, buffer.last}, padded_bytes(binding.buffer_bytes[i]));
+  for (int32_t i = 0; i < timeline.positions(); ++i)
+    timeline.add({i, i}, binding.steps[static_cast<size_t>(i)].scratch_bytes);
+  return timeline;
+}
 
 double extra_milliseconds(std::span<const PricedRowBlocks> runs, const DimValues& dims) {
   double sum = 0;

@@ -9,6 +9,7 @@
 #include "bind/binding.h"
 #include "emit/plan.h"
 #include "memory/prices.h"
+#include "schedule/timeline.h"
 
 namespace lowtide {
 
@@ -21,6 +22,9 @@ struct PricedRowBlocks {
 double extra_milliseconds(std::span<const PricedRowBlocks> runs, const DimValues& dims);
 
 std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs);
+
+// By step, the bytes of the arena, of gradients and of scratch that are live while it runs.
+Timeline bytes_by_step(const Program& program, const Binding& binding);
 
 // Blocks of at most so many rows, but at least what sums go by.
 constexpr int64_t kMostBlockRows = 1024;

@@ -61,12 +61,10 @@ KernelStatus Executor::run_loop(RunState& state, const RunView& run, size_t numb
   const ProgramLoop& loop = program_.loops[number];
   Binding& binding = *state.binding_;
   const SymbolUse& use = binding.symbol_uses[program_.step_symbols.size() + number];
-  const int64_t rows = binding.values[static_cast<size_t>(loop.rows)];
-  const int64_t block_rows = loop.batch_rows < 0
-                                 ? loop.block_rows
-                                 : rows_of_block(loop.block_rows, binding.values[static_cast<size_t>(loop.batch_rows)]);
-  for (int64_t first = 0; first < rows; first += block_rows) {
-    const int64_t block[2] = {first, std::min(block_rows, rows - first)};
+  const auto value = [&](ExpressionId id) { return binding.values[static_cast<size_t>(id)]; };
+  const int64_t rows = value(loop.rows), each = block_rows(loop, value);
+  for (int64_t first = 0; first < rows; first += each) {
+    const int64_t block[2] = {first, std::min(each, rows - first)};
     if (const KernelStatus status =
             set_symbols(program_, binding, use, loop_symbol(program_, number), block, state.bases_))
       return status;

@@ -16,8 +16,6 @@
 #include "memory/budget/search.h"
 #include "memory/late_plan.h"
 #include "memory/peak.h"
-#include "schedule/live_bytes.h"
-#include "schedule/timeline.h"
 
 namespace lowtide {
 
@@ -54,18 +52,6 @@ PlannedRung planned(const ArchiveContext& context, std::span<const int64_t> symb
   rung.peak_bytes = binding->report.peak_bytes;
   rung.arena_bytes = binding->report.arena_bytes;
   return {std::move(result), std::move(binding)};
-}
-
-int32_t step_with_most(const Program& program, const Binding& binding) {
-  Timeline timeline(static_cast<int32_t>(program.steps.size()));
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const ProgramBuffer& buffer = program.buffers[i];
-    if (buffer.kind == BufferKind::kArena || buffer.kind == BufferKind::kGradient)
-      timeline.add({buffer.first, buffer.last}, padded_bytes(binding.buffer_bytes[i]));
-  }
-  for (int32_t i = 0; i < timeline.positions(); ++i)
-    timeline.add({i, i}, binding.steps[static_cast<size_t>(i)].scratch_bytes);
-  return timeline.peak_position();
 }
 
 class ArchiveBuilder {
@@ -188,7 +174,7 @@ class ArchiveBuilder {
   std::vector<size_t> kept_where_most(const Sought& sought) const {
     Rung rung = sought.rung;
     const auto [plan, binding] = planned(context_, symbol_values_, rung);
-    const int32_t most = step_with_most(plan.program, *binding);
+    const int32_t most = bytes_by_step(plan.program, *binding).peak_position();
     std::vector<std::pair<int64_t, size_t>> found;
     for (size_t i = 0; i < model_.values.size(); ++i) {
       if (!model_.values[i].is_optional || sought.kept[i] == Keep::kAgain) continue;
