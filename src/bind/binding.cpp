@@ -10,6 +10,7 @@
 #include "bind/packing.h"
 #include "bind/planned_sizes.h"
 #include "bind/run_symbols.h"
+#include "bind/scratch.h"
 #include "kernels/cpu/block_rows.h"
 
 namespace lowtide {
@@ -351,6 +352,7 @@ static std::unique_ptr<Binding> bind_at(const Program& program, std::vector<int6
   check_bounds(program, *binding);
   if (check_steps) check_steps(program, *binding);
   bind_kernels(program, *binding, devices);
+  lessen_scratch(program, *binding);
   binding->pack_order.assign(known_order.begin(), known_order.end());
   binding->packing = make_packing(program, *binding, {}, guard, binding->pack_order);
   MemoryReport& report = binding->report;

@@ -76,7 +76,7 @@ struct BoundStep {
   int32_t outputs = 0;
   BoundAttrs attrs;
   Inspection inspection;
-  int64_t scratch_bytes = 0;
+  int64_t scratch_bytes = 0, least_scratch_bytes = 0;
   size_t grads = 0;    // of a call's backward: how many of its inputs are gradients
   int32_t device = 0;  // whose memory the kernel works in
   bool broadcasts = false;

@@ -132,7 +132,7 @@ KernelStatus set_symbols(const Program& program, Binding& binding, const SymbolU
     if (step.kernel == nullptr) continue;
     const BoundCall call = bound_call(binding, step);
     if (step.broadcasts && !operands_broadcast(call)) return "the sizes that steps found do not broadcast";
-    if (step.kernel->scratch_bytes && step.kernel->scratch_bytes(call) > step.scratch_bytes)
+    if (least_scratch_bytes(*step.kernel, call) > step.scratch_bytes)
       return "its kernel needs more scratch with the sizes that steps found than with the most they may be";
     if (step.kernel->prepare) step.kernel->prepare(call, step.state);
   }

@@ -31,7 +31,7 @@ Timeline plan_timeline(const Graph& graph, const PlanResult& plan, const Binding
   }
   for (size_t i = 0; i < binding.steps.size(); ++i) {
     const int32_t at = position(static_cast<int32_t>(i));
-    timeline.add({at, at}, padded_bytes(binding.steps[i].scratch_bytes));
+    timeline.add({at, at}, padded_bytes(binding.steps[i].least_scratch_bytes));
   }
   return timeline;
 }

@@ -263,7 +263,7 @@ Timeline bytes_by_step(const Program& program, const Binding& binding) {
     if (const ProgramBuffer& buffer = program.buffers[i]; is_counted(buffer))
       timeline.add({buffer.first, buffer.last}, padded_bytes(binding.buffer_bytes[i]));
   for (int32_t i = 0; i < timeline.positions(); ++i)
-    timeline.add({i, i}, binding.steps[static_cast<size_t>(i)].scratch_bytes);
+    timeline.add({i, i}, binding.steps[static_cast<size_t>(i)].least_scratch_bytes);
   return timeline;
 }
 

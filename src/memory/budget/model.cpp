@@ -163,7 +163,7 @@ class Reader {
     }
     for (size_t i = 0; i < binding_.steps.size(); ++i) {
       int64_t& scratch = model_.scratch[static_cast<size_t>(position(static_cast<int32_t>(i)))];
-      scratch = std::max(scratch, padded_bytes(binding_.steps[i].scratch_bytes));
+      scratch = std::max(scratch, padded_bytes(binding_.steps[i].least_scratch_bytes));
     }
     model_.other_bytes = binding_.report.peak_bytes - binding_.report.arena_bytes;
   }

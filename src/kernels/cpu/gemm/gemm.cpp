@@ -86,6 +86,10 @@ int64_t multiply_scratch(const Own& products) {
 using FloatProducts = OwnProducts<Gemm, float>;
 KernelStatus own_matmul(const KernelCall& call, const FloatProducts& products) { return multiply(call, products); }
 int64_t own_matmul_scratch(const BoundCall& call) { return multiply_scratch(FloatProducts(call)); }
+int64_t least_own_matmul_scratch(const BoundCall& call) {
+  const FloatProducts products(call);
+  return products.is_empty ? 0 : products.bytes + least_multiply_scratch(products.gemm);
+}
 const char* supports_own_matmul(const KernelQuery& query) {
   return computed_dtype(*query.attrs, query.outputs[0].dtype) == DType::kF32 ? nullptr : "not f32";
 }

@@ -157,8 +157,9 @@ void column_times_row(const Gemm& call, int64_t row, int64_t rows, int64_t col, 
   }
 }
 
-// Room for packed tiles of A, of a block of `rows` rows; what reads A in place leaves it alone.
+// Room for packed tiles of A, of a block of `rows` rows.
 int64_t tiles_floats(const Gemm& call, int64_t rows) {
+  if (reads_in_place(call)) return 0;
   return round_up(round_up(min_of(kRows, rows), kTileRows) * min_of(kDepth, call.k), 16);
 }
 
@@ -198,9 +199,8 @@ void block(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t col
   }
 }
 
-int64_t scratch(const Gemm& call) {
-  const int64_t depth = min_of(kDepth, call.k);
-  return tiles_floats(call, call.m) + round_up(depth * round_up(min_of(kCols, call.n), kTileCols), 16);
+int64_t scratch(const Gemm& call, int64_t rows, int64_t cols) {
+  return tiles_floats(call, rows) + round_up(max_of(min_of(kDepth, call.k), 1) * round_up(cols, kTileCols), 16);
 }
 
 template <bool brain>

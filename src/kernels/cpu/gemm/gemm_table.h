@@ -18,7 +18,7 @@ struct RoundedSums {
 
 struct GemmTable {
   BlockLimits limits;
-  int64_t (*scratch)(const Gemm& call);  // floats for one block
+  int64_t (*scratch)(const Gemm& call, int64_t rows, int64_t cols);  // floats for one block of at most that
   // C[row, row + rows) x [col, col + cols) of one product (batch offsets already applied).
   void (*block)(const Gemm& call, int64_t row, int64_t rows, int64_t col, int64_t cols, float* scratch);
   // Rows of c = alpha sums + beta c, or + bias (null: none), each rounded to bf16 (brain) or f16.

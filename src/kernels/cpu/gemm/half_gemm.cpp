@@ -47,7 +47,7 @@ struct HalfBlocks {
       widened.n = widest;
       widened.k = depth;
       widened.transpose_a = call.transpose_a;
-      inner = gemm_table().scratch(widened);
+      inner = gemm_table().scratch(widened, tallest, widest);
     }
   }
 

@@ -7,20 +7,48 @@ namespace lowtide::cpu {
 
 namespace {
 
-int64_t slot_floats(const Gemm& call) { return gemm_table().scratch(call); }
+constexpr int64_t kFloatBytes = sizeof(float);
+// Of the narrowest blocks: packing A for each of them costs a fifth of multiplying.
+constexpr int64_t kLeastCols = 128;
+
+int64_t slot_floats(const Gemm& call, const Blocks& blocks) {
+  return gemm_table().scratch(call, blocks.rows, blocks.cols);
+}
+
+Blocks fastest_blocks(const Gemm& call, int threads, int64_t most_cols) {
+  BlockLimits limits = gemm_table().limits;
+  limits.most_cols = most_cols;
+  return {call.m, call.n, call.batches, threads, limits};
+}
+
+// The fastest whose scratch is no more than that, or the narrowest.
+Blocks blocks_within(const Gemm& call, int threads, int64_t bytes) {
+  Blocks blocks = fastest_blocks(call, threads, gemm_table().limits.most_cols);
+  while (blocks.cols > kLeastCols && slot_floats(call, blocks) * kFloatBytes > bytes)
+    blocks = fastest_blocks(call, threads, blocks.cols - gemm_table().limits.col_unit);
+  return blocks;
+}
 
 }  // namespace
 
 int64_t packed_gemm_scratch_bytes(const Gemm& call, int threads) {
-  return slot_floats(call) * static_cast<int64_t>(sizeof(float)) * threads;
+  if (call.m == 0 || call.n == 0) return 0;
+  const Blocks blocks = fastest_blocks(call, threads, gemm_table().limits.most_cols);
+  return std::max(slot_floats(call, blocks) * kFloatBytes * threads, least_packed_gemm_scratch_bytes(call, threads));
+}
+
+int64_t least_packed_gemm_scratch_bytes(const Gemm& call, int threads) {
+  if (call.m == 0 || call.n == 0) return 0;
+  return gemm_table().scratch(call, call.m, std::min(call.n, kLeastCols)) * kFloatBytes * threads;
 }
 
 void packed_gemm(const Gemm& call, void* scratch, int64_t scratch_bytes) {
   if (call.m == 0 || call.n == 0) return;
   const GemmTable& table = gemm_table();
-  const Blocks blocks(call.m, call.n, call.batches, parallel_threads(), table.limits);
   const bool small = 2.0 * call.m * call.n * call.k * call.batches < 4e6;
-  run_tasks(call.batches * blocks.down * blocks.right, slot_floats(call), scratch, scratch_bytes, small,
+  const int threads = parallel_threads();
+  const Blocks blocks = blocks_within(call, threads, scratch_bytes / threads);
+  run_tasks(call.batches * blocks.down * blocks.right, slot_floats(call, blocks), scratch, scratch_bytes, small,
             [&](int64_t task, float* own) {
               const int64_t row = task % blocks.down * blocks.rows;
               const int64_t col = task / blocks.down % blocks.right * blocks.cols;

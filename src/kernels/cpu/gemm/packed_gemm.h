@@ -31,8 +31,12 @@ struct GemmOf {
 };
 using Gemm = GemmOf<float>;
 
-// scratch is 64-byte aligned; scratch_bytes / packed_gemm_scratch_bytes(call, 1) threads work at most.
+// scratch is 64-byte aligned. With less than packed_gemm_scratch_bytes, blocks are narrower; with less than
+// least_packed_gemm_scratch_bytes, fewer threads work, one at least.
 void packed_gemm(const Gemm& call, void* scratch, int64_t scratch_bytes);
+// What the fastest blocks take.
 int64_t packed_gemm_scratch_bytes(const Gemm& call, int threads);
+// Grows with m, n and k.
+int64_t least_packed_gemm_scratch_bytes(const Gemm& call, int threads);
 
 }  // namespace lowtide::cpu

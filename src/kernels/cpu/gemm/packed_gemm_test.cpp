@@ -7,6 +7,12 @@
 namespace lowtide::cpu {
 namespace {
 
+void multiply_with(int64_t scratch_bytes, const Gemm& call) {
+  std::vector<float> scratch(scratch_bytes / 4 + 16, NAN);
+  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+  packed_gemm(call, reinterpret_cast<void*>((address + 63) / 64 * 64), scratch_bytes);
+}
+
 TEST(Gemm, AgreesWithDoublesInEveryOrientation) {
   struct Case {
     int64_t m, n, k, batches = 1;
@@ -52,10 +58,7 @@ TEST(Gemm, AgreesWithDoublesInEveryOrientation) {
           [&] {
             std::vector<float> out = before;
             call.c = out.data();
-            const int64_t bytes = packed_gemm_scratch_bytes(call, parallel_threads());
-            std::vector<float> scratch(bytes / 4 + 16, NAN);
-            const auto address = reinterpret_cast<uintptr_t>(scratch.data());
-            packed_gemm(call, reinterpret_cast<void*>((address + 63) / 64 * 64), bytes);
+            multiply_with(packed_gemm_scratch_bytes(call, parallel_threads()), call);
             return out;
           },
           [&](const std::vector<float>& out) {
@@ -99,9 +102,7 @@ TEST(Gemm, OneRowHasTheBitsThatItHasAmongOthers) {
       call.m = rows;
       call.a = a.data() + first * (call.transpose_a ? 1 : kInner);
       call.c = out.data();
-      std::vector<float> scratch(packed_gemm_scratch_bytes(call, 1) / 4 + 16, NAN);
-      const auto address = reinterpret_cast<uintptr_t>(scratch.data());
-      packed_gemm(call, reinterpret_cast<void*>((address + 63) / 64 * 64), packed_gemm_scratch_bytes(call, 1));
+      multiply_with(packed_gemm_scratch_bytes(call, 1), call);
       return out;
     };
     const auto last = [&] {
@@ -110,6 +111,40 @@ TEST(Gemm, OneRowHasTheBitsThatItHasAmongOthers) {
       return one;
     };
     for_every_run(last, [](const std::vector<float>&) {});
+  }
+}
+
+TEST(Gemm, LessScratchChangesNoBit) {
+  constexpr int64_t kRows = 450, kCols = 1100, kInner = 300;
+  const std::vector<float> a = random_floats(kRows * kInner, 1), b = random_floats(kCols * kInner, 2);
+  for (int orientation = 0; orientation < 4; ++orientation) {
+    SCOPED_TRACE(orientation);
+    Gemm call;
+    call.m = kRows;
+    call.n = call.c_stride = kCols;
+    call.k = kInner;
+    call.transpose_a = orientation & 1;
+    call.transpose_b = orientation & 2;
+    call.a_stride = call.transpose_a ? kRows : kInner;
+    call.b_stride = call.transpose_b ? kInner : kCols;
+    call.a = a.data();
+    call.b = b.data();
+    const auto product = [&](int64_t scratch_bytes) {
+      std::vector<float> out(kRows * kCols);
+      call.c = out.data();
+      multiply_with(scratch_bytes, call);
+      return out;
+    };
+    const auto compared = [&] {
+      const int64_t all = packed_gemm_scratch_bytes(call, parallel_threads());
+      const int64_t least = least_packed_gemm_scratch_bytes(call, parallel_threads());
+      EXPECT_LT(least, all);
+      std::vector<float> whole = product(all);
+      for (const int64_t bytes : {least, (least + all) / 2 / 64 * 64, least_packed_gemm_scratch_bytes(call, 1)})
+        EXPECT_TRUE(product(bytes) == whole) << bytes;
+      return whole;
+    };
+    for_every_run(compared, [](const std::vector<float>&) {});
   }
 }
 
