@@ -13,6 +13,7 @@ from lowtide.guards.data import version_of
 from .contiguous import contiguous, copy_in
 from .counted_labels import bincount, one_hot
 from .inner_gradients import gradients
+from .listed_indices import get, put
 from .unbound import rows, unbind
 from .whole_ops import NAMED, WHOLE_OPS
 
@@ -155,6 +156,8 @@ _WHOLE = {
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),
     **dict.fromkeys((torch.unbind, torch.Tensor.unbind), unbind),
     torch.Tensor.__iter__: rows,
+    torch.Tensor.__getitem__: get,
+    torch.Tensor.__setitem__: put,
     torch.autograd.grad: gradients,
     **WHOLE_OPS,
 }
