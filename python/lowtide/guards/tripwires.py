@@ -30,8 +30,8 @@ class Tripwire:
 
 # Between who asks for a generator's state and torch.random.
 _BETWEEN = ("torch.random", "torch._compile", "torch._dynamo", "contextlib")
-# The numbers behind these are the same in each call, in PyTorch's and in others' processes: a fixed projection, say, that
-# a checkpoint was trained with. A piece would draw others.
+# The numbers behind these are the same in each call, in other processes, too: a fixed projection, perhaps, that a
+# checkpoint was trained with. A piece would draw others.
 _THAT_REPEAT = ("get_rng_state", "set_rng_state", "manual_seed")
 
 
