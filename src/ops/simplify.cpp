@@ -34,38 +34,26 @@ class SimplifyArgs {
     return std::all_of(values.begin(), values.end(), [&](const Dim& value) { return value.is(number); });
   }
 
-  // Whether the gradient, not built yet, will reach an input through the operand.
-  bool gradient_passes(size_t operand) const {
-    return gradient_reaches(in(operand), [](const Shape&) { return true; });
-  }
-
-  // The same of a value without elements, where the input and all on the way have none either: a gradient that exists,
-  // without elements.
-  bool gradient_without_elements(ValueId value) const {
-    return gradient_reaches(value, [](const Shape& shape) {
-      return std::any_of(shape.begin(), shape.end(), [](const Dim& size) { return size.is(0); });
-    });
-  }
-
- private:
-  template <class Passes>
-  bool gradient_reaches(ValueId value, const Passes& passes) const {
-    if (graph_.yield()) return false;
+  // The inputs that the gradient, not built yet, will reach through the value.
+  std::set<ValueId> gradient_goes_to(ValueId value) const {
+    std::set<ValueId> seen, found;
+    if (graph_.yield()) return found;
     std::vector<ValueId> pending = {value};
-    std::set<ValueId> seen;
     while (!pending.empty()) {
       const ValueId next = pending.back();
       pending.pop_back();
-      if (!next || !is_float(graph_.type(next).dtype) || !passes(shape(next)) || !seen.insert(next).second) continue;
+      if (!next || !is_float(graph_.type(next).dtype) || !seen.insert(next).second) continue;
       const NodeId id = graph_.value(next).producer;
-      if (!id && graph_.find_input(next)->requires_grad) return true;
+      if (!id && graph_.find_input(next)->requires_grad) found.insert(next);
       if (!id || has_trait(graph_.node(id).op, Trait::kBlocksGradient)) continue;
       const std::vector<ValueId>& inputs = graph_.node(id).inputs;
       pending.insert(pending.end(), inputs.begin(), inputs.end());
     }
-    return false;
+    return found;
   }
+  bool gradient_passes(size_t operand) const { return !gradient_goes_to(in(operand)).empty(); }
 
+ private:
   Graph& graph_;
   NodeId id_;
   IndexForms& forms_;
@@ -85,14 +73,25 @@ ValueId simplify_tile(const SimplifyArgs& a) { return first_if(a, a.are_all("rep
 ValueId simplify_roll(const SimplifyArgs& a) { return first_if(a, a.are_all("shifts", 0)); }
 ValueId simplify_repeat_interleave(const SimplifyArgs& a) { return first_if(a, a.attrs().dim("repeats").is(1)); }
 
-// Concat of x and tensors without elements → Concat of the rest
+// Concat of x and tensors without elements → Concat of the rest. One stays, until the gradient is built, that leads to
+// an input to which none of the rest does: PyTorch gives that one zeros (an expert without rows), and nothing would
+// give it none.
 ValueId simplify_concat(const SimplifyArgs& a) {
   const Dim axis = a.attrs().dim("axis");
-  std::vector<ValueId> pieces;
-  for (ValueId input : a.inputs())
-    if (!a.shape(input)[static_cast<size_t>(axis.constant())].is(0) || a.gradient_without_elements(input))
-      pieces.push_back(input);
   if (a.inputs().size() == 1) return a.in(0);
+  std::vector<bool> stays;
+  for (ValueId input : a.inputs()) stays.push_back(!a.shape(input)[static_cast<size_t>(axis.constant())].is(0));
+  if (std::find(stays.begin(), stays.end(), false) == stays.end()) return {};
+  std::set<ValueId> reached;
+  for (size_t i = 0; i < stays.size(); ++i)
+    if (stays[i]) reached.merge(a.gradient_goes_to(a.in(i)));
+  std::vector<ValueId> pieces;
+  for (size_t i = 0; i < stays.size(); ++i) {
+    std::set<ValueId> more = stays[i] ? std::set<ValueId>{} : a.gradient_goes_to(a.in(i));
+    const size_t before = reached.size();
+    reached.merge(more);
+    if (stays[i] || reached.size() > before) pieces.push_back(a.in(i));
+  }
   if (pieces.empty() || pieces.size() == a.inputs().size()) return {};
   return pieces.size() == 1 ? pieces[0] : a.b().op(Op::kConcat, std::move(pieces), {{"axis", axis}});
 }

@@ -47,3 +47,27 @@ def test_cached_gradients():
             found.append([loss.detach(), [parameter.grad for parameter in each.parameters()]])
         torch.testing.assert_close(*found)
         assert "get_rng_state" in models[1].fallback_reason
+
+
+class Seeded(torch.nn.Module):
+    """A projection that is drawn again in each call, the same one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = self.layer(x)
+        torch.manual_seed(3)
+        return torch.nn.functional.dropout(h @ torch.randn(8, 4, dtype=h.dtype), 0.5)
+
+
+@pytest.mark.usefixtures("with_pieces")
+@pytest.mark.filterwarnings("ignore::lowtide.errors.FallbackWarning")
+def test_what_forward_seeds_is_what_pytorch_draws():
+    """A piece behind the seed drew the engine's numbers: another projection than a checkpoint was trained with."""
+    model, x = Seeded().double(), torch.randn(4, 8, dtype=torch.float64)
+    wrapped = ORTModule(copy.deepcopy(model))
+    for _ in range(2):
+        torch.testing.assert_close(wrapped(x), model(x))
+        assert "manual_seed" in wrapped.fallback_reason

@@ -315,11 +315,11 @@ class Answers:
         if expression in self._known:
             return self._known[expression]
         answer = self._value(node)
-        if answer is not None:
+        if answer is not None and not _is_constant(node):
             file = frame.f_code.co_filename.replace("\\", "/").rpartition("/")[2]
             self._asked.append((node, f"{file}:{frame.f_lineno}", answer))
-            if expression is not None:
-                self._known[expression] = answer
+        if answer is not None and expression is not None:
+            self._known[expression] = answer
         return answer
 
     def _value(self, node):
@@ -358,11 +358,19 @@ def _part(of, place):
     return of[place] if isinstance(of, tuple | list) else of
 
 
+def _parts_of(node):
+    if isinstance(node, _Formula):
+        return list(node.parts.values())
+    return pytree.tree_leaves((node.args, node.kwargs)) if isinstance(node, _Computed) else []
+
+
 def _steps_of(node, seen):
     if not isinstance(node, _NODES) or node in seen:
         return 0
     seen.add(node)
-    parts = [*node.parts.values()] if isinstance(node, _Formula) else []
-    if isinstance(node, _Computed):
-        parts = pytree.tree_leaves((node.args, node.kwargs))
-    return 1 + sum(_steps_of(part, seen) for part in parts)
+    return 1 + sum(_steps_of(part, seen) for part in _parts_of(node))
+
+
+def _is_constant(node):
+    """Whether each call answers the same: forward made it of numbers of its own."""
+    return not isinstance(node, _Argument | _Size) and all(map(_is_constant, _parts_of(node)))

@@ -20,6 +20,7 @@ from .norms import NORMS, normed
 from .plain_numbers import CONVERSIONS
 from .questions import ASKS
 from .readers import outwards, readers
+from .selections import Selections
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
 from .tables import READ
 from .traced_draws import MAKERS, called, has_drawn
@@ -47,7 +48,7 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self._observation = observation
         self._computed = Computed()
-        self._finite = FiniteNumbers()
+        self._finite, self.selections = FiniteNumbers(), Selections()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame, past_autograd = sys._getframe(1), self._observation.past_autograd
@@ -118,6 +119,7 @@ class Calls(TorchFunctionMode):
         self._computed.note(result, args)
         self._observation.listed.note(func, args, kwargs, result)
         self._finite.note(func, args, result)
+        self.selections.note(func, args, kwargs or {}, result)
         self._observation.made(result)
         self._observation.caches.note(func, args, kwargs, result)
         return result
@@ -145,9 +147,15 @@ class Calls(TorchFunctionMode):
             is_answered, answer = answers.of_call(func, args, kwargs, frame)
             if is_answered:
                 return answer
+        if self._observation.takes_as_usual and self.selections.tell(args):
+            with self:  # the numbers of a loop are known to `answers`
+                is_answered, answer = self.selections.answer(func, args)
+            if is_answered:
+                return answer
         write = answers.of_write(func, args, kwargs)
         result = func(*args, **kwargs)
         answers.note(func, args, kwargs, result, write)
+        self.selections.note_numbers(func, args, result)
         return result
 
 

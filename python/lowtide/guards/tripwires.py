@@ -30,7 +30,9 @@ class Tripwire:
 
 # Between who asks for a generator's state and torch.random.
 _BETWEEN = ("torch.random", "torch._compile", "torch._dynamo", "contextlib")
-_OF_STATES = ("get_rng_state", "set_rng_state")
+# The numbers behind these are the same in each call, in other processes, too: a fixed projection, perhaps, that a
+# checkpoint was trained with. A piece would draw others.
+_THAT_REPEAT = ("get_rng_state", "set_rng_state", "manual_seed")
 
 
 class Seeds:
@@ -47,6 +49,6 @@ class Seeds:
                 frame = frame.f_back
             if not is_ours(frame.f_globals.get("__name__")):
                 # Who takes the state draws the same numbers again, perhaps where no piece is: in a hook, in backward.
-                kind = UnsupportedModel if called in _OF_STATES else UnsupportedError
+                kind = UnsupportedModel if called in _THAT_REPEAT else UnsupportedError
                 raise kind(f"forward calls torch.{called}, which a graph would do once")
         return getattr(self._generator, name)
