@@ -159,4 +159,5 @@ def _version_of(tensor):
 
 
 def _is_whole(tensor):
-    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype is not torch.bool
+    with torch._C.DisableTorchFunction():  # asking is no computing with a number that forward has drawn
+        return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype is not torch.bool
