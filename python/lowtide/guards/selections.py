@@ -96,10 +96,8 @@ class Selections:
                 self._note(found, "below", size)
 
     def _computed(self, func, args, kwargs, result, kind, what):
-        selects = kind == "mask" or (kind, what) == (
-            "is",
-            True,
-        )  # (experts == expert).any(-1) is a mask of rows, perhaps
+        # (experts == expert).any(-1) is a mask of rows, perhaps.
+        selects = kind == "mask" or (kind, what) == ("is", True)
         if func in _VIEWS:
             self._note(result, kind, what)
         elif func in _ANY and selects:
@@ -121,7 +119,7 @@ class Selections:
     def answer(self, func, args):
         """(whether it is answered, the answer) of a call that gives what Python asks for."""
         kind, what = self._of(args[0])
-        if func in _ASK and kind == "is" and args[0].numel() == 1:
+        if func in _ASK and kind == "is" and args[0].numel() == 1 and args[0].dtype is torch.bool:
             return True, checked(args[0], what)
         if func is torch.Tensor.__bool__ and kind == "count" and args[0].numel() == 1:
             return True, checked(args[0], True)
