@@ -5,9 +5,8 @@
 namespace lowtide {
 
 int64_t least_scratch_bytes(const Kernel& kernel, const BoundCall& call) {
-  if (!kernel.scratch_bytes) return 0;
-  const int64_t wanted = kernel.scratch_bytes(call);
-  return kernel.least_scratch_bytes ? std::min(kernel.least_scratch_bytes(call), wanted) : wanted;
+  if (kernel.least_scratch_bytes) return kernel.least_scratch_bytes(call);
+  return kernel.scratch_bytes ? kernel.scratch_bytes(call) : 0;
 }
 
 // By step, of the host's buffers.

@@ -185,8 +185,8 @@ struct Kernel {
   OperandRules rules = {};
   // Bytes of scratch for one call with these (bound) operands; nullptr: none.
   ScratchFunction scratch_bytes = nullptr;
-  // With so many the call still works, by no bit another, at some loss of speed; no fewer for larger operands. nullptr:
-  // it needs all.
+  // With so many the call still works, by no bit another, at some loss of speed: no more than scratch_bytes, no fewer
+  // for larger operands. nullptr: it needs all.
   ScratchFunction least_scratch_bytes = nullptr;
   // Bytes that a library allocates and frees again within one call (PyTorch's convolution): part of the plan's peak.
   // nullptr: none.

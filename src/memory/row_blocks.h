@@ -23,7 +23,7 @@ double extra_milliseconds(std::span<const PricedRowBlocks> runs, const DimValues
 
 std::vector<RowBlocks> without_prices(std::span<const PricedRowBlocks> runs);
 
-// By step, the bytes of the arena, of gradients and of scratch that are live while it runs.
+// By step, the bytes that are live while it runs: of the arena, of gradients and of the least scratch.
 Timeline bytes_by_step(const Program& program, const Binding& binding);
 
 // Blocks of at most so many rows, but at least what sums go by.

@@ -34,12 +34,14 @@ class SimplifyArgs {
     return std::all_of(values.begin(), values.end(), [&](const Dim& value) { return value.is(number); });
   }
 
-  // The inputs that the gradient, not built yet, will reach through the value.
-  std::set<ValueId> gradient_goes_to(ValueId value) const {
+  // Whether the gradient, not built yet, will reach an input through the operand.
+  bool gradient_passes(size_t operand) const { return !gradient_goes_to(in(operand), 1).empty(); }
+  // The inputs that it will reach through the value; of more than `most`, some.
+  std::set<ValueId> gradient_goes_to(ValueId value, size_t most = SIZE_MAX) const {
     std::set<ValueId> seen, found;
     if (graph_.yield()) return found;
     std::vector<ValueId> pending = {value};
-    while (!pending.empty()) {
+    while (!pending.empty() && found.size() < most) {
       const ValueId next = pending.back();
       pending.pop_back();
       if (!next || !is_float(graph_.type(next).dtype) || !seen.insert(next).second) continue;
@@ -51,7 +53,6 @@ class SimplifyArgs {
     }
     return found;
   }
-  bool gradient_passes(size_t operand) const { return !gradient_goes_to(in(operand)).empty(); }
 
  private:
   Graph& graph_;
