@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/views.h"
 #include "ops/inference.h"
 #include "ops/rule.h"
 
@@ -13,11 +14,40 @@ std::string grad_name(const Graph& graph, ValueId value) { return graph.value(va
 
 Origin gradient_origin(const Origin& of) { return {of.module, of.line, OriginKind::kGradient, {}}; }
 
+// Its gradient is the same elements in another shape or order.
+static bool only_moves(Op op) {
+  return is_view(op) && !has_trait(op, Trait::kDropsElements) && !has_trait(op, Trait::kRepeatsElements);
+}
+
+Sweep::Sweep(Builder& builder, std::vector<bool> needs)
+    : graph_(builder.graph()), builder_(builder), needs_(std::move(needs)), gradients_(needs_.size()) {
+  for (size_t i = 0; i < needs_.size(); ++i) sum_dtypes_.push_back(dtype_of_sum(ValueId(static_cast<int32_t>(i))));
+}
+
+// One cast may stand for several (cse), whose gradients PyTorch adds when they are widened again. Of a parameter
+// autocast makes one cast itself.
+DType Sweep::dtype_of_sum(ValueId value) const {
+  const DType dtype = graph_.type(value).dtype;
+  if (!needs_[value.at()] || !is_half(dtype)) return dtype;
+  NodeId producer = graph_.value(value).producer;
+  while (producer && only_moves(graph_.node(producer).op))
+    producer = graph_.value(graph_.node(producer).inputs[0]).producer;
+  if (!producer || !has_trait(graph_.node(producer).op, Trait::kConvertsDtype)) return dtype;
+  const ValueId x = graph_.node(producer).inputs[0];
+  const GraphInput* input = graph_.find_input(base_of_views(graph_, x));
+  const bool is_kept = input != nullptr && input->kind == InputKind::kParam;
+  const DType wide = graph_.type(x).dtype;
+  return !is_kept && is_float(wide) && size_bytes(wide) > size_bytes(dtype) ? wide : dtype;
+}
+
 void Sweep::visit(NodeId id) {
   const Node& node = graph_.node(id);
   if (has_trait(node.op, Trait::kBlocksGradient)) return;
+  // What casts and views between them are given stays as wide as it was added up.
+  const bool passes_on = has_trait(node.op, Trait::kConvertsDtype) || only_moves(node.op);
   std::vector<ValueId> output_grads;
-  for (ValueId output : node.outputs) output_grads.push_back(output ? total(output) : ValueId{});
+  for (ValueId output : node.outputs)
+    output_grads.push_back(!output ? ValueId{} : passes_on ? sum_of(output) : total(output));
   if (std::none_of(output_grads.begin(), output_grads.end(), [](ValueId grad) { return grad.valid(); })) return;
   std::vector<bool> wanted;
   for (ValueId input : node.inputs) wanted.push_back(input && needs_[input.at()]);
@@ -44,13 +74,14 @@ void Sweep::visit(NodeId id) {
     const ValueId input = node.inputs[i];
     const TensorType &found = graph_.type(grad), &expected = graph_.type(input);
     LT_CHECK(context.wants(i), name(node.op), ": the rule made a gradient of operand ", i, ", which needs none");
-    LT_CHECK(found.dtype == expected.dtype && shapes_agree(found.shape, expected.shape, graph_.ranges()), name(node.op),
-             ": operand ", i, " is ", to_string(expected), ", its gradient ", to_string(found));
+    LT_CHECK((found.dtype == expected.dtype || passes_on) && shapes_agree(found.shape, expected.shape, graph_.ranges()),
+             name(node.op), ": operand ", i, " is ", to_string(expected), ", its gradient ", to_string(found));
     // One text for one size, however the rule came by it. What another operand has too keeps its own.
     const bool is_its_own = grad.at() >= values_before && !named.contains(grad);
-    if (found != expected && (is_its_own || is_complex(expected.dtype))) {
-      graph_.set_type(grad, expected);
-    } else if (found != expected) {
+    const TensorType as_expected{found.dtype, expected.shape};
+    if (found != as_expected && (is_its_own || is_complex(expected.dtype))) {
+      graph_.set_type(grad, as_expected);
+    } else if (found != as_expected) {
       grad = builder_.reshape(grad, expected.shape);
     }
     if (grad.at() >= values_before && named.insert(grad).second) graph_.rename(grad, grad_name(graph_, input));
@@ -66,6 +97,11 @@ void Sweep::add(ValueId value, ValueId grad, const Origin& origin) {
     return;
   }
   builder_.set_origin(origin);
+  DType dtype = sum_dtypes_[value.at()];
+  for (ValueId each : {into.sum, grad})
+    if (size_bytes(graph_.type(each).dtype) > size_bytes(dtype)) dtype = graph_.type(each).dtype;
+  into.sum = builder_.cast(into.sum, dtype);
+  grad = builder_.cast(grad, dtype);
   into.sum = is_complex(graph_.type(grad).dtype) ? add_complex(value, into.sum, grad)
                                                  : builder_.named(grad_name(graph_, value)).add(into.sum, grad);
 }
@@ -80,6 +116,13 @@ ValueId Sweep::add_complex(ValueId value, ValueId a, ValueId b) {
 }
 
 ValueId Sweep::total(ValueId value) {
+  const ValueId sum = sum_of(value);
+  if (!sum) return sum;
+  builder_.set_origin(gradients_[value.at()].origin);
+  return builder_.cast(sum, graph_.type(value).dtype);
+}
+
+ValueId Sweep::sum_of(ValueId value) {
   Accumulated& from = gradients_[value.at()];
   if (from.pieces.empty()) return from.sum;
   builder_.set_origin(from.origin);

@@ -12,8 +12,7 @@ namespace lowtide {
 class Sweep {
  public:
   // `builder` appends to the forward graph. `needs`: by forward value, whether its gradient is made.
-  Sweep(Builder& builder, std::vector<bool> needs)
-      : graph_(builder.graph()), builder_(builder), needs_(std::move(needs)), gradients_(needs_.size()) {}
+  Sweep(Builder& builder, std::vector<bool> needs);
 
   // Writes the gradients that the node gives to its operands, if something flows into its outputs. All who read its
   // outputs were visited before.
@@ -37,10 +36,13 @@ class Sweep {
   };
 
   ValueId add_complex(ValueId value, ValueId a, ValueId b);
+  ValueId sum_of(ValueId value);
+  DType dtype_of_sum(ValueId value) const;
 
   Graph& graph_;
   Builder& builder_;
   std::vector<bool> needs_;             // by forward value
+  std::vector<DType> sum_dtypes_;       // by forward value: in which its gradients are added
   std::vector<Accumulated> gradients_;  // by forward value
 };
 

@@ -197,6 +197,31 @@ def test_autocast_on_and_off_by_turns():
     assert wrapped.transition_counts() == {"in training mode": {"first call": 1, "surroundings": 1}}
 
 
+def test_an_activation_that_many_products_read_has_eagers_gradient():
+    """Autocast casts it for each of them, and adds what they give in f32. Here one cast serves all of them."""
+    torch.manual_seed(0)
+    heads = 12
+    module = Of(lambda m, a: torch.stack([head(m.norm(a)) for head in m.heads]))
+    module.norm = torch.nn.LayerNorm(16)
+    module.heads = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(heads))
+    gradient = torch.randn(heads, 32, 16)
+
+    def distance_of(trained):
+        given = torch.randn(32, 16, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = trained(given)
+        y.backward(gradient.to(y.dtype))
+        weights = torch.stack([head.weight.detach() for head in module.heads]).double()
+        exact = given.detach().double().requires_grad_()
+        normed = torch.nn.functional.layer_norm(exact, (16,))
+        (normed @ weights.mT).backward(gradient.to(y.dtype).double())
+        return (given.grad - exact.grad).norm()
+
+    wrapped = ORTModule(copy.deepcopy(module))
+    assert distance_of(wrapped) < 1.2 * distance_of(module)
+    assert wrapped.fallback_reason is None
+
+
 def test_a_scaled_loss_gives_scaled_gradients():
     module = Of(lambda m, a: (m.l(a) ** 2).mean())
     wrapped = ORTModule(module)
