@@ -93,7 +93,19 @@ def test_a_question_on_a_count_beside_a_size():
         assert_same(step(wrapped, (given,)), step(module, (given,)))
 
 
-@pytest.mark.parametrize("way", [one_expert_after_another, by_groups], ids=lambda way: way.__name__)
+def by_counts(m, x, weights, experts):
+    """There are as many counts as experts, which no data changes: topk's labels are below that."""
+    labels = experts.reshape(-1)
+    order = labels.argsort(stable=True)
+    parts = x[order // 2].split(torch.bincount(labels, minlength=4).tolist())
+    y = torch.cat(
+        [F.linear(F.silu(F.linear(part, up)), down) for part, up, down in zip(parts, m.up, m.down, strict=True)]
+    )
+    y = y * weights.reshape(-1)[order, None]
+    return torch.zeros_like(x).index_add(0, order // 2, y)
+
+
+@pytest.mark.parametrize("way", [one_expert_after_another, by_groups, by_counts], ids=lambda way: way.__name__)
 def test_mixtures_of_experts_are_one_graph(way):
     wrapped = assert_one_graph(Experts(way).double(), [(rows(4, count),) for count in (6, 9, 2)])
     assert wrapped._training_manager.last_agent.session.report["fallbacks"] == []

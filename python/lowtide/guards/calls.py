@@ -102,6 +102,7 @@ class Calls(TorchFunctionMode):
             return result
         if func in NORMS and (result := normed(func, self._observation, args, kwargs or {})) is not None:
             return result
+        func = self.selections.sized(func, args, kwargs or {})
         if func == _ASKS_FOR_DATA:
             func, args = past_autograd.data_of, args[:1]
         elif func == _SETS_DATA:

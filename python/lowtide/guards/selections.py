@@ -37,6 +37,7 @@ _VIEWS = _functions(
 )
 _ANY, _SUM, _NONZERO = _functions("any"), _functions("sum", "count_nonzero"), _functions("nonzero", "argwhere", "where")
 _OF_TWO = _functions("logical_or", "bitwise_or", "logical_and", "bitwise_and", "__or__", "__and__")
+_BINCOUNT = _functions("bincount")
 _ONE_HOT, _UNIQUE = frozenset((torch.nn.functional.one_hot,)), _functions("unique")
 _CHOOSE = _functions("topk", "sort", "argsort", "max", "min", "argmax", "argmin", "multinomial")
 _ASK, _NUMBERS = (torch.Tensor.__bool__, torch.Tensor.item), (torch.Tensor.item, torch.Tensor.tolist)
@@ -63,12 +64,24 @@ class Selections:
         if isinstance(tensor, torch.Tensor):
             self._known[id(tensor)] = weakref.ref(tensor), _version_of(tensor), kind, what
 
+    def sized(self, func, args, kwargs):
+        """`func`, or what does the same and whose result is as large for all data: counts of labels that are below
+        `minlength`."""
+        if func in _BINCOUNT and args and args[0].dim() == 1:
+            kind, below = self._of(args[0])
+            given = dict(zip(("weights", "minlength"), args[1:], strict=False)) | kwargs
+            if kind == "below" and given.get("weights") is None and below <= _whole(given.get("minlength")):
+                return _counts
+        return func
+
     def note(self, func, args, kwargs, result):
         """`result`: of a call with these arguments."""
         if func in _COMPARE and len(args) == 2:
             self._compared(func, args, result)
         elif func in _ONE_HOT:
             self._note(result, "mask")
+        elif func is _counts:
+            self._note(result, "count")
         elif func in _CHOOSE:
             self._chosen(func, args, kwargs, result)
         elif self._known and args and (known := self._of(args[0]))[0] is not None:
@@ -141,6 +154,15 @@ class Selections:
             for number in numbers if isinstance(numbers, list) else [numbers]:
                 if isinstance(number, torch.SymInt):
                     torch._check(number >= 0)
+
+
+def _counts(labels, weights=None, minlength=0):
+    counts = torch.zeros(minlength, dtype=torch.int64, device=labels.device)
+    return counts.scatter_add(0, labels, torch.ones_like(labels))
+
+
+def _whole(number):
+    return number if type(number) is int else -1
 
 
 def _may_be_many(rows, count):
