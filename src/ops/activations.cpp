@@ -30,8 +30,8 @@ void grad_sqrt(GradContext& c) { c.set(0, c.b().div(c.dy(), c.b().mul(c.out(0), 
 // dx = -dy*y^3/2
 void grad_rsqrt(GradContext& c) {
   Builder& b = c.b();
-  const ValueId y = c.out(0);
-  c.set(0, b.mul(b.mul(c.dy(), b.mul(b.mul(y, y), y)), -0.5));
+  const ValueId y = c.widened(c.out(0));
+  c.set_rounded(0, b.mul(b.mul(c.widened(c.dy()), b.mul(b.mul(y, y), y)), -0.5));
 }
 
 // dx = -dy*y^2

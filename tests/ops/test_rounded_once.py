@@ -47,6 +47,7 @@ AS_EXACT = {
 }
 GRADIENTS = {
     "one by the root": lambda a, b, c: c**-0.5,
+    "root's reciprocal": lambda a, b, c: (c + 0.5).rsqrt(),
     "hardswish": lambda a, b, c: F.hardswish(a * b),
     "elu": lambda a, b, c: F.elu(a, alpha=0.7),
     "selu": lambda a, b, c: F.selu(b),
