@@ -101,6 +101,7 @@ void bind_process(nb::module_& module) {
       "Measures what kernels take on this machine, for less than a minute, and returns the prices as text; calls "
       "progress(graphs done, all of them) before each.");
   module.def("lowered_targets", lowered_targets, "The ATen targets that have a lowering, sorted.");
+  module.def("known_views", known_views, "The names of ATen's views whose memory the lowering follows.");
 }
 
 }  // namespace lowtide::bindings

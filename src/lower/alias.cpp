@@ -41,6 +41,18 @@ bool keeps_all_in_order(const Node& view) {
   return is_one_of(name, kReshapes) || is_one_of(name, kSameElements) || name == "to";
 }
 
+std::vector<std::string> known_views() {
+  std::vector<std::string> names{"to"};
+  const auto add = [&](const auto& more) { names.insert(names.end(), more.begin(), more.end()); };
+  add(kSameElements);
+  add(kInvolutions);
+  add(kReshapes);
+  add(kSplits);
+  add(kOtherViews);
+  add(kMaybeViews);
+  return names;
+}
+
 Aliasing aliasing(const Graph& captured, const Node& node) {
   const std::string_view name = base_name(node.target);
   if (name.empty() || node.inputs.empty() || !node.inputs[0]) return Aliasing::kNone;
@@ -159,6 +171,8 @@ std::optional<CallSpec> write_through(const Graph& captured, const Node& view, s
                                       ValueId written) {
   const std::string_view name = view_name(view.target);
   const Attrs attrs = without_operands(view.attrs);
+  const DType dtype = captured.type(view.inputs[0]).dtype;
+  if (view.target == "aten::view.dtype") return CallSpec{"aten::view.dtype", {{"self", written}}, {{"dtype", dtype}}};
   if (is_one_of(name, kReshapes) || is_one_of(name, kMaybeViews))
     return CallSpec{"aten::view.default", {{"self", written}}, {{"size", base_shape(captured, view)}}};
   if (is_one_of(name, kSameElements) || name == "to") return CallSpec{"aten::alias.default", {{"self", written}}, {}};

@@ -41,4 +41,7 @@ Graph lower(const Graph& captured, LoweringReport* report = nullptr, std::string
 // The ATen targets that have a lowering, sorted.
 std::vector<std::string> lowered_targets();
 
+// The names of ATen's views (of "aten::select.int", "select") that are written through, or seen to be written.
+std::vector<std::string> known_views();
+
 }  // namespace lowtide

@@ -44,6 +44,7 @@ from .failures import clear_frames, failure_from, frames_of, user_line
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
 from .grad_modes import grad_modes_between_autocasts, refuse_lost_gradients
+from .hidden_views import spell_out
 from .inner_gradients import write_out_gradients
 from .inspections import Inspections, inspections_as_nodes
 from .kept_outputs import keep_only
@@ -382,6 +383,7 @@ def _export(module, call, facts, observation, whole):
         refuse_lost_gradients(program, flat.found.takes_gradient)
         sparse = flat.sparse.as_ops(program.graph_module)
         functions.regions = [*regions_as_ops(program.graph_module), *sparse]
+        spell_out(program.graph_module)
         views_asked = decide(program.graph_module, call, flat.names, whole_calls.take_written())
         whole_calls.name_in(program.graph_module)
         observation.refuse_leftovers(_tensors_of(program.graph_module))

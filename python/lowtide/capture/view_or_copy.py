@@ -168,7 +168,12 @@ class _Memory:
 
 def lies_in(node):
     """A number for the memory of a node's result, None of several."""
+    found = memories(node)
+    return found.pop() if len(found) == 1 else None
+
+
+def memories(node):
+    """Numbers for the memory of all results of a node."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, torch.Tensor)]
-    memories = {memory_of(part) for part in parts if part.layout is torch.strided}
-    return memories.pop() if len(memories) == 1 else None
+    return {memory_of(part) for part in parts if part.layout is torch.strided}
