@@ -75,18 +75,45 @@ def beside_a_sum(m, a):
     return loss
 
 
+def plain_values(m, a):
+    m.history.append("step")
+    m.log["loss"] += [0.5, (1, 2.0)]
+    return m.l(a).square().mean()
+
+
+def a_count(m, a):
+    m.l.steps += 1
+    m.history.append(m.l.steps)
+    return m.l(a).square().mean()
+
+
+def a_schedule(m, a):
+    m.l.steps = m.l.steps * 0.9 + 0.1
+    m.history += [m.l.steps, "step"]
+    m.log["loss"].append((m.l.steps, 0.5))
+    return m.l(a).square().mean() * m.l.steps
+
+
+def asked_for_its_class(m, a):
+    loss = m.l(a).square().mean()
+    if isinstance(m.history, list):
+        m.history.append(loss.item())
+    return loss
+
+
 def found_in(m):
     return [m.history, m.log["loss"], m.log["norm"], m.meter.values]
 
 
 def built(function):
     module = of(function, history=[], log={"loss": [], "norm": []}, meter=Meter())
-    module.l.steps = 0.0 if function is beside_a_sum else 0
+    module.l.steps = 0.0 if function in (beside_a_sum, a_schedule) else 0
     return module
 
 
 FUNCTIONS = pytest.mark.parametrize(
-    "function", [numbers, tensors, extended, in_a_dict, in_a_meter, beside_a_count, beside_what_is_kept]
+    "function",
+    [numbers, tensors, extended, in_a_dict, in_a_meter, beside_a_count, beside_what_is_kept, asked_for_its_class],
 )
 
 
@@ -117,8 +144,14 @@ def test_two_exports_serve_any_length(function):
     assert sum(counts.values()) - counts.get("refused", 0) == 2
 
 
-def test_a_sum_beside_a_list():
-    assert check(beside_a_sum, 12)["number"] == 1
+@pytest.mark.parametrize("function", [beside_a_sum, a_count, a_schedule])
+def test_a_number_that_changes_beside_a_list(function):
+    assert check(function, 12)["number"] == 1
+
+
+def test_plain_values_are_appended_in_each_call():
+    """Forward that did so ran in pieces, each call compiled anew, until PyTorch ran all of them."""
+    check(plain_values, 12)
 
 
 def test_a_second_start_takes_both_from_disk(folder, exports):
@@ -141,12 +174,21 @@ def shortened(m, a):
     return y
 
 
-@pytest.mark.parametrize("function", [looked_at, shortened])
-def test_a_list_that_is_looked_at_is_pythons(function):
+def printed(m, a):
+    y = m.l(a).square().mean()
+    m.history.append(0.5)
+    print(m.history)
+    return y
+
+
+@pytest.mark.parametrize("function", [looked_at, shortened, printed])
+def test_a_list_that_is_looked_at_is_pythons(function, capsys):
     module = built(function)
     eager, wrapped = copy.deepcopy(module), ORTModule(module)
     for index in range(5):
-        torch.testing.assert_close(wrapped(given(index)), eager(given(index)))
+        outputs, texts = zip(*((call(given(index)), capsys.readouterr().out) for call in (wrapped, eager)), strict=True)
+        torch.testing.assert_close(*outputs)
+        assert texts[0] == texts[1]
         assert module.history == pytest.approx(eager.history)
     assert wrapped.fallback_reason is not None
 

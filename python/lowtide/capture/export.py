@@ -282,11 +282,7 @@ def _export_until_stable(module, call, facts, whole, growing=()):
         exported = _export(module, call, facts, observation, whole)
     except UnsupportedError as error:
         if texts := () if growing else places_of_grown(error.grown, error.guards):
-            try:
-                return _export_until_stable(module, call, facts, whole, texts)
-            except UnsupportedError as other:
-                if other.numbers:  # which can be inputs
-                    raise other from None
+            return _of_growing(module, call, facts, whole, texts, error)
         raise
     if observation.changes is None:
         return _without_looks(exported, stale_places(observation.puts), module, call, facts, whole, growing)
@@ -313,6 +309,18 @@ def _export_until_stable(module, call, facts, whole, growing=()):
                 return counted
     refusal.guards = _guards(module, call, observation, whole)
     refusal.numbers = observation.refusal().numbers
+    if texts := () if growing else places_of_grown(observation.refusal().grown, refusal.guards):
+        return _of_growing(module, call, facts, whole, texts, refusal)
+    raise refusal
+
+
+def _of_growing(module, call, facts, whole, texts, refusal):
+    """The export in which the lists at these places grow; `refusal` if there is none."""
+    try:
+        return _export_until_stable(module, call, facts, whole, texts)
+    except UnsupportedError as other:
+        if other.numbers:  # which can be inputs
+            raise other from None
     raise refusal
 
 

@@ -8,6 +8,7 @@ import torch
 from lowtide import _lowtide
 
 from .code import is_ours
+from .collected import Growing
 from .lengths import with_free_sizes
 
 
@@ -19,11 +20,11 @@ def builtin_functions(comparisons):
     yield builtins, "isinstance", _lowtide.isinstance_with(_is_of_plain, *_PLAIN)
 
 
-_PLAIN = {torch.SymInt: 2, torch.SymFloat: 2.0, torch.SymBool: True}
+_PLAIN = {torch.SymInt: 2, torch.SymFloat: 2.0, torch.SymBool: True, Growing: []}
 
 
 def _is_of_plain(thing, classes):
-    """To users' code a size is an int, as it is in eager."""
+    """To users' code a size is an int, as it is in eager, and what stands for a list is one."""
     name = sys._getframe(1).f_globals.get("__name__")
     return not is_ours(name) and isinstance(_PLAIN[type(thing)], classes)
 

@@ -26,7 +26,8 @@ class Put:
 
 
 _LOOKS = (
-    "call bool len iter eq ne lt le gt ge hash add radd mul rmul sub rsub getitem setitem delitem contains float int"
+    "call bool len iter eq ne lt le gt ge hash add radd mul rmul sub rsub getitem setitem delitem contains float int "
+    "repr str format"
 )
 
 

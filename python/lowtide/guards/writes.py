@@ -84,7 +84,11 @@ def take_writes(kept, modules, seen, always):
 
 
 def is_collected(value):
-    return is_computed(value) or isinstance(value, PLAIN)
+    return is_computed(value) or _is_plain(value)
+
+
+def _is_plain(value):
+    return isinstance(value, PLAIN) or type(value) is tuple and all(map(_is_plain, value))
 
 
 def is_computed(value):
