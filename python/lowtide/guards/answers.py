@@ -158,6 +158,7 @@ class Answers:
             if tensor.dtype in _WHOLE and tensor.device.type == "cpu" and tensor.numel() <= _MOST_ELEMENTS:
                 self._note(stand_in, _Argument(kind, place))
         self._read = set()  # symbols that item() made
+        self._numbers = set()  # those of them that forward has, and not only sizes
         self._values = _Values(lambda kind, place: self._real[kind, place])
 
     def end(self):
@@ -255,6 +256,7 @@ class Answers:
         elif isinstance(numbers, torch.SymInt) and numbers.node.expr.is_Symbol:
             self._symbols[numbers.node.expr] = node
             self._read.add(numbers.node.expr)
+            self._numbers.add(numbers.node.expr)
 
     # ---- what forward asks
 
@@ -288,9 +290,10 @@ class Answers:
         return self._ask(node, frame, expression)
 
     def patches(self, is_running):
-        """(class, name, method) of numbers that Python has to know: `range(n)`."""
+        """(class, name, method) of numbers that Python has to know: `range(n)`, `layers[n]` of a dict."""
         for name in ("__index__", "__int__"):
             yield torch.SymInt, name, self._knowing(getattr(torch.SymInt, name), is_running)
+        yield torch.SymInt, "__hash__", self._hashing(torch.SymInt.__hash__, is_running)
 
     def _knowing(self, know, is_running):
         def knowing(number):
@@ -300,15 +303,33 @@ class Answers:
                 frame = sys._getframe(1)
                 if not is_running() or is_ours(frame.f_globals.get("__name__")):
                     raise
-                expression = number.node.shape_env.replace(number.node.expr)
-                node = self._formula(expression)
-                value = None if node is None else self._ask(node, frame, expression)
-                if value is None:
+                if (value := self._of_number(number, frame)) is None:
                     raise
-                torch._check(number == value)
                 return value
 
         return knowing
+
+    def _hashing(self, hashed, is_running):
+        def hashing(number):
+            frame = sys._getframe(1)
+            name = frame.f_globals.get("__name__")
+            # PyTorch takes a number without a hash for one that it does not know, and so does einops a size.
+            if not is_running() or is_ours(name) or (name or "").partition(".")[0] == "torch":
+                return hashed(number)
+            is_number = not self._numbers.isdisjoint(number.node.expr.free_symbols)
+            value = self._of_number(number, frame) if is_number else None
+            return hashed(number) if value is None else hash(value)
+
+        return hashing
+
+    def _of_number(self, number, frame):
+        """The value of a SymInt; None where it is not to be had."""
+        expression = number.node.shape_env.replace(number.node.expr)
+        node = self._formula(expression)
+        value = None if node is None else self._ask(node, frame, expression)
+        if value is not None:
+            torch._check(number == value)
+        return value
 
     def _ask(self, node, frame, expression=None):
         """None where the answer is not to be had."""
