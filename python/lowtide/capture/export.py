@@ -2,10 +2,8 @@
 
 import bdb
 import contextlib
-import re
 import sys
 import threading
-import traceback
 import weakref
 from dataclasses import dataclass, field
 
@@ -40,7 +38,7 @@ from .call_tensors import CallTensors, mark_parameters
 from .containers import Given, GivenContainers
 from .examples import example, example_sizes, is_dynamic
 from .facts import Facts
-from .failures import clear_frames, failure_from, frames_of, user_line
+from .failures import clear_frames, failure_from, frames_of
 from .functions import FunctionTable, functions_as_nodes, refuse_inlined
 from .garbage import garbage_waits, young_garbage_at_end
 from .grad_modes import grad_modes_between_autocasts, refuse_lost_gradients
@@ -475,27 +473,3 @@ def _tensors_of(graph_module):
     graphs = [module.graph for module in graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     values = [node.meta.get("val") for graph in graphs for node in graph.nodes]
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-# Of a module's path: as capture wraps it, and as Dynamo names the variable that it found it in: "L['self'].encoder".
-_ROOT = re.compile(r"module\.|[LG]\['\w+'\]\.")
-
-
-def origin(node):
-    """(module path, line of the user's code). "encoder.layer@2.norm" lies in the third call of encoder.layer."""
-    module = ""
-    stack = node.meta.get("nn_module_stack")
-    if stack:
-        paths = [(str(path), str(key).partition("@")[2]) for key, (path, _) in stack.items()]
-        path = paths[-1][0]
-        # Each module counts its own calls: the outermost count tells them apart.
-        again, call = next(((entry, count) for entry, count in paths if count), ("", ""))
-        if call:
-            path = f"{again}@{call}{path.removeprefix(again)}"
-        found = _ROOT.match(path)
-        module = path[found.end() :] if found else ""
-    frames = [
-        traceback.FrameSummary(match[0], int(match[1]), match[2])
-        for match in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', node.meta.get("stack_trace") or "")
-    ]
-    return module, user_line(frames)

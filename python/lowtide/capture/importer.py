@@ -16,7 +16,6 @@ from lowtide.guards.values import dtype_name
 from .aliases import Aliases
 from .attributes import Attributes
 from .data_sizes import DataSizes
-from .export import origin
 from .gathers import Gathers
 from .imported import ImportedGraph, Source
 from .known_sizes import SizeText
@@ -32,6 +31,7 @@ from .op_schemas import (
     written_tensor,
 )
 from .operators import is_point_to_point, waits_for_collective
+from .origins import origin
 from .output_views import OutputView, SharedOutputs
 from .positions import positions_from_start
 from .refusals import refuse_constant, refuse_sparse
