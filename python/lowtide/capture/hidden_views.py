@@ -15,6 +15,8 @@ from .op_schemas import arguments_of
 from .view_or_copy import lies_in, memories
 
 _FOLLOWED = frozenset(_lowtide.known_views())
+_FRESH = frozenset(("lift", "lift_fresh", "lift_fresh_copy"))  # in each call: what literals become
+_PLAIN = {torch.ops.aten._unsafe_view.default: torch.ops.aten.view.default}
 _OF_ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 _ROUNDS = 2  # what a call is spelt out in may hide a view once more
 
@@ -28,7 +30,10 @@ def spell_out(graph_module):
     for graph in graphs:
         for _ in range(_ROUNDS):
             for node in filter(lambda each: _hides(each, written), list(graph.nodes)):
-                _spell_out(node)
+                if node.target in _PLAIN:
+                    node.target = _PLAIN[node.target]
+                else:
+                    _spell_out(node)
         if left := next((node for node in graph.nodes if _hides(node, written)), None):
             raise UnsupportedError(f"forward writes into memory that {left.target} shares with its argument")
         graph.lint()
@@ -46,6 +51,8 @@ def _is_call(node):
 
 def _hides(node, written):
     if not _is_call(node) or node.target.namespace != "aten" or node.target._schema.is_mutable:
+        return False
+    if node.target._opname in _FRESH:
         return False
     if any(result.alias_info is not None for result in node.target._schema.returns) and _is_followed(node.target):
         return False
