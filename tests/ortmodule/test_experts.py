@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from counted import assert_one_graph, rows
-from modules import Of, assert_same, step
+from modules import Of, assert_same, check, step
 
 from lowtide.ortmodule import ORTModule
 
@@ -109,3 +109,14 @@ def by_counts(m, x, weights, experts):
 def test_mixtures_of_experts_are_one_graph(way):
     wrapped = assert_one_graph(Experts(way).double(), [(rows(4, count),) for count in (6, 9, 2)])
     assert wrapped._training_manager.last_agent.session.report["fallbacks"] == []
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16])
+def test_counts_of_chosen_labels_are_as_many_for_all_data(dtype):
+    def forward(m, x):
+        labels = m.l(x).topk(2, -1)[1].to(dtype)
+        return m.l(x) * torch.bincount(labels.flatten(), minlength=4)
+
+    module = Of(forward).double()
+    for rows in (3, 5):
+        check(module, torch.randn(rows, 4, dtype=torch.float64))

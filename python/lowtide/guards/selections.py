@@ -157,6 +157,7 @@ class Selections:
 
 
 def _counts(labels, weights=None, minlength=0):
+    labels = labels.to(torch.int64)
     counts = torch.zeros(minlength, dtype=torch.int64, device=labels.device)
     return counts.scatter_add(0, labels, torch.ones_like(labels))
 
