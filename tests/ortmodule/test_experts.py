@@ -118,5 +118,5 @@ def test_counts_of_chosen_labels_are_as_many_for_all_data(dtype):
         return m.l(x) * torch.bincount(labels.flatten(), minlength=4)
 
     module = Of(forward).double()
-    for rows in (3, 5):
-        check(module, torch.randn(rows, 4, dtype=torch.float64))
+    for size in (3, 5):
+        check(module, torch.randn(size, 4, dtype=torch.float64))
