@@ -171,8 +171,8 @@ std::optional<CallSpec> write_through(const Graph& captured, const Node& view, s
                                       ValueId written) {
   const std::string_view name = view_name(view.target);
   const Attrs attrs = without_operands(view.attrs);
-  const DType dtype = captured.type(view.inputs[0]).dtype;
-  if (view.target == "aten::view.dtype") return CallSpec{"aten::view.dtype", {{"self", written}}, {{"dtype", dtype}}};
+  if (view.target == "aten::view.dtype")
+    return CallSpec{view.target, {{"self", written}}, {{"dtype", captured.type(view.inputs[0]).dtype}}};
   if (is_one_of(name, kReshapes) || is_one_of(name, kMaybeViews))
     return CallSpec{"aten::view.default", {{"self", written}}, {{"size", base_shape(captured, view)}}};
   if (is_one_of(name, kSameElements) || name == "to") return CallSpec{"aten::alias.default", {{"self", written}}, {}};

@@ -41,7 +41,8 @@ Graph lower(const Graph& captured, LoweringReport* report = nullptr, std::string
 // The ATen targets that have a lowering, sorted.
 std::vector<std::string> lowered_targets();
 
-// The names of ATen's views (of "aten::select.int", "select") that are written through, or seen to be written.
+// The names ("select" of "aten::select.int") of views whose memory functionalise follows: a write of one shows in the
+// other, or is Error(kUnsupported).
 std::vector<std::string> known_views();
 
 }  // namespace lowtide

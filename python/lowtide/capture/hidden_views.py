@@ -11,12 +11,12 @@ from lowtide import _lowtide
 from lowtide.errors import UnsupportedError
 
 from .inner_gradients import without_history
-from .op_schemas import arguments_of
+from .op_schemas import is_call, written_by
 from .view_or_copy import lies_in, memories
 
 _FOLLOWED = frozenset(_lowtide.known_views())
 _FRESH = frozenset(("lift", "lift_fresh", "lift_fresh_copy"))  # in each call: what literals become
-_PLAIN = {torch.ops.aten._unsafe_view.default: torch.ops.aten.view.default}
+_IN_PLAIN_WORDS = {torch.ops.aten._unsafe_view.default: torch.ops.aten.view.default}
 _OF_ORIGIN = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 _ROUNDS = 2  # what a call is spelt out in may hide a view once more
 
@@ -24,14 +24,14 @@ _ROUNDS = 2  # what a call is spelt out in may hide a view once more
 def spell_out(graph_module):
     """In place. UnsupportedError where PyTorch has no other words for such a call."""
     graphs = [module.graph for module in graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
-    written = {lies_in(value) for graph in graphs for value in _written(graph)} - {None}
+    written = {lies_in(value) for graph in graphs for node in graph.nodes for value in written_by(node)} - {None}
     if not written:
         return
     for graph in graphs:
         for _ in range(_ROUNDS):
             for node in filter(lambda each: _hides(each, written), list(graph.nodes)):
-                if node.target in _PLAIN:
-                    node.target = _PLAIN[node.target]
+                if node.target in _IN_PLAIN_WORDS:
+                    node.target = _IN_PLAIN_WORDS[node.target]
                 else:
                     _spell_out(node)
         if left := next((node for node in graph.nodes if _hides(node, written)), None):
@@ -39,28 +39,13 @@ def spell_out(graph_module):
         graph.lint()
 
 
-def _written(graph):
-    for node in graph.nodes:
-        if _is_call(node) and node.target._schema.is_mutable:
-            yield from (value for argument, value in arguments_of(node) if argument.is_write)
-
-
-def _is_call(node):
-    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
-
-
 def _hides(node, written):
-    if not _is_call(node) or node.target.namespace != "aten" or node.target._schema.is_mutable:
+    if not is_call(node) or node.target.namespace != "aten" or node.target._schema.is_mutable:
         return False
-    if node.target._opname in _FRESH:
-        return False
-    if any(result.alias_info is not None for result in node.target._schema.returns) and _is_followed(node.target):
+    name, results = node.target._opname, node.target._schema.returns
+    if name in _FRESH or name in _FOLLOWED and any(result.alias_info is not None for result in results):
         return False
     return not written.isdisjoint(memories(node) & {lies_in(operand) for operand in node.all_input_nodes})
-
-
-def _is_followed(overload):
-    return overload._opname.removesuffix("_") in _FOLLOWED
 
 
 def _spell_out(node):

@@ -18,6 +18,17 @@ def arguments_of(node):
             yield argument, value
 
 
+def is_call(node):
+    """Whether a node of an FX graph calls an op that has a schema."""
+    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+
+
+def written_by(node):
+    """What a node of an FX graph writes into."""
+    if is_call(node) and node.target._schema.is_mutable:
+        yield from (value for argument, value in arguments_of(node) if argument.is_write)
+
+
 def writes_of_call(overload, names):
     """Places of the operands that a call of PyTorch writes into; what ATen's ops in place write is functionalise's."""
     if is_in_place(overload):

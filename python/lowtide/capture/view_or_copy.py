@@ -16,7 +16,7 @@ from lowtide.guards.data import memory_of
 from lowtide.guards.questions import QUESTIONS, Question
 
 from .memory_order import memory_order
-from .op_schemas import arguments_of
+from .op_schemas import arguments_of, is_call, written_by
 from .sizes import NeedsConstants
 
 _SHARES = "lowtide_shares"  # in the meta of such a node, where it tells: whether what it returns is a view
@@ -94,9 +94,7 @@ class _Memory:
         self._reads = {}  # node → place of its last read
         for place, node in enumerate(self._steps):
             self._reads.update(dict.fromkeys(node.all_input_nodes, place))
-            if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                written = (value for argument, value in arguments_of(node) if argument.is_write)
-                self._writes += [(place, value) for value in written if isinstance(value, torch.fx.Node)]
+            self._writes += [(place, value) for value in written_by(node) if isinstance(value, torch.fx.Node)]
 
     def _walk(self, graph_module, arguments):
         formal = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
@@ -124,7 +122,7 @@ class _Memory:
         if node.target is operator.getitem:
             results = self._results.get(node.args[0])
             return node.args[0] if results is None else results[node.args[1]]
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+        if is_call(node):
             for argument, value in arguments_of(node):
                 if argument.alias_info is not None and isinstance(value, torch.fx.Node):
                     return value
