@@ -41,11 +41,11 @@ def stack():
     return torch.nn.Sequential(Convolution(3, 2), Convolution(6, 3)).double()
 
 
-def test_one_graph_for_all_batches_of_a_length():
-    assert_one_graph(stack(), [signal(batch, 17) for batch in (3, 2, 5)])
+def test_one_graph_for_all_lengths_that_are_padded_alike():
+    assert_one_graph(stack(), [signal(*sizes) for sizes in ((3, 17), (2, 18), (5, 31))])
 
 
-def test_other_lengths_and_other_numbers_are_other_graphs():
+def test_short_signals_and_other_numbers_are_other_graphs():
     module = stack()
     wrapped = ORTModule(copy.deepcopy(module))
     for length in (17, 20, 3, 17):

@@ -50,6 +50,7 @@ ASKS = {
     "sqrt": lambda x, n: x / math.sqrt(n),
     "exp": lambda x, n: x * math.exp(-n / 10),
     "log": lambda x, n: x * math.log(n) / math.log2(n + 2),
+    "a range of one place": lambda x, n: sum(x[:, place : place + n].sin() for place in range(0, n, n)),
     "int and its class": lambda x, n: x[:, : int(n)] * (1 if isinstance(int(n), int) else 0),
 }
 # What needs an export for each, and right numbers.
@@ -131,6 +132,13 @@ def test_one_graph_computes_it(name, exports):
 @pytest.mark.parametrize("name", SIZES)
 def test_one_graph_has_it_for_a_size(name, exports):
     assert exports_for(SIZES[name], exports)[-1] == 1
+
+
+def test_a_range_in_steps_is_a_graph_of_as_many(exports):
+    def blocks(x, n):
+        return sum(x[:, place : place + 8].sum(1).sin() * (place + 1) for place in range(0, n, 8))
+
+    assert exports_for(blocks, exports) == [1, 2, 3, 3, 3, 4]
 
 
 @pytest.mark.parametrize("name", ASKS)

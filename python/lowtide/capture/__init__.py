@@ -166,12 +166,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             return capture(module, args, kwargs, replace(facts, plain=facts.plain | {error.asks_plain}), numbers)
         if error.of_data and error.of_lists and not facts.lists:
             return capture(module, args, kwargs, replace(facts, lists=True), numbers)
-        if error.of_data and not facts.known_buffers and kept_numbers(module):
-            # Perhaps forward branches on numbers that it keeps in buffers, and on lengths.
-            lengths = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(1, len(size)))
-            known = replace(facts, known_buffers=True, exact=True, large=False, fixed=facts.fixed | lengths)
-            with contextlib.suppress(UnsupportedError):
-                return capture(module, args, kwargs, known, numbers)
+        if error.of_data and (found := _with_known_buffers(module, call, facts, numbers)) is not None:
+            return found
         if error.asks_compiling and not facts.as_eager:
             with contextlib.suppress(UnsupportedError):
                 return capture(module, args, kwargs, replace(facts, as_eager=True), numbers)
@@ -190,14 +186,28 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             raise UnsupportedError(str(need)) from None
         return capture(module, args, kwargs, replace(facts, fixed=facts.fixed | need.dims, exact=True), numbers)
     except UnsupportedError as error:
-        if not error.of_sizes_and_data or facts.large:
-            raise
-        return capture(module, args, kwargs, replace(facts, large=True), numbers)
+        if error.of_sizes_and_data and not facts.large:
+            return capture(module, args, kwargs, replace(facts, large=True), numbers)
+        if error.of_data and (found := _with_known_buffers(module, call, facts, numbers)) is not None:
+            return found
+        raise
     captured = Captured(exported, imported, facts)
     sizes = call.sizes()
     if captured.accepts(sizes):
         return captured
     return recapture(captured, module, args, kwargs, numbers)
+
+
+def _with_known_buffers(module, call, facts, numbers):
+    """Perhaps forward branches on numbers that it keeps in buffers, and on lengths, or makes sizes of them."""
+    if facts.known_buffers or not kept_numbers(module):
+        return None
+    lengths = frozenset((index, dim) for index, size in enumerate(call.sizes()) for dim in range(1, len(size)))
+    known = replace(facts, known_buffers=True, large=False)
+    for each in (known, replace(known, exact=True, fixed=facts.fixed | lengths)):
+        with contextlib.suppress(UnsupportedError):
+            return capture(module, call.args, call.kwargs, each, numbers)
+    return None
 
 
 def _dims(call):

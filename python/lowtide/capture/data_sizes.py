@@ -115,9 +115,11 @@ class DataSizes:
             return self._sizes.dim(elements)
         if self._takes_as_usual and (last := self._last_label(node)) is not None:
             return self._sizes.dim(last)
-        raise UnsupportedError(
+        error = UnsupportedError(
             "a number that item() reads is a size without an upper bound: torch._check(number <= limit) gives it one"
         )
+        error.of_data = True
+        raise error
 
     def _counted(self, node):
         """Of how many elements a number counts those that are true, or not 0. None of another number."""

@@ -7,6 +7,7 @@ calls that answer the same: each of them computes these few numbers before it ha
     if longest > 8:                     asked: of this call it is
 """
 
+import contextlib
 import sys
 import weakref
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 
 from .code import is_ours
 from .data import version_of
+from .numbers_of_sizes import Inexact, number_of, result_of, size_of, truth_of
 from .traced_draws import elsewhere
 
 _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
@@ -34,6 +36,7 @@ _ANSWERED = frozenset(
 )
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _WRITE = frozenset(("__setitem__", *(f"__i{name}__" for name in _OPERATORS)))
+_NO_NUMBERS = (type(None), str, torch.dtype, torch.device, torch.memory_format)
 _ITEM, _LIST = torch.Tensor.item, torch.Tensor.tolist
 # Of a tensor whose rows data count they ask how many there are.
 _ROWS = frozenset((_LIST, torch.Tensor.__iter__, torch.Tensor.unbind, torch.unbind))
@@ -147,6 +150,7 @@ class Answers:
         """`known`: as Given has it."""
         self._nodes = {}  # id of a tensor of the trace → (weak reference, its version, node)
         self._symbols = {}  # of the exporter's → node
+        self._sizes, self._dtypes, self._exact = {}, {}, {}  # node → SymInt; dtype of a 0-d tensor; Number, or None
         self._asked, self._known = [], {}  # (node, where, answer); expression → answer
         self._real = {}  # (kind, place) → tensor
         for stand_in, (kind, place, _), tensor in known.values():
@@ -208,8 +212,14 @@ class Answers:
         for place, part in enumerate(parts):
             self._note(part, node if parts[0] is result else _Computed(_part, (node, place), {}))
 
+    def note_constant(self, tensor, number):
+        """`tensor` of the trace holds a number."""
+        self._note(tensor, _Computed(torch.tensor, (number,), {"dtype": tensor.dtype}))
+
     def _note(self, tensor, node):
         self._nodes[id(tensor)] = weakref.ref(tensor), version_of(tensor), node
+        if not tensor.dim():
+            self._dtypes[node] = tensor.dtype
         for dim, size in enumerate(tensor.shape):
             if isinstance(size, torch.SymInt) and len(symbols := free_unbacked_symbols(size)) == 1:
                 self._note_size(size.node.expr, *symbols, _Computed(torch.Tensor.size, (node, dim), {}))
@@ -235,6 +245,8 @@ class Answers:
             node = self._node(leaf)
         elif isinstance(leaf, torch.SymInt):
             node = self._formula(leaf.node.expr)
+            if node is not None and not free_unbacked_symbols(leaf):
+                self._sizes[node] = leaf
         elif isinstance(leaf, slice):
             node = _Computed(slice, tuple(map(self._operand, (leaf.start, leaf.stop, leaf.step))), {})
         elif type(leaf) in _PLAIN:
@@ -258,12 +270,59 @@ class Answers:
             self._read.add(numbers.node.expr)
             self._numbers.add(numbers.node.expr)
 
+    # ---- what it computes of sizes alone
+
+    def sizes_in(self, tree):
+        """With sizes in the places of tensors that hold what is computed of them, and of plain numbers."""
+        return pytree.tree_map(self._size, tree)
+
+    def _size(self, leaf):
+        if isinstance(leaf, slice):
+            return slice(*map(self._size, (leaf.start, leaf.stop, leaf.step)))
+        try:
+            return size_of(self._exact_in(leaf))
+        except Inexact:
+            return leaf
+
+    def _exact_in(self, tensor):
+        node = self._node(tensor) if isinstance(tensor, torch.Tensor) else None
+        if node not in self._dtypes:
+            raise Inexact
+        return self._exact_of(node)
+
+    def _exact_of(self, node):
+        if not isinstance(node, _Computed):
+            return number_of(self._sizes.get(node, node))
+        if node not in self._exact:
+            try:
+                self._exact[node] = self._exact_result(node)
+            except Inexact:
+                self._exact[node] = None
+        if self._exact[node] is None:
+            raise Inexact
+        return self._exact[node]
+
+    def _exact_result(self, node):
+        function, args = node.function, node.args
+        if function is _written:
+            function, *args = args
+        if node not in self._dtypes or not (name := getattr(function, "__name__", "")):
+            raise Inexact
+        name = name.replace("__i", "__") if name in _WRITE else name
+        known = [each if type(each) in _NO_NUMBERS else self._exact_of(each) for each in args]
+        return result_of(name, known, node.kwargs, self._dtypes[node])
+
     # ---- what forward asks
 
     def of_call(self, func, args, kwargs, frame):
         """(whether it is answered, the answer) of a call of PyTorch's that gives a plain value."""
         if func in _ROWS:
             self._settle_rows(args[0], frame)
+        if func is _ITEM or func is torch.Tensor.__bool__:
+            with contextlib.suppress(Inexact):
+                number = self._exact_in(args[0])
+                is_truth = func is not _ITEM or args[0].dtype is torch.bool
+                return True, truth_of(number) if is_truth else size_of(number)
         is_condition = func is _ITEM and args[0].dtype is torch.bool
         if not is_condition and func not in _ANSWERED or is_ours(frame.f_globals.get("__name__")):
             return False, None

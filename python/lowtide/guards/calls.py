@@ -31,6 +31,7 @@ _HOOKS_ON_TENSORS = frozenset(
 )
 _ASKS_FOR_GRADIENT = torch.Tensor.requires_grad.__get__
 _ASKS_FOR_DATA, _SETS_DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__
+_TAKE_SIZES = frozenset((torch.nn.functional.pad, torch.Tensor.__getitem__))
 _WRITES_BY_INDEX = frozenset((torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.Tensor.index_put_))
 _SELECTS = frozenset((torch.masked_select, torch.Tensor.masked_select))
 _READS_NUMBERS = frozenset((torch.Tensor.tolist, torch.Tensor.item))
@@ -81,6 +82,9 @@ class Calls(TorchFunctionMode):
             self._observation.seen.note_numbers(args[0])
         if func in _READS_NUMBERS and not self._observation.readers:
             self._observation.readers = readers(outwards(frame))
+        if func in _TAKE_SIZES:
+            rest, kwargs = self._observation.given.answers.sizes_in((args[1:], kwargs))
+            args = (*args[:1], *rest)
         if func is torch.Tensor.__getitem__:
             ask_for_ends(args[1])
         elif func is torch.Tensor.__setitem__:

@@ -18,7 +18,8 @@ _LARGE = (2, 3, 2**40)  # counts that are as good as all others
 _VERY_LARGE = tuple(factor * 2**30 * 3**4 * 5**2 * 7 * 11 * 13 for factor in (1, 2, 17))
 # Of a number, and what the exporter and builtin_functions.py put in the places of min() and max().
 _BETWEEN = ("__bool__", "_is_not_zero", "_as_index", "_tensor_min_max", "_python_min_max")
-_LAYERS = ("torch.nn.modules.", "torch.nn.functional")
+_ASK_FOR_USERS = ("torch.nn.modules.", "torch.nn.functional")
+_ASK_FOR_USERS += ("lowtide.guards.numbers_of_sizes", "lowtide.guards.plain_numbers")
 
 
 def answering(note, assumes_large, comparisons, given):
@@ -57,7 +58,7 @@ def _answering(note, assumes_large, comparisons, given):
         while frame.f_code.co_name in _BETWEEN:
             frame = frame.f_back
         name = frame.f_globals.get("__name__") or ""
-        is_asked_by_users = not is_ours(name) or name.startswith(_LAYERS)
+        is_asked_by_users = not is_ours(name) or name.startswith(_ASK_FOR_USERS)
         if is_asked_by_users and (answer := comparisons.answer(condition)) is not None:
             return answer
         if _is_of_counts(condition) and (goes_on := answer_that_goes_on(frame)) is not None:

@@ -1,6 +1,6 @@
 """`int(labels.max()) + 1`, `x[: int(count)]`, `h * float(x.mean())`, `float(len(chosen))` in forward. Python's int()
 and float() want plain numbers, which a trace has none of. In the Python modules whose code asks so, `int` or `float` is
-a class that gives what item() gives."""
+a class that gives what item() gives, and `range(0, length, step)` one that gives sizes."""
 
 import contextlib
 import dis
@@ -19,9 +19,11 @@ _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 _REAL = _WHOLE | {torch.float64, torch.float32, torch.bfloat16, torch.float16}
 _TAKES = {"int": _WHOLE, "float": _REAL}  # dtypes of tensors
 _PLAIN = {"int": int, "float": float}
+_MOST_TIMES = 64  # that a loop is in a graph
 _LAYERS = ("torch.nn.modules.batchnorm",)  # of PyTorch, which ask: an average of all batches so far
 _ASKED = (
     (torch.SymInt, "__index__", "float"),
+    (torch.SymInt, "__index__", "range"),
     (torch.SymInt, "__int__", "int"),
     (torch.SymFloat, "__int__", "int"),
     (torch.SymFloat, "__float__", "float"),
@@ -50,7 +52,7 @@ class PlainNumbers:
     def _noting(self, ask, kind):
         def noting(number):
             frame = _frame_of_users()
-            if kind in frame.f_code.co_names:
+            if kind in frame.f_code.co_names and (kind != "range" or _gives_three(frame)):
                 if not free_unbacked_symbols(number):
                     self._note_size(number, kind, frame)
                 elif kind == "float" or isinstance(number, torch.SymFloat):
@@ -75,7 +77,7 @@ class PlainNumbers:
         self._functions_take_sizes = {name for name, kind in asked if kind == "math"}
         with contextlib.ExitStack() as stack:
             for name, kind in asked:
-                if kind in _TAKES:
+                if kind != "math":
                     stack.enter_context(replaced_attribute(sys.modules[name], kind, _another(kind)))
             yield
 
@@ -97,11 +99,45 @@ def _frame_of_users():
     return frame
 
 
+def _gives_three(frame):
+    """Whether it calls something with three arguments: range() has a step."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return dis.opname[code[at]].startswith("CALL") and code[at + 1] == 3
+
+
 def _is_one(value, kind):
     return isinstance(value, torch.Tensor) and value.dtype in _TAKES[kind] and not value.dim()
 
 
+def _places(start, stop, step):
+    """What range() gives, as sizes: a graph is of as many, and of all that they may be."""
+    given, found = (start, stop, step), []
+    if step > 0:
+        while start < stop:
+            if len(found) == _MOST_TIMES:
+                break
+            found.append(start)
+            start = start + step
+        else:
+            return tuple(found)
+    return range(*given)
+
+
+def _another_range():
+    class Meta(type):
+        def __call__(cls, *args):
+            is_of_sizes = len(args) == 3 and any(isinstance(each, torch.SymInt) for each in args)
+            return _places(*args) if is_of_sizes else range(*args)
+
+        def __instancecheck__(cls, thing):
+            return isinstance(thing, range)
+
+    return Meta("range", (), {})
+
+
 def _another(kind):
+    if kind == "range":
+        return _another_range()
     plain = _PLAIN[kind]
 
     class Meta(type):

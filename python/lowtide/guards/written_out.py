@@ -1,6 +1,7 @@
 """Functions of PyTorch's that ask for data inside, where a trace does not see it: made such that it does. Some only
 raise (`torch._assert`, `gaussian_nll_loss`), one warns of too few observations (`torch.cov`),
-some choose what has a size from data then (`combinations`, `tensor_split`)."""
+some choose what has a size from data then (`combinations`, `tensor_split`), one wants plain numbers for sizes
+(`max_pool1d`)."""
 
 import itertools
 import math
@@ -94,6 +95,24 @@ def _tensor_split(input, tensor_indices_or_sections=None, dim=0, **_):
     return tuple(rows[begin:end].movedim(0, dim) for begin, end in ends)
 
 
+def _max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    """As one of two dims, the first of size 1. None of what PyTorch refuses."""
+    given = [_only(each) for each in (kernel_size, stride or kernel_size, padding, dilation)]
+    if input.dim() not in (2, 3) or None in given:
+        return None
+    places = ((least, each) for least, each in zip((1, 1, 0, 1), given, strict=True))
+    made = torch.nn.functional.max_pool2d(
+        input.unsqueeze(-2), *places, ceil_mode=ceil_mode, return_indices=return_indices
+    )
+    return tuple(each.squeeze(-2) for each in made) if return_indices else made.squeeze(-2)
+
+
+def _only(number):
+    if isinstance(number, tuple | list):
+        return number[0] if len(number) == 1 else None
+    return number
+
+
 def _correlation(input):
     covariance = _covariance(input)
     if covariance is None:
@@ -110,6 +129,7 @@ _FUNCTIONS = {
     torch.Tensor.cov: _covariance,
     torch.combinations: _combinations,
     **dict.fromkeys((torch.tensor_split, torch.Tensor.tensor_split), _tensor_split),
+    **dict.fromkeys((torch.nn.functional.max_pool1d, torch.max_pool1d), _max_pool1d),
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
 }
