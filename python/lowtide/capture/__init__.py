@@ -19,7 +19,7 @@ from .call import Call, schema_of
 from .call_tensors import kept_numbers
 from .containers import Filled, Given, put_into
 from .dynamo import DynamoGraph
-from .dynamo_bodies import for_pytorch
+from .dynamo_bodies import for_pytorch, is_of_whole_numbers
 from .examples import repeats_samples
 from .export import (
     Exported,
@@ -52,6 +52,7 @@ __all__ = [
     "exclusive",
     "exports_elsewhere",
     "for_pytorch",
+    "is_of_whole_numbers",
     "hooked_modules",
     "keep_only",
     "output_gradients",

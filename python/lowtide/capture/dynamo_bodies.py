@@ -10,6 +10,7 @@ is compiled once is not one kernel here.
 import operator
 
 import torch
+import torch.utils._pytree as pytree
 
 _FIRST_OPERAND = {  # of the body, by the region's call
     torch.ops.higher_order.tag_activation_checkpoint: 1,
@@ -21,6 +22,16 @@ def for_pytorch(graph_module):
     """A graph module that PyTorch's kernels train: the backward of a nested region needs a compiler."""
     is_nested = any(node.target is torch.ops.higher_order.invoke_subgraph for node in graph_module.graph.nodes)
     return with_bodies(graph_module) if is_nested else graph_module
+
+
+def is_of_whole_numbers(graph_module):
+    """Whether whole numbers and truth values are all that the graph computes, and all that it is given."""
+    nodes = list(graph_module.graph.nodes)
+    if any(node.op in ("call_module", "get_attr") for node in nodes):
+        return False
+    values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return bool(tensors) and not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
 
 
 def with_bodies(graph_module):

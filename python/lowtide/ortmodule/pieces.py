@@ -11,7 +11,7 @@ import weakref
 import torch
 
 from lowtide._lowtide import PoolKeepsNone
-from lowtide.capture import undoing_transforms, user_line
+from lowtide.capture import for_pytorch, is_of_whole_numbers, undoing_transforms, user_line
 from lowtide.distributed import is_distributed
 from lowtide.errors import Error, UnsupportedError
 from lowtide.guards.readers import outwards, running
@@ -54,6 +54,7 @@ class Pieces:
     def __init__(self, module, debug_options, budget, verify):
         self._module, self._compiled = module, None
         self._found = []  # Piece
+        self._has_parameters = next(module.parameters(), None) is not None
         pieces = weakref.proxy(self)  # Dynamo keeps what it has compiled beyond the module's last reference
         self._backend = lambda graph_module, _: pieces._piece(graph_module)
         self._submodules = Submodules(module, self._backend)
@@ -156,12 +157,15 @@ class Pieces:
         return InferenceManager(submodule, self._options, **facts), training
 
     def _piece(self, graph_module):
-        """What runs in the place of one of Dynamo's graphs."""
+        """What runs in the place of one of Dynamo's graphs. Whole numbers alone (places of images among tokens) are
+        PyTorch's to compute, as what is between pieces: they need no backward, and their sizes change in each call."""
         reason = getattr(graph_module, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
             where = running(outwards(sys._getframe()), self._module)
             self._breaks[user_line(reason.user_stack) or "?"] = _short(reason.reason), where
             self.whole_submodules.dynamo_broke(where)
+        if self._has_parameters and is_of_whole_numbers(graph_module):
+            return for_pytorch(graph_module)
         self._found.append(Piece(graph_module, self._options, None, self._budget, self._verify, self._allowance))
         pieces, piece = weakref.proxy(self), weakref.proxy(self._found[-1])
 
