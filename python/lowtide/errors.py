@@ -10,6 +10,7 @@ class Error(Exception):
     grown = ()  # lists that forward itself appends to
     numbers = ()  # places of numbers that forward itself changes, if nothing else: texts of guards.held
     of_data = False  # forward branches on data
+    of_bounds = False  # PyTorch stumbled over the largest number that a size may be
     asks_plain = None  # (name of a Python module, "int" or "float" that its code calls) (guards/plain_numbers.py)
     assigning = frozenset()  # names of Python modules whose code calls SciPy's assignment (capture/assignments.py)
     asks_compiling = False  # forward asked whether it is compiled (guards/compiling.py)

@@ -158,6 +158,8 @@ def capture(module, args=(), kwargs=None, facts=None, numbers=()):
             return capture(module, args, kwargs, replace(facts, assigning=facts.assigning | error.assigning), numbers)
         if error.of_sizes_and_data and not facts.large:
             return capture(module, args, kwargs, replace(facts, large=True), numbers)
+        if error.of_bounds and not facts.bounded:
+            return capture(module, args, kwargs, replace(facts, bounded=True), numbers)
         if facts.free:
             return capture(module, args, kwargs, replace(facts, free=False), numbers)
         if repeats_samples(call, facts) or (may_be_of_ones(error, call) and not facts.exact):

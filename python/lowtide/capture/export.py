@@ -127,7 +127,7 @@ class _Flat(torch.nn.Module):
         self.module = module
         self.call, self.sizes = call, sizes
         self.keep, self.knows_buffers, self.sets = facts.keep, facts.known_buffers, facts.sets
-        self.lists = facts.lists
+        self.lists, self.bounded = facts.lists, facts.bounded
         self.call_tensors, self.names = CallTensors(module, call), call.tensor_words(module.forward)
         self.own_arguments = OwnArguments(module, call, facts.read)
         self.assignments = Assignments(facts.assigning, observation.is_running)
@@ -138,6 +138,8 @@ class _Flat(torch.nn.Module):
 
     def forward(self, tensors):
         mark_parameters(tensors, self.call.tensors)
+        for size in (size for tensor in tensors if self.bounded for size in tensor.shape):
+            torch._check(size <= _MOST)
         args, kwargs = self.call.with_tensors(self.own_arguments.stand_in(tensors, self.module))
         numbers = self.call.numbers_of(args, kwargs)
         self.observation.comparisons.begin(numbers, self.call.tensors, self.names)
@@ -264,6 +266,7 @@ def _guards(module, call, observation, whole):
 
 
 # PyTorch follows the calls of modules of all threads while it exports in one, and stumbles over the others'.
+_MOST = 2**40  # of a size, where PyTorch needs a bound
 _DISTURBED = "Unexpected key _export_root"
 _TRIES = 5
 

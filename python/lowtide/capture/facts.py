@@ -21,6 +21,7 @@ class Facts:
     needs_plain: frozenset = frozenset()  # the same of sizes, which must be plain numbers
     assigning: frozenset = frozenset()  # names of Python modules in which SciPy's assignment is an op
     as_eager: bool = False  # forward hears that nothing is compiled
+    bounded: bool = False  # free sizes are no more than 2**40, of which PyTorch's own bounds of quotients are exact
     read: frozenset = frozenset()  # indices of arguments that forward reads elsewhere, too (own_arguments.py)
     sets: tuple = ()  # Writes that the export has, whatever forward sets there: to be compared with another
 

@@ -61,6 +61,7 @@ def _unsupported_from(error, handled):
         reason = f"torch.export: {type(error).__name__}: {first}"
     made = UnsupportedError(f"{reason} ({line})" if line else reason)
     made.of_data, made.of_sizes_and_data = of_data, of_sizes
+    made.of_bounds = isinstance(error, AssertionError) and "not a subset of src_bound" in first
     return made
 
 
