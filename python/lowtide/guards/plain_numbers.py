@@ -102,7 +102,7 @@ def _frame_of_users():
 def _gives_three(frame):
     """Whether it calls something with three arguments: range() has a step."""
     code, at = frame.f_code.co_code, frame.f_lasti
-    return dis.opname[code[at]].startswith("CALL") and code[at + 1] == 3
+    return "CALL" in dis.opname[code[at]] and code[at + 1] == 3  # PRECALL calls in Python 3.11, once it is specialized
 
 
 def _is_one(value, kind):
