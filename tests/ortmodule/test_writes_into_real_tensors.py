@@ -142,3 +142,44 @@ def test_numbers_that_others_write_are_read_again():
         x = torch.randn(3, 4, dtype=torch.float64)
         for found, expected in zip(_step(wrapped, x, table), _step(net, x, table), strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+_AS_NUMBERS = {
+    "an index": lambda m, x: m.l(x)[:, m.number],
+    "an end": lambda m, x: m.l(x)[:, : m.number],
+    "a size": lambda m, x: m.l(x).expand(m.number, -1, -1),
+    "a size in a list": lambda m, x: m.l(x).split([m.number, 4 - m.number], 1)[0],
+    "an argument": lambda m, x: m.l(x).narrow(1, 0, m.number + 1),
+    "of arange": lambda m, x: m.l(x) + torch.arange(m.number).sum(),
+    "in a literal": lambda m, x: m.l(x) * torch.tensor([m.number, 1, 2, 3]),
+    "a factor": lambda m, x: torch.add(m.l(x), x, alpha=m.number),
+    "a place in a list": lambda m, x: m.l(x) * [1, 2, 3, 4][m.number],
+}
+
+
+@pytest.mark.parametrize("name", _AS_NUMBERS)
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_numbers_that_pytorch_reads_itself_are_read_again(name, is_replaced):
+    net = _net(_AS_NUMBERS[name])
+    net.number = torch.tensor(1)
+    twin = copy.deepcopy(net)
+    wrapped, table = ORTModule(twin, DebugOptions()), torch.ones(4, dtype=torch.float64)
+    for number in (1, 2, 3):
+        for module in (net, twin):
+            if is_replaced:
+                module.number = torch.tensor(number)
+            else:
+                module.number.fill_(number)
+        x = torch.randn(3, 4, dtype=torch.float64)
+        for found, expected in zip(_step(wrapped, x, table), _step(net, x, table), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_count_that_is_computed_with_has_one_graph():
+    net = _net(lambda m, x: m.l(x) * m.number + torch.stack([m.number, m.number * 2]).sum() + (m.number > 2))
+    net.number = torch.tensor(1)
+    wrapped = ORTModule(net, DebugOptions())
+    for _ in range(3):
+        net.number += 1
+        wrapped(torch.randn(3, 4, dtype=torch.float64))
+    assert wrapped.transition_counts() == {"in training mode": {"first call": 1}}

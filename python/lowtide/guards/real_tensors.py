@@ -38,6 +38,17 @@ _ASKS_FOR_NUMBERS = CONVERSIONS.keys() | {
     getattr(torch.Tensor, name)
     for name in ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__repr__", "__format__")
 }
+# What takes tensors of one whole number as tensors; anything else may take them for sizes or indices.
+_COMPUTES = frozenset(
+    "add sub rsub subtract mul multiply div divide true_divide floor_divide pow float_power remainder fmod mod truediv "
+    "floordiv radd rmul rtruediv rdiv rpow rfloordiv rmod iadd isub imul itruediv ifloordiv eq ne lt le gt ge equal "
+    "less greater less_equal greater_equal not_equal and or xor logical_and logical_or logical_xor maximum minimum max "
+    "min where clamp clip clamp_min clamp_max copy fill masked_fill lerp stack cat concat concatenate hstack vstack "
+    "broadcast_tensors index_put index_select index_add index_copy index_fill gather scatter scatter_add take isin "
+    "to type_as expand_as view_as bitwise_and bitwise_or bitwise_xor bucketize searchsorted".split()
+)
+_MAKES = frozenset("arange range zeros ones empty full eye rand randn randint randperm linspace logspace".split())
+_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
 _PLAIN = (bool, int, float, complex, list, str)  # what is a node of the graph is symbolic
 
 
@@ -61,6 +72,8 @@ class RealTensors:
         result = _past_real(func, args, kwargs)
         if func in _ASKS_FOR_NUMBERS and type(result) in _PLAIN:
             self._ask(sources)
+        elif numbers := {id(real): real for each in _as_numbers(func, args, kwargs) for real in self._sources(each)}:
+            self._ask(numbers)
         if isinstance(result, FakeTensor) and all(self._sources(tensor) for tensor in tensors):
             self._computed[id(result)] = weakref.ref(result), tuple(sources.values())
         return result
@@ -98,12 +111,29 @@ def _past_real(func, args, kwargs):
     return target if result is alias else result
 
 
+def _as_numbers(func, args, kwargs):
+    """Those that PyTorch may read one whole number from, as a size or an index: no function sees it ask."""
+    name = getattr(func, "__name__", "").strip("_")
+    if name in _COMPUTES:
+        args, kwargs = (), {key: kwargs[key] for key in ("alpha", "dim") if key in kwargs}
+    elif name == "setitem":
+        args = args[:2]
+    given = (*args, *kwargs.values()) if name in _MAKES else (*args[1:], *kwargs.values())
+    listed = args[0] if args and isinstance(args[0], list | tuple) else ()
+    return [
+        leaf
+        for leaf in _leaves((*given, *listed), {})
+        if isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and leaf.dtype in _WHOLE
+    ]
+
+
 def _leaves(args, kwargs):
     for arg in (*args, *kwargs.values()):
-        if isinstance(arg, list | tuple):
-            yield from arg
-        else:
-            yield arg
+        for part in arg if isinstance(arg, list | tuple) else (arg,):
+            if isinstance(part, slice):
+                yield from (part.start, part.stop, part.step)
+            else:
+                yield part
 
 
 def _refuse():
