@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "grad/needs.h"
+
 namespace lowtide {
 
 std::vector<std::vector<int>> gradient_sources(const Graph& training) {
@@ -25,6 +28,34 @@ std::vector<std::vector<int>> gradient_sources(const Graph& training) {
         result[static_cast<size_t>(training.value(output.target).output_index)].push_back(
             training.value(incoming).output_index);
   }
+  return result;
+}
+
+std::vector<std::vector<int>> outputs_led_to(const Graph& forward) {
+  std::vector<std::vector<int>> result(forward.inputs().size());
+  const std::vector<bool> needs = needs_gradient(forward);
+  int index = 0;
+  for (const GraphOutput& output : forward.outputs()) {
+    if (output.kind != OutputKind::kOutput) continue;
+    const std::vector<bool> reached = reached_by_gradient(forward, needs, {output.value});
+    for (size_t i = 0; i < result.size(); ++i)
+      if (reached[holder_of_gradient(forward, forward.inputs()[i]).at()]) result[i].push_back(index);
+    ++index;
+  }
+  return result;
+}
+
+std::vector<std::vector<int>> gradient_sources(const Graph& training, const std::vector<std::vector<int>>& outputs) {
+  LT_CHECK(outputs.size() == training.inputs().size(), outputs.size(), " inputs of forward, ", training.inputs().size(),
+           " of the training graph");
+  std::vector<std::vector<int>> result(outputs.size());
+  const NodeId yield = training.yield();
+  if (!yield) return result;
+  const std::vector<int64_t> grads = training.node(yield).attrs.is("grads");
+  for (size_t source = 0; source < grads.size(); ++source)
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (std::any_of(outputs[i].begin(), outputs[i].end(), [&](int output) { return grads[source] == output; }))
+        result[i].push_back(static_cast<int>(source));
   return result;
 }
 

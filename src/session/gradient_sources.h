@@ -15,6 +15,13 @@ namespace lowtide {
 // as it is.
 std::vector<std::vector<int>> gradient_sources(const Graph& training);
 
+// Per graph input: the module's outputs (indices) from which PyTorch's backward comes to it, if only with zeros, as
+// through a value that was overwritten. `forward`: as it was lowered; a fused op leads from each output to all inputs.
+std::vector<std::vector<int>> outputs_led_to(const Graph& forward);
+
+// Per graph input: outputs of YieldOp, of `outputs`, which outputs_led_to gave for the same module.
+std::vector<std::vector<int>> gradient_sources(const Graph& training, const std::vector<std::vector<int>>& outputs);
+
 // The graph inputs, ascending, that some gradient depends on.
 std::vector<int> gradient_reads(const Graph& training);
 

@@ -138,6 +138,8 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   lowered_text = print(graph);
   if (observation) graph.follow(&replacements);
   const bool is_forward = !has_backward(graph);
+  std::vector<std::vector<int>> led_to;
+  if (is_forward && options.training) led_to = outputs_led_to(graph);
   if (is_forward) timed("forward passes", [&] { optimize_forward(graph, passes); });
   forward_text = print(graph);
   if (observation) forward_values = find_forward_values(graph, lowering.values, replacements);
@@ -176,7 +178,7 @@ Stages::Stages(Graph captured, const SessionOptions& options) {
   verify(graph);
   verify_types(graph);
   if (options.training) {
-    gradient_sources = lowtide::gradient_sources(graph);
+    gradient_sources = is_forward ? lowtide::gradient_sources(graph, led_to) : lowtide::gradient_sources(graph);
     gradient_reads = lowtide::gradient_reads(graph);
   }
   timed("plan", [&] { make_plan(graph, options); });

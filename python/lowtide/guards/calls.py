@@ -20,6 +20,7 @@ from .norms import NORMS, normed
 from .plain_numbers import CONVERSIONS
 from .questions import ASKS
 from .readers import outwards, readers
+from .real_tensors import RealTensors
 from .selections import Selections
 from .slices import ask_for_ends, ask_for_mask_of_selection, ask_for_masks
 from .tables import READ
@@ -50,6 +51,7 @@ class Calls(TorchFunctionMode):
         self._observation = observation
         self._computed = Computed()
         self._finite, self.selections = FiniteNumbers(), Selections()
+        self.real = RealTensors(observation.seen)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         frame, past_autograd = sys._getframe(1), self._observation.past_autograd
@@ -158,7 +160,7 @@ class Calls(TorchFunctionMode):
             if is_answered:
                 return answer
         write = answers.of_write(func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = self.real.call(func, args, kwargs)
         answers.note(func, args, kwargs, result, write)
         self.selections.note_numbers(func, args, result)
         return result

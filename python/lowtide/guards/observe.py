@@ -175,8 +175,10 @@ class Observation:
         self.frozen_leaves = FrozenLeaves()
         self.given.begin()
         try:
-            with self.caches, Calls(self), self.held:
-                return function(*args, **kwargs)
+            with self.caches, Calls(self) as calls, self.held:
+                output = function(*args, **kwargs)
+            calls.real.refuse_written()
+            return output
         finally:
             self.thread, self.behind_calls = None, None
             self.given.end()
