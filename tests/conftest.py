@@ -55,3 +55,14 @@ def pieces(monkeypatch):
     torch.compiler.reset()
     yield made
     torch.compiler.reset()
+
+
+@pytest.fixture
+def with_pieces(monkeypatch):
+    """What is no graph runs in pieces, as for users."""
+    import torch
+
+    monkeypatch.setenv("LOWTIDE_PIECES", "1")
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()

@@ -7,6 +7,7 @@ Everything is in float64; dropout is 0. What most configs have in common stands 
 of a config, that of a model, the kind of batch and what the architecture needs besides.
 """
 
+import contextlib
 import dataclasses
 
 import torch
@@ -86,6 +87,13 @@ def pairs(batch, length, generator):
     return {**padded(batch, length, generator), "labels": _tokens(batch, length // 2 + 1, generator)}
 
 
+def whole_pairs(batch, length, generator):
+    """Without padding, of which PyTorch's own rows that see nothing else are NaN in fp64."""
+    given = pairs(batch, length, generator)
+    del given["attention_mask"]
+    return given
+
+
 def choices(batch, length, generator):
     tokens = torch.stack([_tokens(batch, length, generator), _tokens(batch, length, generator)], 1)
     return {"input_ids": tokens, "labels": _classes(generator, batch, count=2)}
@@ -97,6 +105,16 @@ def images(batch, length, generator, size=IMAGE):
 
 def label_maps(batch, length, generator):
     return {"pixel_values": _pixels(batch, generator), "labels": _classes(generator, batch, IMAGE, IMAGE)}
+
+
+def questions(batch, length, generator):
+    """Answered by a weight for each label."""
+    weights = torch.rand(batch, CLASSES, generator=generator, dtype=torch.float64)
+    return {
+        "input_ids": _tokens(batch, length, generator),
+        "pixel_values": _pixels(batch, generator),
+        "labels": weights,
+    }
 
 
 def captions(batch, length, generator):
@@ -129,6 +147,11 @@ def transcripts(batch, length, generator):
     return {"input_values": sound, "labels": torch.randint(1, VOCAB, (batch, 4), generator=generator)}
 
 
+def sounds(batch, length, generator):
+    sound = torch.randn(batch, 16 * length, generator=generator, dtype=torch.float64)
+    return {"input_values": sound, "labels": _classes(generator, batch, count=2)}
+
+
 def series(batch, length, generator):
     past, future = (torch.randn(batch, n, 3, generator=generator, dtype=torch.float64) for n in (16, 4))
     return {"past_values": past, "future_values": future}
@@ -142,6 +165,15 @@ _SMALL_IMAGES = {"num_labels": CLASSES}
 _PART = {  # of a config that has two
     "hidden_size": HIDDEN, "intermediate_size": 2 * HIDDEN, "num_hidden_layers": 2, "num_attention_heads": 4,
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout"), 0.0),
+}  # fmt: skip
+_FEATURES = {
+    "conv_dim": (16, 16, 16), "conv_kernel": (4, 3, 3), "conv_stride": (4, 2, 2), "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4,
+}  # fmt: skip
+_DECODED = {  # settings of which an encoder and a decoder have their own
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2), "decoder_start_token_id": 2,
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 2 * HIDDEN),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
 }  # fmt: skip
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
@@ -174,6 +206,8 @@ TABLE = {
         **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim"), 8), "qk_rope_head_dim": 4,
         "num_key_value_heads": 4, "num_experts": None, "head_dim": None, "experts_implementation": "batched_mm",
     }),
+    "xglm": ("XGLM", "XGLMForCausalLM", padded, {"attention_heads": 4}),
+    "biogpt": ("BioGpt", "BioGptForCausalLM", padded, {}),
     # Encoders.
     "bert_qa": ("Bert", "BertForQuestionAnswering", answers, {}),
     "deberta": ("Deberta", "DebertaForMaskedLM", padded, _DISENTANGLED),
@@ -188,9 +222,29 @@ TABLE = {
     "yoso": ("Yoso", "YosoForMaskedLM", padded, {}),
     "xlm": ("XLM", "XLMWithLMHeadModel", padded, {}),  # asserts how long its rows are
     "xlnet": ("XLNet", "XLNetLMHeadModel", causal, {"d_inner": 2 * HIDDEN}),
+    "longformer": ("Longformer", "LongformerForMaskedLM", causal, {"attention_window": [8, 8]}),
+    "funnel": ("Funnel", "FunnelForMaskedLM", padded, {"block_sizes": [1, 1], "d_head": 8, "d_inner": 2 * HIDDEN}),
     # Encoders with decoders.
     "mt5": ("MT5", "MT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0}),
     "longt5": ("LongT5", "LongT5ForConditionalGeneration", pairs, {"decoder_start_token_id": 0, "local_radius": 4}),
+    "mbart": ("MBart", "MBartForConditionalGeneration", pairs, _DECODED),
+    "pegasus": ("Pegasus", "PegasusForConditionalGeneration", pairs, _DECODED),
+    "m2m_100": ("M2M100", "M2M100ForConditionalGeneration", pairs, _DECODED),
+    "blenderbot": ("Blenderbot", "BlenderbotForConditionalGeneration", pairs, _DECODED),
+    "led": ("LED", "LEDForConditionalGeneration", whole_pairs, {
+        **_DECODED, "attention_window": [8, 8],
+        **dict.fromkeys(("max_encoder_position_embeddings", "max_decoder_position_embeddings"), 64),
+    }),
+    "prophetnet": ("ProphetNet", "ProphetNetForConditionalGeneration", whole_pairs, {
+        **dict.fromkeys(("num_encoder_attention_heads", "num_decoder_attention_heads"), 4),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 2 * HIDDEN),
+        **{"num_encoder_layers": 2, "num_decoder_layers": 2, "ngram": 2, "decoder_start_token_id": 2},
+    }),
+    # Half of its layers choose an expert for each token.
+    "switch_transformers": ("SwitchTransformers", "SwitchTransformersForConditionalGeneration", pairs, {
+        "decoder_start_token_id": 0, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "num_experts": 2,
+        "router_jitter_noise": 0.0,
+    }),
     # Images.
     "vit_mim": ("ViT", "ViTForMaskedImageModeling", hidden_patches, {"encoder_stride": 8}),
     "deit": ("DeiT", "DeiTForImageClassification", images, _SMALL_IMAGES),
@@ -245,15 +299,15 @@ TABLE = {
         "vision_config": {**_PART, "image_size": IMAGE, "patch_size": 8},
         "projection_dim": 16,
     }),
+    "vilt": ("Vilt", "ViltForQuestionAnswering", questions, {**_SMALL_IMAGES, "max_image_length": -1}),
     # Sound and series.
     "ast": ("AST", "ASTForAudioClassification", spectrograms, {
         "max_length": 32, "num_mel_bins": 16, "frequency_stride": 8, "time_stride": 8,
     }),
+    "hubert": ("Hubert", "HubertForSequenceClassification", sounds, {**_FEATURES, "mask_time_prob": 0.0}),
     # Asserts what its labels are, and drops those that are padding.
     "wav2vec2_ctc": ("Wav2Vec2", "Wav2Vec2ForCTC", transcripts, {
-        "conv_dim": (16, 16, 16), "conv_kernel": (4, 3, 3), "conv_stride": (4, 2, 2), "num_feat_extract_layers": 3,
-        "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4, "mask_time_prob": 0.0,
-        "ctc_zero_infinity": True,
+        **_FEATURES, "mask_time_prob": 0.0, "ctc_zero_infinity": True,
     }),
     "patchtst": ("PatchTST", "PatchTSTForPrediction", series, _PATCHES),
 }  # fmt: skip
@@ -261,7 +315,21 @@ NAMES = tuple(TABLE)
 
 # These compute a part in fp32 themselves: logits of causal losses, norms, angles, states.
 IN_FP32 = ("mamba", "mamba2", "rwkv", "gptj", "codegen", "qwen3", "gemma3", "olmo2", "cohere", "phi", "stablelm")
-IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba", "xlm", "wav2vec2_ctc", "deepseek_v3", "llava")
+IN_FP32 += ("starcoder2", "llama4", "mt5", "jamba", "xlm", "wav2vec2_ctc", "deepseek_v3", "llava", "biogpt")
+IN_FP32 += ("longformer", "led", "prophetnet", "switch_transformers", "xglm")
+
+IN_PIECES = ("vilt",)  # the sizes of its images are data
+
+
+@contextlib.contextmanager
+def surroundings(name):
+    """In which `name` trains: the masks of xglm are of the default dtype, which must hold those of its weights."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if name == "xglm" else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def build(name):

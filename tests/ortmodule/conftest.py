@@ -9,14 +9,6 @@ def same_weights_each_time():
     torch.manual_seed(0)
 
 
-@pytest.fixture
-def with_pieces(monkeypatch):
-    monkeypatch.setenv("LOWTIDE_PIECES", "1")
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
 # ---- of the cache: its folder, and how often something was exported or planned
 
 

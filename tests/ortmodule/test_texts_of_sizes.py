@@ -38,6 +38,9 @@ NAMES = {
     "of a sum": lambda x: str(x.shape[1] + 5),
     "of a quotient": lambda x: str(x.shape[1] / 2),
     "of a condition": lambda x: str(x.shape[1] > 5),
+    "of a place in a tensor": lambda x: f"{torch.arange(9)[5]}",
+    "of each place": lambda x: "{:02d}".format([each for each in torch.arange(6)][5]),  # noqa: UP032
+    "of a size in a tensor": lambda x: f"{torch.tensor(x.shape[1])}",
     "json": lambda x: json.dumps(x.shape[1]),
     "join": lambda x: "".join(map(str, [x.shape[1]])),
 }

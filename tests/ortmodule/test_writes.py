@@ -45,6 +45,27 @@ def test_mutated_inputs_are_written():
     torch.testing.assert_close(ours, theirs)
 
 
+CASTS = {
+    "to a dtype": lambda a: a.to(torch.float64),
+    "to that of another": lambda a: a.to(torch.ones(1, dtype=torch.float64)),
+    "to a device and a dtype": lambda a: a.to("cpu", torch.float64),
+    "a copy": lambda a: a.to(torch.float32, copy=True),
+    "there and back": lambda a: a.to(torch.float64).to(torch.float32),
+}
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_an_argument_was_cast_to_has_memory_of_its_own(cast, grad):
+    def forward(m, a):
+        found = CASTS[cast](a)
+        found *= 3
+        found[0] = 1
+        return m.l(found.float()) + m.l(a), found
+
+    check(Of(forward), x(grad=grad))
+
+
 def test_writes_into_buffers_under_no_grad_carry_no_gradient():
     def forward(m, a):
         y = m.l(a)

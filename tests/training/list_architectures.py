@@ -119,14 +119,17 @@ def through_ortmodule(model, batches, eager):
         steps.append(_step(wrapped, batches[0]))
         seconds, exporting, first_exports = time.process_time() - begin, exports.seconds, exports.count
         steps += [_step(wrapped, batch) for batch in batches[1:]]
-    step, pieces, share = wrapped._training_manager.last_step, "1", "100%"
-    assert step or wrapped.fallback_reason is None, wrapped.fallback_reason
-    if step:
-        _step(wrapped, batches[-1])  # the first steps compile
+    pieces, share = "1", "100%"
+    if wrapped._training_manager.last_step:
+        for _ in range(3):  # the first steps compile
+            _step(wrapped, batches[-1])
+        step = wrapped._training_manager.last_step
         pieces, share = f"{len(step.in_engine)} of {len(step.ran)}", f"{step.share():.0%}"
+    else:
+        assert wrapped.fallback_reason is None, wrapped.fallback_reason
     told = f"{first_exports} + {exports.count - first_exports}"
     cells = (pieces, share, told, *_errors(steps, eager), f"{seconds:.1f}", f"{exporting:.1f}")
-    return cells, step.report() if step else report(wrapped)
+    return cells, report(wrapped)
 
 
 def through_compile(model, batches, eager):
@@ -160,8 +163,7 @@ def program(model, batch):
 
     wrapped = ORTModule(model)
     _step(wrapped, batch)
-    step = wrapped._training_manager.last_step
-    return step.report() if step else report(wrapped)
+    return report(wrapped)
 
 
 def row(name, build, build_fp32=None):
@@ -194,7 +196,8 @@ def main():
     head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
     for name in wanted or builds:
         starred = f"{name}*" if name in (*zoo.IN_FP32, *wide_zoo.IN_FP32) else name
-        lines[name] = f"| {starred} | {row(name, builds[name], zoo.build if name in zoo.NAMES else None)} |"
+        with wide_zoo.surroundings(name):
+            lines[name] = f"| {starred} | {row(name, builds[name], zoo.build if name in zoo.NAMES else None)} |"
         print(lines[name], flush=True)
         if wanted or len(lines) == len(builds):
             PAGE.write_text(INTRODUCTION + head + "".join(f"{lines[name]}\n" for name in builds if name in lines))

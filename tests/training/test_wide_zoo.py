@@ -1,4 +1,5 @@
-"""The architectures of tests/wide_zoo.py train as in eager, in fp64 and at two sizes, as one graph each."""
+"""The architectures of tests/wide_zoo.py train as in eager, in fp64 and at two sizes, vilt in pieces and the others
+as one graph each."""
 
 import contextlib
 import copy
@@ -26,17 +27,20 @@ def exact_sums(ctc_loss=F.ctc_loss):
         yield
 
 
+@pytest.mark.usefixtures("with_pieces")
 @pytest.mark.parametrize(
     "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in wide_zoo.NAMES]
 )
 def test_losses_and_gradients_are_eagers(name):
     model, make_batch = wide_zoo.build(name)
     batches = [make_batch(batch, length, seed) for seed, (batch, length) in enumerate([(2, 16), (2, 16), (3, 24)])]
-    with exact_sums():
-        eager = train(copy.deepcopy(model), batches)
-    wrapped = ORTModule(model)
-    engine = train(wrapped, batches)  # which asserts that nothing falls back
+    with wide_zoo.surroundings(name):
+        with exact_sums():
+            eager = train(copy.deepcopy(model), batches)
+        wrapped = ORTModule(model)
+        engine = train(wrapped, batches)  # which asserts that nothing falls back
     loss_tolerance, tolerance = (1e-6, 1e-5) if name in wide_zoo.IN_FP32 else (1e-8, 1e-6)
+    assert (wrapped.fallback_reason is None) == (name not in wide_zoo.IN_PIECES)
     assert engine.losses == pytest.approx(eager.losses, rel=loss_tolerance, abs=0)
     for parameter, distance in distances(engine.gradients, eager.gradients).items():
         assert distance <= tolerance, f"{parameter}: {distance:.1e}"

@@ -25,9 +25,10 @@ def test_losses_and_gradients_are_eagers(name, pieces):
         model, make_batch = zoo.build(name, dtype=torch.float64)
     sizes = [(2, 16), (2, 16), (3, 24)]
     batches = [make_batch(batch=batch, length=length, seed=seed) for seed, (batch, length) in enumerate(sizes)]
-    eager = train(copy.deepcopy(model), batches)
-    model.compile(backend=compile_backend.lowtide)
-    engine = train(model, batches)
+    with wide_zoo.surroundings(name):
+        eager = train(copy.deepcopy(model), batches)
+        model.compile(backend=compile_backend.lowtide)
+        engine = train(model, batches)
     in_fp32 = name in (*zoo.IN_FP32, *wide_zoo.IN_FP32)
     # Eager's own third loss of wav2vec2_ctc moves by 2e-5 where its weights move by a rounding.
     loss_tolerance, tolerance = (2e-5 if name == "wav2vec2_ctc" else 1e-6, 1e-5) if in_fp32 else (1e-8, 1e-6)

@@ -37,7 +37,7 @@ from .positions import positions_from_start
 from .refusals import refuse_constant, refuse_sparse
 from .sizes import NeedsConstants, Sizes
 from .squeezed import require_no_ones
-from .view_or_copy import shares
+from .view_or_copy import copies, shares
 
 
 def import_program(exported, facts, module, inputs_require_grad=None, division=None) -> ImportedGraph:
@@ -337,10 +337,10 @@ class _Importer:
         self._aliases.check_writes(overload, operands, names)
         if torch.Tag.nondeterministic_seeded in overload.tags and not is_silent(attrs):
             self._random = True
-        written = writes_of_call(overload, names)
-        if written:
+        if written := writes_of_call(overload, names):
             attrs["writes"] = ("ints", written)
         self._append(node, target_name(overload), operands, names, attrs, written)
+        is_view = False if copies(node) else is_view
         self._aliases.note_call(self._values_of(node), overload, operands, names, is_view)
 
     def _out(self, node, overload, operands, names, attrs):
@@ -466,7 +466,7 @@ class _Importer:
     # ---- outputs
 
     def _outputs(self, program):
-        results = next(node for node in program.graph.nodes if node.op == "output").args[0]
+        (results,) = next(node for node in program.graph.nodes if node.op == "output").args
         outputs, places, views = [], {}, []
         for leaf in self._exported.output_leaves:
             SizeText.of(leaf, self._sizes)

@@ -69,6 +69,15 @@ def shares(node, sizes):
     return found
 
 
+def copies(node):
+    """Whether what a call of to() returns has memory of its own, however tensors lie."""
+    if node.target.namespace != "aten" or node.target._opname != "to":
+        return False
+    asks_for_order = node.kwargs.get("memory_format") is not None
+    has_own = not asks_for_order and lies_in(node) != lies_in(node.args[0])
+    return has_own or node.meta["val"].dtype != node.args[0].meta["val"].dtype
+
+
 def _calls(graph_module):
     graphs = [module.graph for module in graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     return [node for graph in graphs for node in graph.nodes if node.op == "call_function"]

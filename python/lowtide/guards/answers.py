@@ -381,6 +381,12 @@ class Answers:
 
         return hashing
 
+    def known(self, number, frame):
+        """What a SymInt stands for, a plain number itself; None of one that no call tells beforehand."""
+        if isinstance(number, torch.SymInt):
+            return self._of_number(number, frame)
+        return number if type(number) in (int, bool) else None
+
     def _of_number(self, number, frame):
         """The value of a SymInt; None where it is not to be had."""
         expression = number.node.shape_env.replace(number.node.expr)

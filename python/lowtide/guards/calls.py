@@ -159,6 +159,11 @@ class Calls(TorchFunctionMode):
                 is_answered, answer = self.selections.answer(func, args)
             if is_answered:
                 return answer
+        if func is torch.Tensor.__format__ and not args[0].dim() and not args[0].is_floating_point():
+            with self:
+                number = answers.known(args[0].item(), _asking(frame))
+            if number is not None:
+                return format(number, *args[1:])
         write = answers.of_write(func, args, kwargs)
         result = self.real.call(func, args, kwargs)
         answers.note(func, args, kwargs, result, write)

@@ -36,7 +36,10 @@ _VIEWS = _functions(
     *("to", "long", "int", "float", "detach", "clone", "select", "ravel"),
 )
 _ANY, _SUM, _NONZERO = _functions("any"), _functions("sum", "count_nonzero"), _functions("nonzero", "argwhere", "where")
-_OF_TWO = _functions("logical_or", "bitwise_or", "logical_and", "bitwise_and", "__or__", "__and__")
+_OF_TWO = _functions(
+    *("logical_or", "bitwise_or", "logical_and", "bitwise_and", "__or__", "__and__"),
+    *("mul", "multiply", "__mul__"),
+)
 _BINCOUNT = _functions("bincount")
 _ONE_HOT, _UNIQUE = frozenset((torch.nn.functional.one_hot,)), _functions("unique")
 _CHOOSE = _functions("topk", "sort", "argsort", "max", "min", "argmax", "argmin", "multinomial")
