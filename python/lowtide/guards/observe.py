@@ -197,8 +197,7 @@ class Observation:
 
     def take_tables(self, arguments, numbers, lists):
         """Of a call: forward gets those of its tensors that are constants; the rest as KnownTensors has it."""
-        given = self.given
-        self.tables = KnownTensors(arguments, numbers, given.note_number, lists, given.answers.note_constant)
+        self.tables = KnownTensors(arguments, numbers, self.given, lists)
 
     def _count(self):
         for write in self._counters:

@@ -77,14 +77,14 @@ class ListedTensors:
 class KnownTensors:
     """Tensors of one run of forward that are computed of nothing but tables and Python's numbers."""
 
-    def __init__(self, arguments=(), numbers=(), note=None, lists=False, note_constant=None):
+    def __init__(self, arguments=(), numbers=(), questions=None, lists=False):
         """`arguments`: of forward; tensors of the trace are no plain ones. `numbers`: (what stands for it in the trace,
-        a buffer of one number); note(stand-in): such a number is read. `lists`: also what forward makes of numbers;
-        note_constant(tensor of the trace, the number that it holds)."""
+        a buffer of one number). `questions`: Given, which notes those that are read. `lists`: also what forward makes
+        of numbers."""
         self._given = [leaf for leaf in pytree.tree_leaves(arguments) if type(leaf) is torch.Tensor and is_table(leaf)]
         self._known = {id(tensor): tensor for tensor in self._given}
         self._lists = _LISTS if self._given or lists else ()
-        self._numbers, self._note, self._note_constant = {}, note, note_constant
+        self._numbers, self._questions = {}, questions
         for stand_in, buffer in numbers:
             number = elsewhere(lambda buffer=buffer: buffer.detach().clone())
             self._numbers[id(stand_in)] = stand_in, number
@@ -133,7 +133,7 @@ class KnownTensors:
         """The number itself in the place of what stands for it."""
         if id(tensor) not in self._numbers:
             return tensor
-        self._note(tensor)
+        self._questions.note_number(tensor)
         return self._numbers[id(tensor)][1]
 
     def _integer(self, leaf):
@@ -153,7 +153,7 @@ class KnownTensors:
             constant = torch.tensor(tensor.flatten().tolist(), dtype=tensor.dtype).reshape(tensor.shape)
             self._constants[id(tensor)] = tensor._version, constant, constant._version
             if self._numbers and not tensor.dim():
-                self._note_constant(constant, elsewhere(tensor.item))
+                self._questions.answers.note_constant(constant, elsewhere(tensor.item))
         return self._constants[id(tensor)][1]
 
     def refuse_writes(self):
