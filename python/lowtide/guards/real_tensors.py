@@ -19,24 +19,13 @@ from .plain_numbers import CONVERSIONS
 _WRITES = frozenset(
     getattr(torch.Tensor, name)
     for name in (
-        *(
-            "add_",
-            "sub_",
-            "subtract_",
-            "mul_",
-            "multiply_",
-            "div_",
-            "divide_",
-            "true_divide_",
-            "floor_divide_",
-            "copy_",
-        ),
-        *("__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__", "__setitem__"),
-    )
+        "add_ sub_ subtract_ mul_ multiply_ div_ divide_ true_divide_ floor_divide_ copy_ "
+        "__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __setitem__"
+    ).split()
 )
 _ASKS_FOR_NUMBERS = CONVERSIONS.keys() | {
     getattr(torch.Tensor, name)
-    for name in ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__repr__", "__format__")
+    for name in "item tolist __bool__ __int__ __float__ __index__ __repr__ __format__".split()
 }
 # What takes tensors of one whole number as tensors; anything else may take them for sizes or indices.
 _COMPUTES = frozenset(
