@@ -21,7 +21,7 @@ CASES = [
     "wrapper",
     [
         pytest.param("ddp", marks=pytest.mark.long),
-        "fsdp2",
+        pytest.param("fsdp2", marks=pytest.mark.long),
         pytest.param("zero1", marks=[pytest.mark.long, with_deepspeed]),
         pytest.param("zero2", marks=[pytest.mark.long, with_deepspeed]),
         pytest.param("zero3", marks=with_deepspeed),

@@ -40,7 +40,7 @@ class Looping(Branching):
         return self.below(h)
 
 
-@pytest.mark.parametrize("cls", [Branching, Looping])
+@pytest.mark.parametrize("cls", [Branching, pytest.param(Looping, marks=pytest.mark.long)])
 def test_each_of_many_wrappers_has_pieces_of_its_own(cls):
     torch.compiler.reset()
     x = torch.randn(3, 4, dtype=torch.float64)

@@ -40,6 +40,8 @@ FORCED = {
     "one whole part": lambda m, p: [1][int(torch.empty(1).uniform_(0.0, 1.0).item())],  # torchvision's choice of a size
 }
 
+IN_CI = ("torch", "python", "numpy", "one of two")  # the others with ./dev test --all
+
 
 def seed():
     torch.manual_seed(0)
@@ -61,7 +63,9 @@ def run(forced, wrap, steps=12):
     return wrapped, found, (random.random(), numpy.random.rand(), torch.rand(1).item())
 
 
-@pytest.mark.parametrize("name", FORCED)
+@pytest.mark.parametrize(
+    "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in FORCED]
+)
 def test_each_way_has_a_graph(name):
     _, expected, rest = run(FORCED[name], lambda module: module)
     wrapped, found, ours = run(FORCED[name], ORTModule)

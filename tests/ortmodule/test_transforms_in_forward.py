@@ -77,8 +77,12 @@ CASES = [
     gradients_of_samples,
 ]
 
+IN_CI = ("slopes", "jacobians", "pullback")  # the others with ./dev test --all
 
-@pytest.mark.parametrize("forward", CASES)
+
+@pytest.mark.parametrize(
+    "forward", [case if case.__name__ in IN_CI else pytest.param(case, marks=pytest.mark.long) for case in CASES]
+)
 def test_one_piece_with_eagers_losses_and_gradients(forward):
     wrapped = compare("ORTModule", Of(forward), lambda index: [torch.randn(3 + index, 4, dtype=torch.float64)])
     assert wrapped.fallback_reason.startswith("1 of 1 pieces in the engine")

@@ -15,10 +15,10 @@ NATIVE = ("gpt2", "bloom", "bert", "llama", "vit", "resnet", "t5")
 IN_FP64 = (
     *("bert", "roberta", "distilbert", "albert", "electra", "vit", "swin", "convnext", "resnet", "segformer", "clip"),
 )
-# Near kin of bart, bert, llama and gpt2: with ./dev test --all.
+# Near kin of bart, bert, llama, gpt2, vit and resnet, or long in export: with ./dev test --all.
 WITH_ALL = (
     *("marian", "opt", "whisper", "wav2vec2", "roberta", "distilbert", "electra", "mistral", "qwen2", "phi3"),
-    *("falcon", "mpt", "gpt_neox"),
+    *("falcon", "mpt", "gpt_neox", "gemma2", "mixtral", "modernbert", "clip", "swin", "segformer"),
 )
 GUARDED = ("gpt2", "t5", "resnet")  # the others with ./dev test --all
 

@@ -381,11 +381,15 @@ class Answers:
 
         return hashing
 
-    def known(self, number, frame):
-        """What a SymInt stands for, a plain number itself; None of one that no call tells beforehand."""
-        if isinstance(number, torch.SymInt):
-            return self._of_number(number, frame)
-        return number if type(number) in (int, bool) else None
+    def own_number(self, number, frame):
+        """The value of one that forward makes of numbers of its own, and of sizes, which are those of the call from
+        then on; None of another."""
+        if not isinstance(number, torch.SymInt):
+            return number if type(number) in (int, bool) else None
+        if not free_unbacked_symbols(number):
+            return int(number)
+        node = self._formula(number.node.shape_env.replace(number.node.expr))
+        return self._of_number(number, frame) if node is not None and _is_constant(node) else None
 
     def _of_number(self, number, frame):
         """The value of a SymInt; None where it is not to be had."""

@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import UnsupportedError
 
-from .checks import answer_that_goes_on, checked
+from .checks import answer_that_goes_on, checked, writes_what_a_check_says
 from .code import asks_itself
 from .data import Computed
 from .dropouts import DROPOUTS, dropped
@@ -159,9 +159,9 @@ class Calls(TorchFunctionMode):
                 is_answered, answer = self.selections.answer(func, args)
             if is_answered:
                 return answer
-        if func is torch.Tensor.__format__ and not args[0].dim() and not args[0].is_floating_point():
+        if func is torch.Tensor.__format__ and _is_number(args[0]) and not writes_what_a_check_says(_asking(frame)):
             with self:
-                number = answers.known(args[0].item(), _asking(frame))
+                number = answers.own_number(args[0].item(), _asking(frame))
             if number is not None:
                 return format(number, *args[1:])
         write = answers.of_write(func, args, kwargs)
@@ -169,6 +169,10 @@ class Calls(TorchFunctionMode):
         answers.note(func, args, kwargs, result, write)
         self.selections.note_numbers(func, args, result)
         return result
+
+
+def _is_number(tensor):
+    return not tensor.dim() and not tensor.is_floating_point() and not tensor.is_complex()
 
 
 def _asking(frame):

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from lowtide.errors import UnsupportedError
 
 from .plain_numbers import CONVERSIONS
+from .values import PLAIN_TENSORS
 
 _WRITES = frozenset(
     getattr(torch.Tensor, name)
@@ -83,7 +84,8 @@ class RealTensors:
 
     def _sources(self, tensor):
         if not isinstance(tensor, FakeTensor):
-            return () if tensor.is_inference() else (tensor,)
+            is_plain = type(tensor) in PLAIN_TENSORS and tensor.layout is torch.strided
+            return (tensor,) if is_plain and not tensor.is_inference() else ()
         reference, sources = self._computed.get(id(tensor), (None, ()))
         return sources if reference is not None and reference() is tensor else ()
 
