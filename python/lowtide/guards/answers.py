@@ -21,10 +21,10 @@ from .code import is_ours
 from .data import version_of
 from .numbers_of_sizes import Inexact, number_of, result_of, size_of, truth_of
 from .traced_draws import elsewhere
+from .values import MOST_TIMES
 
 _WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
 _MOST_ELEMENTS = 2**16  # of what is computed in each call once more
-_MOST_TIMES = 64  # that a loop is in a graph
 _MOST_STEPS = 64  # of what a question is about
 _SIZE = sympy.Symbol("size", integer=True)
 _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device, torch.memory_format, torch.layout, type(...))
@@ -430,7 +430,7 @@ class Answers:
             value = elsewhere(compute)
         except Exception:  # the example has other sizes than the call
             return None
-        return value if type(value) is bool or type(value) is int and abs(value) <= _MOST_TIMES else None
+        return value if type(value) is bool or type(value) is int and abs(value) <= MOST_TIMES else None
 
 
 def _writes_its_first(func):

@@ -13,13 +13,13 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .code import functions_of, is_ours
 from .replaced import replaced_attribute
+from .values import MOST_TIMES
 
 CONVERSIONS = {torch.Tensor.__int__: "int", torch.Tensor.__float__: "float"}
-_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
-_REAL = _WHOLE | {torch.float64, torch.float32, torch.bfloat16, torch.float16}
-_TAKES = {"int": _WHOLE, "float": _REAL}  # dtypes of tensors
+WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
+_REAL = WHOLE | {torch.float64, torch.float32, torch.bfloat16, torch.float16}
+_TAKES = {"int": WHOLE, "float": _REAL}  # dtypes of tensors
 _PLAIN = {"int": int, "float": float}
-_MOST_TIMES = 64  # that a loop is in a graph
 _LAYERS = ("torch.nn.modules.batchnorm",)  # of PyTorch, which ask: an average of all batches so far
 _ASKED = (
     (torch.SymInt, "__index__", "float"),
@@ -114,7 +114,7 @@ def _places(start, stop, step):
     given, found = (start, stop, step), []
     if step > 0:
         while start < stop:
-            if len(found) == _MOST_TIMES:
+            if len(found) == MOST_TIMES:
                 break
             found.append(start)
             start = start + step

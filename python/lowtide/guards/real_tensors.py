@@ -10,11 +10,10 @@ same tensors, as nobody has written them, and wrong behind a write of forward's 
 import weakref
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from lowtide.errors import UnsupportedError
 
-from .plain_numbers import CONVERSIONS
+from .plain_numbers import CONVERSIONS, WHOLE
 from .values import PLAIN_TENSORS
 
 _WRITES = frozenset(
@@ -38,7 +37,6 @@ _COMPUTES = frozenset(
     "to type_as expand_as view_as bitwise_and bitwise_or bitwise_xor bucketize searchsorted".split()
 )
 _MAKES = frozenset("arange range zeros ones empty full eye rand randn randint randperm linspace logspace".split())
-_WHOLE = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
 _PLAIN = (bool, int, float, complex, list, str)  # what is a node of the graph is symbolic
 
 
@@ -64,7 +62,11 @@ class RealTensors:
             self._ask(sources)
         elif numbers := {id(real): real for each in _as_numbers(func, args, kwargs) for real in self._sources(each)}:
             self._ask(numbers)
-        if isinstance(result, FakeTensor) and all(self._sources(tensor) for tensor in tensors):
+        if (
+            isinstance(result, torch.Tensor)
+            and not _is_real(result)
+            and all(self._sources(tensor) for tensor in tensors)
+        ):
             self._computed[id(result)] = weakref.ref(result), tuple(sources.values())
         return result
 
@@ -83,16 +85,20 @@ class RealTensors:
             self._seen.note_numbers(real)
 
     def _sources(self, tensor):
-        if not isinstance(tensor, FakeTensor):
-            is_plain = type(tensor) in PLAIN_TENSORS and tensor.layout is torch.strided
-            return (tensor,) if is_plain and not tensor.is_inference() else ()
+        if _is_real(tensor):
+            return () if tensor.layout is not torch.strided or tensor.is_inference() else (tensor,)
         reference, sources = self._computed.get(id(tensor), (None, ()))
         return sources if reference is not None and reference() is tensor else ()
 
 
+def _is_real(tensor):
+    """What stands for a tensor in a trace is of another class."""
+    return type(tensor) in PLAIN_TENSORS
+
+
 def _past_real(func, args, kwargs):
     target = args[0] if func in _WRITES else kwargs.get("out")
-    if not isinstance(target, torch.Tensor) or isinstance(target, FakeTensor):
+    if not _is_real(target):
         return func(*args, **kwargs)
     alias = torch.ops.aten.alias.default(target)
     if func in _WRITES:
@@ -114,7 +120,7 @@ def _as_numbers(func, args, kwargs):
     return [
         leaf
         for leaf in _leaves((*given, *listed), {})
-        if isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and leaf.dtype in _WHOLE
+        if isinstance(leaf, torch.Tensor) and leaf.dim() == 0 and leaf.dtype in WHOLE
     ]
 
 

@@ -10,8 +10,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .checks import checked
 from .data import version_of
+from .values import MOST_TIMES
 
-_MOST_TIMES = 64  # that a loop is in a graph
 _MANY = 2**40  # as many as any
 
 
@@ -172,7 +172,7 @@ def _whole(number):
 def _may_be_many(rows, count):
     """Whether data tells how many rows there are, each of one number."""
     size = rows.shape[0]
-    if not isinstance(size, torch.SymInt) or not free_unbacked_symbols(size) or count > _MOST_TIMES:
+    if not isinstance(size, torch.SymInt) or not free_unbacked_symbols(size) or count > MOST_TIMES:
         return False
     return rows.dim() == 1 or rows.dim() == 2 and rows.shape[1] == 1
 

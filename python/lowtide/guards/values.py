@@ -11,6 +11,7 @@ from lowtide.errors import UnsupportedError
 # Values that a graph may hold as constants: compared by type and value on each call.
 PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, torch.dtype, torch.device, torch.Size)
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+MOST_TIMES = 64  # that a loop over numbers is in a graph
 DTYPES = {
     torch.bool: "bool",
     torch.uint8: "u8",
